@@ -1,0 +1,18 @@
+"""clearhead: transformers you can read, run, check and see through.
+
+Read the package in this order; each folder imports only from those above it.
+
+    shapes.py      the checks at public doors and the sentences they raise
+    runtime.py     seed, device and threads, chosen once per run
+    positions/     where a token stands: learned, sinusoidal, Toeplitz, rotary, ALiBi
+    attention/     who listens to whom: masks, mechanisms, heads, cache
+    layers/        what stands around attention: norms, feed-forward, blocks, patches, recurrence
+    inspection/    looking inside: record(model), measures, figures
+    lab/           one experiment per file, each returns a table and a figure
+    bench/         how fast, as ratios measured in one run
+    cli/           the command line, one file per verb
+
+This file imports nothing, so that `clearhead --help` is instant.
+"""
+
+__version__ = "0.1.0"

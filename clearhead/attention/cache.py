@@ -1,0 +1,73 @@
+"""Keys and values kept between generation steps.
+
+Token t needs the keys and values of all tokens before it. Without a cache they are computed again at each
+step, T² projections for T tokens; with it, each is computed once.
+"""
+
+import torch
+from torch import Tensor
+
+from clearhead.shapes import check_positive, check_qk, shape_text
+
+__all__ = ["KVCache"]
+
+
+class KVCache:
+    """The keys and values of one attention layer so far, in buffers that grow a block at a time.
+
+    The cache keeps values, not their history: gradients do not flow through it. What `append` has handed
+    out never changes afterwards – later tokens are written behind it, and a grown, reordered or cleared
+    cache is a new buffer.
+    """
+
+    def __init__(self, block_size: int = 256) -> None:
+        check_positive(block_size=block_size)
+        self.block_size = block_size
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._k: Tensor | None = None
+        self._v: Tensor | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add k (B, G, T, Dh) and v (B, G, T, Dv); returns all keys (B, G, S, Dh) and values so far."""
+        check_qk(k, v, same_width=False)
+        start, end = self._length, self._length + k.size(-2)
+        self._k = self._with_room(self._k, k, end, "k")
+        self._v = self._with_room(self._v, v, end, "v")
+        self._k[..., start:end, :] = k.detach()
+        self._v[..., start:end, :] = v.detach()
+        self._length = end
+        return self._k[..., :end, :], self._v[..., :end, :]
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these batch rows, in this order; a row may be taken twice (beam search does)."""
+        if self._k is not None and self._v is not None:
+            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+
+    def _with_room(self, kept: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
+        if kept is not None:
+            if kept.shape[:-2] != x.shape[:-2] or kept.size(-1) != x.size(-1):
+                raise ValueError(
+                    f"{name} has shape {shape_text(x)} but the cache holds (B, G, S, width) = "
+                    f"{(*kept.shape[:-2], self._length, kept.size(-1))}; clear() it for a new batch"
+                )
+            if (kept.dtype, kept.device) != (x.dtype, x.device):
+                raise TypeError(
+                    f"{name} is {x.dtype} on {x.device} but the cache holds {kept.dtype} on "
+                    f"{kept.device}; clear() it before the model changes"
+                )
+            if kept.size(-2) >= length:
+                return kept
+        blocks = -(-length // self.block_size)
+        with torch.inference_mode(False):  # an inference tensor could not be written to outside
+            shape = (*x.shape[:-2], blocks * self.block_size, x.size(-1))
+            grown = torch.zeros(shape, dtype=x.dtype, device=x.device)
+        if kept is not None:
+            grown[..., : self._length, :] = kept[..., : self._length, :]
+        return grown

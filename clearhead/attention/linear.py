@@ -1,0 +1,258 @@
+"""Kernel attention (Katharopoulos et al. 2020), as the O(T·S) sum, with every feature map.
+
+    weights[t, s] = sim(q_t, k_s) / Σ_{s' allowed} sim(q_t, k_s')        sim(q, k) = φ(q)·φ(k)
+
+Softmax attention is the case sim(q, k) = exp(q·k/√Dh). What a product of features φ buys is another order
+of summation, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing grows with T·S: that form is in linear_fast.py.
+
+    QuadraticFeatures   (q·k + 1)²                              exact
+    EluFeatures         Σ_i (elu(q_i) + 1)(elu(k_i) + 1)        exact, D features
+    FourierFeatures     exp(q·k/√D), estimated                  Rahimi and Recht 2007
+    PositiveFeatures    exp(q·k/√D), estimated, never negative  Choromanski et al. 2021
+
+The random features start from exp(q·k/s²) = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²) with s² = √D, and
+from w ~ N(0, I/s²), for which
+
+    exp(−‖q−k‖²/2s²) = E cos(w·(q−k)) = E [sin(w·q) sin(w·k) + cos(w·q) cos(w·k)]
+    exp(q·k/s²)      = E [exp(w·q − ‖q‖²/2s²) exp(w·k − ‖k‖²/2s²)]
+
+The mean over m draws errs by about 1/√m.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.attention.softmax import mix, without_dead_keys
+from clearhead.shapes import check_last_axis, check_positive, check_qk, check_qkv
+
+__all__ = [
+    "EluFeatures",
+    "FeatureMap",
+    "FourierFeatures",
+    "PositiveFeatures",
+    "QuadraticFeatures",
+    "attend",
+    "weights",
+]
+
+HARMLESS = 40.0  # exp(±40), and sums of many such, are far from the limits of float32
+
+
+class FeatureMap(nn.Module):
+    """φ: (..., D) → (..., C), such that φ(q)·φ(k) is the similarity of q and k, or estimates it.
+
+    Write `forward`; the rest follows from it. Attention calls `queries` and `keys`, which may leave
+    out a positive factor of each query's own, and one common to all keys of a sequence: both cancel in
+    the quotient. So features that hold an exponential stay within the range of floating point.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must say what φ(x) is")
+
+    def queries(self, q: Tensor) -> Tensor:
+        """Features of queries (..., T, D) → (..., T, C), each up to a factor of its own."""
+        return self(q)
+
+    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
+        """Features of keys (..., S, D) → (..., S, C), all up to the factor exp(−shift)."""
+        return self(k)
+
+    def shift(self, k: Tensor) -> Tensor | None:
+        """What `keys` takes off every exponent: (..., 1, 1) for keys (..., S, D), or None."""
+        return None
+
+    def similarity(self, q: Tensor, k: Tensor) -> Tensor:
+        """sim(q_t, k_s) up to those factors: (..., T, D), (..., S, D) → (..., T, S)."""
+        return self.queries(q) @ self.keys(k, self.shift(k)).mT
+
+
+class EluFeatures(FeatureMap):
+    """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) for the others. D features, all positive."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The same number by faster operations than elu's, and exact far below zero, where 1 is not lost.
+        return x.clamp(max=0.0).exp_() + x.relu()
+
+
+class QuadraticFeatures(FeatureMap):
+    """φ(q)·φ(k) = (q·k + 1)² exactly: 1, √2 x_i, x_i² and √2 x_i x_j for i < j; (D+1)(D+2)/2 features."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # (q·k + 1)² = (the longer q·k)²
+        i, j = torch.triu_indices(x.size(-1), x.size(-1), device=x.device)
+        return x[..., i] * x[..., j] * torch.where(i == j, 1.0, math.sqrt(2.0)).to(x.dtype)
+
+    def similarity(self, q: Tensor, k: Tensor) -> Tensor:
+        """(q·k + 1)², with no features at all."""
+        return (q @ k.mT + 1.0).square()
+
+
+class _RandomFeatures(FeatureMap):
+    """The frequencies W (m, d_head), rows from N(0, I/s²): a function of the seed, saved with the module."""
+
+    frequencies: Tensor
+
+    def __init__(self, d_head: int, n_features: int, m: int, seed: int) -> None:
+        super().__init__()
+        self.d_head, self.n_features, self.seed = d_head, n_features, seed
+        self.variance = math.sqrt(d_head)  # s²
+        # Drawn in one precision on the CPU, so that the seed means the same on every device.
+        generator = torch.Generator().manual_seed(seed)
+        draws = torch.randn(m, d_head, generator=generator, dtype=torch.float64)
+        frequencies = (draws / math.sqrt(self.variance)).to(torch.get_default_dtype())
+        self.register_buffer("frequencies", frequencies)
+
+    def angles(self, x: Tensor) -> Tensor:
+        """W x: (..., d_head) → (..., m)."""
+        check_last_axis("q and k", x, "d_head", self.d_head)
+        return x @ self.frequencies.to(x.dtype).mT
+
+    def half_norms(self, x: Tensor) -> Tensor:
+        """‖x‖²/2s²: (..., d_head) → (..., 1)."""
+        return x.square().sum(dim=-1, keepdim=True) / (2.0 * self.variance)
+
+    def extra_repr(self) -> str:
+        return f"d_head={self.d_head}, n_features={self.n_features}, seed={self.seed}"
+
+
+class FourierFeatures(_RandomFeatures):
+    """φ(x) = exp(‖x‖²/2s²) [sin(Wx), cos(Wx)] / √m with n_features = 2m, an estimate of exp(q·k/√D).
+
+    The estimate of a small similarity may be negative, and so may the sum that divides: a query whose
+    sum comes out near 0 gets a large, meaningless mixture. More features make that rarer, short
+    queries and keys too; PositiveFeatures never does it.
+    """
+
+    def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
+        check_positive(d_head=d_head, n_features=n_features)
+        if n_features % 2:
+            raise ValueError(
+                f"n_features must be even, a sine and a cosine for each frequency, got {n_features}; "
+                f"take n_features={n_features + 1}"
+            )
+        super().__init__(d_head, n_features, n_features // 2, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.keys(x) / math.sqrt(self.n_features // 2)
+
+    def queries(self, q: Tensor) -> Tensor:
+        angles = self.angles(q)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
+        return self.queries(k) * _minus(self.half_norms(k), shift).exp()
+
+    def shift(self, k: Tensor) -> Tensor | None:
+        return _beyond_harmless(self.half_norms(k))
+
+
+class PositiveFeatures(_RandomFeatures):
+    """φ(x) = exp(Wx − ‖x‖²/2s²) / √m with n_features = m: positive, an estimate of exp(q·k/√D)."""
+
+    def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
+        check_positive(d_head=d_head, n_features=n_features)
+        super().__init__(d_head, n_features, n_features, seed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.keys(x) / math.sqrt(self.n_features)
+
+    def queries(self, q: Tensor) -> Tensor:
+        angles = self.angles(q)
+        return (angles - angles.detach().amax(dim=-1, keepdim=True)).exp()
+
+    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
+        return _minus(self.angles(k) - self.half_norms(k), shift).exp()
+
+    def shift(self, k: Tensor) -> Tensor | None:
+        return _beyond_harmless(self.angles(k) - self.half_norms(k))
+
+
+def weights(
+    q: Tensor,
+    k: Tensor,
+    feature_map: FeatureMap,
+    *,
+    mask: MaskLike = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """How much each query takes from each key: q (..., T, D), k (..., S, D) → (..., T, S).
+
+    Any mask serves here. Rows sum to 1, or to 0 where the similarities do. A bias is refused.
+    """
+    check_qk(q, k)
+    return _weights(q, k, feature_map, mask, bias).to(q.dtype)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    feature_map: FeatureMap,
+    *,
+    mask: MaskLike = None,
+    bias: Tensor | None = None,
+    return_weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Mix the values by the similarity of query and key.
+
+    q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and if asked weights (..., T, S).
+    """
+    check_qkv(q, k, v)
+    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
+    (v,) = without_dead_keys(allowed, v)
+    taken = _weights(q, k, feature_map, allowed, bias)
+    output = mix(taken, v.to(taken.dtype), allowed).to(q.dtype)
+    return (output, taken.to(q.dtype)) if return_weights else output
+
+
+def _weights(
+    q: Tensor, k: Tensor, feature_map: FeatureMap, mask: MaskLike, bias: Tensor | None
+) -> Tensor:
+    """The weights, in float32 where q is in half precision."""
+    refuse_bias(bias)
+    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
+    (k,) = without_dead_keys(allowed, k)
+    if allowed is not None:
+        (q,) = without_dead_keys(allowed.mT, q)  # nor may a query that sees nothing spoil a gradient
+    similarity = feature_map.similarity(summable(q), summable(k))  # (..., T, S)
+    if allowed is not None:
+        similarity = similarity.masked_fill(~allowed, 0.0)
+    return quotient(similarity, similarity.sum(dim=-1, keepdim=True))
+
+
+def quotient(sums: Tensor, total: Tensor) -> Tensor:
+    """sums / total, and 0 where the total is 0: the only place that decides what such a row gives."""
+    # Dividing by infinity gives the zero, and a gradient of zero.
+    return sums / total.masked_fill(total == 0.0, torch.inf)
+
+
+def summable(x: Tensor) -> Tensor:
+    """Half precision as float32: sums over a sequence need more digits than it has."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def refuse_bias(bias: Tensor | None) -> None:
+    if bias is not None:
+        raise ValueError(
+            "linear attention has no scores to which bias= could be added: similarities are φ(q)·φ(k); "
+            "leave it out, put positions into q and k, or use DotProductAttention"
+        )
+
+
+def _beyond_harmless(exponents: Tensor) -> Tensor:
+    """By how much the largest exponent of a sequence (..., S, C) lies beyond ±HARMLESS, (..., 1, 1).
+
+    Mostly 0, so that the ordinary exponents are untouched and a later key does not change the last
+    digit of an earlier output.
+    """
+    if exponents.size(-2) == 0:
+        return exponents.new_zeros(*exponents.shape[:-2], 1, 1)
+    largest = exponents.detach().amax(dim=(-2, -1), keepdim=True)
+    return largest - largest.clamp(-HARMLESS, HARMLESS)
+
+
+def _minus(exponents: Tensor, shift: Tensor | None) -> Tensor:
+    return exponents if shift is None else exponents - shift

@@ -1,0 +1,423 @@
+"""Who may attend to whom: one small algebra for every mask.
+
+    mask = Mask.causal() & Mask.padding(torch.tensor([3, 5]))
+    mask.dense(T, S)                     # True = query t may attend to key s
+
+A mask is a conjunction of parts. Each part keeps its structure – "causal", "these lengths" – instead of a
+T × S matrix, so that a kernel can use it: a purely causal mask takes the fused causal kernel, linear
+attention serves causal and padding by running sums. `dense` writes the matrix out when someone needs it.
+
+Queries are the *last* T of the S positions: query t stands at position t + S − T. So one causal rule serves
+training (T = S) and generation with cached keys (T = 1), and the last query always sees every key.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.shapes import check_int_tensor, check_positive, shape_text
+
+__all__ = ["Causal", "Given", "Mask", "MaskLike", "Padding", "Segments", "Tokens", "Window", "dense_mask"]
+
+
+def _offsets(T: int, S: int, device: torch.device | None) -> Tensor:
+    """How far key s stands behind query t, (T, S): negative for the future."""
+    queries = torch.arange(S - T, S, device=device)
+    return queries[:, None] - torch.arange(S, device=device)
+
+
+def _check_rows(name: str, x: Tensor, S: int) -> None:
+    if x.size(-1) != S:
+        raise ValueError(
+            f"{name} has {x.size(-1)} columns (shape {shape_text(x)}) but there are {S} keys; "
+            f"give one entry per key, cached ones included"
+        )
+
+
+# The parts. `dense` gives (T, S), or (B, T or 1, S) where it differs by batch element.
+
+
+@dataclass(frozen=True, eq=False)
+class Causal:
+    """No looking ahead."""
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        return _offsets(T, S, device) >= 0
+
+    def __repr__(self) -> str:
+        return "Mask.causal()"
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Only keys less than `n` positions away, to either side."""
+
+    n: int
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        return _offsets(T, S, device).abs() < self.n
+
+    def __repr__(self) -> str:
+        return f"Mask.window({self.n})"
+
+
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """Only the first `valid_lens` keys: (B,) for all queries alike, (B, T) for each query."""
+
+    valid_lens: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        lens = self.valid_lens.to(device)
+        if lens.ndim == 2 and lens.size(1) != T:
+            raise ValueError(
+                f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
+                f"give (B,) lengths, or (B, {T}) with one for each query"
+            )
+        if device is None or device.type == "cpu":  # elsewhere the look would wait for the device
+            longest = int(lens.max()) if lens.numel() else 0
+            if longest > S:
+                raise ValueError(f"valid_lens has {longest} but there are only {S} keys; clamp it to {S}")
+        return torch.arange(S, device=device) < lens.reshape(lens.size(0), -1, 1)
+
+    def __repr__(self) -> str:
+        return f"Mask.padding({_tensor_text(self.valid_lens)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Only real tokens: token_mask (B, S), True = real."""
+
+    token_mask: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        _check_rows("token_mask", self.token_mask, S)
+        return self.token_mask.to(device)[:, None, :]
+
+    def __repr__(self) -> str:
+        return f"Mask.tokens({_tensor_text(self.token_mask)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Only tokens of the same packed document: ids (B, S); a negative id is padding."""
+
+    ids: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        _check_rows("segment ids", self.ids, S)
+        ids = self.ids.to(device)
+        queries = _last(ids, T, fill=-1)
+        return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
+
+    def __repr__(self) -> str:
+        return f"Mask.segments({_tensor_text(self.ids)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A matrix written out: (T, S), (B, T, S) or (B, H, T, S)."""
+
+    allowed: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        rows, columns = self.allowed.shape[-2:]
+        if rows not in (1, T) or columns not in (1, S):
+            raise ValueError(
+                f"mask has shape {shape_text(self.allowed)}, whose last two axes must be "
+                f"(T, S) = ({T}, {S}); for a (B, S) mask of real tokens use Mask.tokens(...)"
+            )
+        return self.allowed.to(device)
+
+    def __repr__(self) -> str:
+        return f"Mask.of({_tensor_text(self.allowed)})"
+
+
+Part = Causal | Window | Padding | Tokens | Segments | Given
+
+
+class Mask:
+    """Who may attend to whom: True = may attend. Immutable; joined by `&`."""
+
+    __slots__ = ("parts",)
+    parts: tuple[Part, ...]
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        object.__setattr__(self, "parts", tuple(parts))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a Mask never changes; join masks by &")
+
+    # How to make one
+
+    @staticmethod
+    def causal() -> "Mask":
+        """No looking ahead; the last query sees every key."""
+        return Mask([Causal()])
+
+    @staticmethod
+    def window(n: int) -> "Mask":
+        """Less than n positions away: `causal() & window(2)` is a token and the one before it."""
+        check_positive(n=n)
+        return Mask([Window(n)])
+
+    @staticmethod
+    def padding(valid_lens: Tensor) -> "Mask":
+        """The first valid_lens keys: (B,), or (B, T) for a length of each query's own. 0 is allowed."""
+        check_int_tensor("valid_lens", valid_lens)
+        if valid_lens.ndim not in (1, 2):
+            raise ValueError(
+                f"valid_lens must have shape (B,) or (B, T), got {shape_text(valid_lens)}; "
+                f"for a mask of real tokens use Mask.tokens(...)"
+            )
+        if valid_lens.device.type == "cpu" and valid_lens.numel() and int(valid_lens.min()) < 0:
+            raise ValueError(
+                f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
+            )
+        return Mask([Padding(valid_lens)])
+
+    @staticmethod
+    def tokens(token_mask: Tensor) -> "Mask":
+        """The real tokens, (B, S) boolean, wherever the padding stands."""
+        _check_bool("token_mask", token_mask)
+        if token_mask.ndim != 2:
+            raise ValueError(
+                f"token_mask must have shape (B, S), got {shape_text(token_mask)}; "
+                f"for a (T, S) matrix use Mask.of(...)"
+            )
+        return Mask([Tokens(token_mask)])
+
+    @staticmethod
+    def segments(ids: Tensor) -> "Mask":
+        """Packed documents: a token attends to tokens of its own id (B, S); negative ids are padding."""
+        check_int_tensor("segment ids", ids)
+        if ids.ndim != 2:
+            raise ValueError(f"segment ids must have shape (B, S), got {shape_text(ids)}")
+        return Mask([Segments(ids)])
+
+    @staticmethod
+    def of(allowed: Tensor) -> "Mask":
+        """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S)."""
+        _check_bool("mask", allowed)
+        if allowed.ndim not in (2, 3, 4):
+            raise ValueError(
+                f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got {shape_text(allowed)}"
+            )
+        return Mask([Given(allowed)])
+
+    @staticmethod
+    def from_mha(
+        attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, n_heads: int = 1
+    ) -> "Mask":
+        """From torch.nn.MultiheadAttention's arguments, where True means "must not attend".
+
+        attn_mask (T, S) or (B · n_heads, T, S); key_padding_mask (B, S).
+        """
+        mask = Mask([])
+        if attn_mask is not None:
+            _check_bool("attn_mask", attn_mask)
+            allowed = ~attn_mask
+            if allowed.ndim == 3:
+                if allowed.size(0) % n_heads:
+                    raise ValueError(
+                        f"attn_mask has {allowed.size(0)} matrices, which n_heads={n_heads} does not "
+                        f"divide; give the n_heads of the nn.MultiheadAttention it was made for"
+                    )
+                allowed = allowed.unflatten(0, (-1, n_heads))
+            mask = mask & Mask.of(allowed)
+        if key_padding_mask is not None:
+            _check_bool("key_padding_mask", key_padding_mask)
+            mask = mask & Mask.tokens(~key_padding_mask)
+        return mask
+
+    def to_mha(self, T: int, S: int, *, n_heads: int) -> Tensor:
+        """The attn_mask of torch.nn.MultiheadAttention, True = must not attend.
+
+        (T, S), or (B · n_heads, T, S) if it differs by batch element.
+        """
+        allowed = self.dense(T, S)
+        if allowed.ndim == 3:
+            allowed = allowed.unsqueeze(1)
+        if allowed.ndim == 4:
+            allowed = allowed.expand(-1, n_heads, -1, -1).flatten(0, 1)
+        return ~allowed
+
+    def __and__(self, other: "Mask | Tensor | None") -> "Mask":
+        """Both must allow it."""
+        if other is None:
+            return self
+        joined = list(self.parts)
+        for part in as_mask(other).parts:
+            if not (isinstance(part, Causal) and self.is_causal):
+                joined.append(part)
+        return Mask(joined)
+
+    __rand__ = __and__
+
+    # What it says
+
+    def dense(self, T: int, S: int, *, device: torch.device | str | None = None) -> Tensor:
+        """The matrix written out, True = may attend.
+
+        (T, S) if it is the same for every batch element, else (B, 1, T, S) – (B, H, T, S) if it
+        differs by head – so that it broadcasts to scores (B, H, T, S).
+        """
+        matrix = any(isinstance(part, Given) and part.allowed.ndim == 3 for part in self.parts)
+        dense = self.broadcastable(T, S, axes=3 if matrix else 4, device=device)
+        return dense.expand(*dense.shape[:-2], T, S)
+
+    def broadcastable(
+        self, T: int, S: int, *, axes: int, device: torch.device | str | None = None
+    ) -> Tensor:
+        """The smallest boolean tensor that broadcasts to scores with this number of axes."""
+        where = torch.device(device) if device is not None else self._device()
+        dense = torch.ones((1, 1), dtype=torch.bool, device=where)
+        for part in self.parts:
+            allowed = part.dense(T, S, where)
+            if allowed.ndim > 2 and axes == 2:
+                raise ValueError(
+                    f"{part} differs by batch element but q has no batch axis; use q.unsqueeze(0)"
+                )
+            if allowed.ndim > 2 and not isinstance(part, Given):
+                allowed = allowed.reshape(allowed.size(0), *[1] * (axes - 3), *allowed.shape[1:])
+            if allowed.ndim == 4 and axes == 3 and allowed.size(1) == 1:
+                allowed = allowed.squeeze(1)
+            if allowed.ndim not in (2, axes):
+                raise ValueError(
+                    f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
+                    f"{axes}; write (T, S), or all {axes} axes, for instance mask[:, None] for one "
+                    f"matrix per batch element and mask[None] for one per head"
+                )
+            if dense.ndim > 2 and allowed.ndim > 2 and not _fits(dense, allowed):
+                raise ValueError(
+                    f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} and "
+                    f"{shape_text(allowed)} in {self}"
+                )
+            dense = dense & allowed
+        return dense
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether no query may look ahead by structure."""
+        return any(isinstance(part, Causal) for part in self.parts)
+
+    @property
+    def only_causal(self) -> bool:
+        """Whether that is all it says: then the fused causal kernel serves it."""
+        return len(self.parts) == 1 and self.is_causal
+
+    def positions(self, T: int, S: int | None = None) -> Tensor:
+        """Where each of the last T of S tokens stands: (T,), or (B, T) if the batch differs.
+
+        Padding is not counted and packed documents start again at 0, so a left-padded sequence has
+        the positions it would have alone. Padding itself gets 0 or its predecessor's position.
+        """
+        S = T if S is None else S
+        device = self._device()
+        real = torch.ones((1, S), dtype=torch.bool, device=device)
+        group = torch.zeros((1, S), dtype=torch.long, device=device)
+        for part in self.parts:
+            if isinstance(part, Segments):
+                group, real = part.ids, real & (part.ids >= 0)
+            elif isinstance(part, Tokens) or (isinstance(part, Padding) and part.valid_lens.ndim == 1):
+                real = real & part.dense(T, S, device)[:, 0]
+        real, group = torch.broadcast_tensors(real, group)
+        # Sorted by document, each document's tokens stand together in their order and can be counted.
+        order = group.argsort(dim=-1, stable=True)
+        count = real.gather(-1, order).cumsum(-1)
+        first = torch.searchsorted(group.gather(-1, order), group.contiguous())
+        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)
+        positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
+        positions = _last(positions.clamp(min=0), T, fill=0)
+        return positions if positions.size(0) > 1 or self._has_batch() else positions[0]
+
+    def picture(self, T: int | None = None, S: int | None = None) -> str:
+        """The mask as text: a row for each query, ■ where it may attend."""
+        S = S or T or self._size()
+        T = T or S
+        dense = self.dense(T, S)
+        matrices = dense.reshape(-1, T, S).tolist()
+        drawn = [["".join("■ " if cell else "· " for cell in row) for row in m] for m in matrices]
+        lines = ["  ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
+        return "\n".join([f"{self}   rows: {T} queries, columns: {S} keys", *lines])
+
+    def __repr__(self) -> str:
+        return " & ".join(map(repr, self.parts)) or "Mask([])"
+
+    def _tensors(self) -> list[Tensor]:
+        return [value for part in self.parts for value in vars(part).values() if torch.is_tensor(value)]
+
+    def _device(self) -> torch.device | None:
+        return next((tensor.device for tensor in self._tensors()), None)
+
+    def _has_batch(self) -> bool:
+        return any(isinstance(part, Padding | Tokens | Segments) for part in self.parts)
+
+    def _size(self) -> int:
+        """A number of keys that suits the mask, for a picture nobody gave a size."""
+        sizes = [8]
+        for part in self.parts:
+            if isinstance(part, Padding):
+                sizes.append(int(part.valid_lens.max()))
+            elif not isinstance(part, Causal | Window):
+                return int(next(iter(vars(part).values())).size(-1))
+        return max(sizes)
+
+
+MaskLike = Mask | Tensor | None
+
+
+def as_mask(mask: Mask | Tensor) -> Mask:
+    """A Mask as it is; a boolean tensor as Mask.of; anything else is refused with the reason."""
+    return mask if isinstance(mask, Mask) else Mask.of(mask)
+
+
+def dense_mask(mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device) -> Tensor | None:
+    """The mask as a boolean tensor that broadcasts to scores of this shape (..., T, S); None = all."""
+    if mask is None:
+        return None
+    *leading, T, S = shape
+    dense = as_mask(mask).broadcastable(T, S, axes=len(shape), device=device)
+    given = (1,) * (len(shape) - dense.ndim) + tuple(dense.shape)
+    for axis, (have, want) in enumerate(zip(given, (*leading, T, S), strict=True)):
+        if have not in (1, want):
+            raise ValueError(
+                f"mask has {have} entries in axis {axis} (shape {shape_text(dense)}) but the scores have "
+                f"shape {tuple(shape)}; the mask's batch and heads must be those of q"
+            )
+    return dense
+
+
+def _check_bool(name: str, x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
+    if x.is_floating_point():
+        raise TypeError(
+            f"{name} must be boolean with True = may attend, got {x.dtype}: a float mask could mean 0/1 "
+            f"flags or numbers to add to the scores. For 1 = may attend use {name}.bool(); numbers to add "
+            f"go to bias="
+        )
+    if x.dtype != torch.bool:
+        raise TypeError(
+            f"{name} must be boolean with True = may attend, got {x.dtype}; "
+            f"use {name}.bool() if 1 means may attend"
+        )
+
+
+def _fits(a: Tensor, b: Tensor) -> bool:
+    return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:-2], b.shape[:-2], strict=True))
+
+
+def _last(x: Tensor, T: int, fill: int) -> Tensor:
+    """The last T columns of (B, S); columns before the first are `fill`."""
+    if x.size(-1) < T:
+        return torch.nn.functional.pad(x, (T - x.size(-1), 0), value=fill)
+    return x[:, x.size(-1) - T :]
+
+
+def _tensor_text(x: Tensor) -> str:
+    if x.ndim == 1 and x.numel() <= 8:
+        return str(x.tolist())
+    return f"{str(x.dtype).removeprefix('torch.')} {shape_text(x)}"

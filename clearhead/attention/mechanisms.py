@@ -1,0 +1,146 @@
+"""A mechanism is a module: where the fast form, the reference and the parameters meet.
+
+    forward(q, k, v, *, mask=None, bias=None)  → output (..., T, Dv)    by the fastest exact way
+    weights(q, k, *, mask=None, bias=None)     → weights (..., T, S)    by the textbook way
+
+with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeable inside a head. `forward`
+holds no line for inspection: inspection/record.py hooks it from outside and asks `weights` when someone looks.
+"""
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from clearhead.attention import additive, argmax, dot_product, dot_product_fast, linear, linear_fast
+from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.attention.softmax import mix, without_dead_keys
+from clearhead.shapes import check_dropout, check_last_axis, check_positive, check_qkv
+
+__all__ = [
+    "AdditiveAttention",
+    "ArgmaxAttention",
+    "DotProductAttention",
+    "LinearAttention",
+    "Mechanism",
+]
+
+
+class Mechanism(nn.Module):
+    """Attention from any `weights`: the output is their mixture of the values."""
+
+    dropout: float = 0.0
+
+    def weights(
+        self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
+    ) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} must say how weights come from q and k")
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: MaskLike = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        check_qkv(q, k, v, same_width=False)
+        allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
+        (v,) = without_dead_keys(allowed, v)
+        weights = self.weights(q, k, mask=allowed, bias=bias)
+        return mix(nn.functional.dropout(weights, self.dropout, self.training), v, allowed)
+
+
+class DotProductAttention(Mechanism):
+    """softmax((q kᵀ + bias) / √Dh) v, with dropout on the weights while training."""
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_dropout(dropout)
+        self.dropout = dropout
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: MaskLike = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """The output, by the fused kernel. Shapes as in dot_product.attend."""
+        dropout = self.dropout if self.training else 0.0
+        return cast(Tensor, dot_product_fast.attend(q, k, v, mask=mask, bias=bias, dropout=dropout))
+
+    def weights(
+        self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """The same attention made visible: (..., T, S), computed only when someone asks."""
+        return dot_product.weights(q, k, mask=mask, bias=bias)
+
+    def extra_repr(self) -> str:
+        return f"dropout={self.dropout}" if self.dropout else ""
+
+
+class AdditiveAttention(Mechanism):
+    """softmax(wᵀ tanh(W_q q + W_k k) + bias) v, for queries and keys of any widths."""
+
+    def __init__(self, d_query: int, d_key: int, d_hidden: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_positive(d_query=d_query, d_key=d_key, d_hidden=d_hidden)
+        check_dropout(dropout)
+        self.d_query, self.d_key, self.dropout = d_query, d_key, dropout
+        self.proj_q = nn.Linear(d_query, d_hidden, bias=False)
+        self.proj_k = nn.Linear(d_key, d_hidden, bias=False)
+        self.proj_score = nn.Linear(d_hidden, 1, bias=False)
+
+    def weights(
+        self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
+    ) -> Tensor:
+        check_last_axis("q", q, "d_query", self.d_query, min_axes=2)
+        check_last_axis("k", k, "d_key", self.d_key, min_axes=2)
+        w_q, w_k, w = self.proj_q.weight, self.proj_k.weight, self.proj_score.weight[0]
+        return additive.weights(q, k, w_q, w_k, w, mask=mask, bias=bias)
+
+
+class ArgmaxAttention(Mechanism):
+    """The value of the best-matching key; no gradient reaches queries or keys."""
+
+    def weights(
+        self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
+    ) -> Tensor:
+        return argmax.weights(q, k, mask=mask, bias=bias)
+
+
+class LinearAttention(Mechanism):
+    """Kernel attention sim(q, k) = φ(q)·φ(k), in time and memory linear in the length.
+
+    Serves causal, padding (B,), token and segment masks; any other mask or a bias is refused, because
+    running sums cannot leave out single pairs.
+    """
+
+    def __init__(self, feature_map: linear.FeatureMap) -> None:
+        super().__init__()
+        if not isinstance(feature_map, linear.FeatureMap):
+            raise TypeError(
+                f"feature_map must be a FeatureMap such as EluFeatures(), got {type(feature_map).__name__}"
+            )
+        self.feature_map = feature_map
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: MaskLike = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """The output, by running sums. Shapes as in linear.attend."""
+        return linear_fast.attend(q, k, v, self.feature_map, mask=mask, bias=bias)
+
+    def weights(
+        self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """sim(q, k) / Σ sim(q, k'): (..., T, S), by the O(T·S) sum."""
+        return linear.weights(q, k, self.feature_map, mask=mask, bias=bias)

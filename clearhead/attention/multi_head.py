@@ -1,0 +1,161 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2.2): all heads in one product.
+
+    head_h = attention(x W_q[h], x W_k[h], x W_v[h])        each head in its own Dh = D / H columns
+    output = [head_1 … head_H] W_O
+
+`loop_over_heads` computes this as it is written. The module computes it for all heads at once: one projection,
+reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads (G < H, Ainslie et al. 2023)
+each serves H / G query heads.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from clearhead.attention.cache import KVCache
+from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.attention.mechanisms import DotProductAttention, Mechanism
+from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
+from clearhead.shapes import check_divides, check_last_axis, shape_text
+
+__all__ = ["MultiHeadAttention", "loop_over_heads", "merge_heads", "split_heads"]
+
+
+def split_heads(x: Tensor, n_heads: int) -> Tensor:
+    """(B, T, D) → (B, H, T, Dh), a view."""
+    check_divides("n_heads", n_heads, "width of x", x.size(-1))
+    return x.unflatten(-1, (n_heads, x.size(-1) // n_heads)).transpose(-3, -2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(B, H, T, Dh) → (B, T, D): the exact inverse of split_heads."""
+    return x.transpose(-3, -2).flatten(-2)
+
+
+class MultiHeadAttention(nn.Module):
+    """H heads of any mechanism, with any position scheme that acts inside attention."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        *,
+        n_kv_heads: int | None = None,
+        mechanism: Mechanism | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
+    ) -> None:
+        """n_kv_heads: key/value heads, n_heads unless given; dropout: on the weights of the default
+        mechanism; positions: rotary, or a bias by distance."""
+        super().__init__()
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        check_divides("n_heads", n_heads, "d_model", d_model)
+        check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
+        if mechanism is not None and dropout:
+            raise ValueError(
+                f"dropout={dropout} is for the default mechanism; give it to {type(mechanism).__name__}"
+            )
+        self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
+        self.d_head = d_model // n_heads
+        self.proj_q = nn.Linear(d_model, d_model, bias=bias)
+        self.proj_k = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
+        self.proj_v = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
+        self.proj_out = nn.Linear(d_model, d_model, bias=bias)
+        self.mechanism = DotProductAttention(dropout) if mechanism is None else mechanism
+        self.positions = positions
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: MaskLike = None,
+        bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """x (B, T, D) listens to source (B, S, D), or to itself and what the cache holds → (B, T, D).
+
+        mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T) say
+        where x stands for a rotary scheme; by default it follows the cache.
+        """
+        q, k, v = self._project(x, source)
+        if isinstance(self.positions, RotaryPositions):
+            if source is not None:
+                raise ValueError(
+                    "rotary positions compare places in one sequence, but source is another; "
+                    "build the cross-attention without positions"
+                )
+            if positions is None and cache is not None:
+                positions = torch.arange(len(cache), len(cache) + x.size(1), device=x.device)
+            q, k = self.positions(q, positions=positions), self.positions(k, positions=positions)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        bias = self._with_position_bias(bias, q.size(-2), k.size(-2))
+        if self.n_kv_heads < self.n_heads:
+            shared = self.n_heads // self.n_kv_heads
+            k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
+        return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
+
+    def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
+        source = x if source is None else source
+        for name, sequence in (("x", x), ("source", source)):
+            check_last_axis(name, sequence, "d_model", self.d_model, min_axes=3)
+        if source.size(0) != x.size(0):
+            raise ValueError(
+                f"source must have the batch of x, {x.size(0)}, got {source.size(0)} "
+                f"(x {shape_text(x)}, source {shape_text(source)})"
+            )
+        q, k, v = self.proj_q(x), self.proj_k(source), self.proj_v(source)
+        kv_heads = self.n_kv_heads
+        return split_heads(q, self.n_heads), split_heads(k, kv_heads), split_heads(v, kv_heads)
+
+    def _with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
+        if self.positions is None or isinstance(self.positions, RotaryPositions):
+            return bias
+        by_distance = self.positions(T, S)  # (H, T, S)
+        if self.positions.after_scaling:
+            by_distance = by_distance * math.sqrt(self.d_head)
+        return by_distance if bias is None else bias + by_distance
+
+
+def loop_over_heads(
+    attention: MultiHeadAttention,
+    x: Tensor,
+    source: Tensor | None = None,
+    *,
+    mask: MaskLike = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """The same numbers as attention(x, source, mask=mask, bias=bias), one head at a time."""
+    source = x if source is None else source
+    Dh, shared = attention.d_head, attention.n_heads // attention.n_kv_heads
+    T, S = x.size(1), source.size(1)
+    allowed = dense_mask(mask, (x.size(0), attention.n_heads, T, S), x.device)
+    bias = attention._with_position_bias(bias, T, S)
+
+    def columns(layer: nn.Linear, head: int, y: Tensor) -> Tensor:
+        rows = slice(head * Dh, (head + 1) * Dh)
+        return linear(y, layer.weight[rows], None if layer.bias is None else layer.bias[rows])
+
+    def of_head(matrix: Tensor | None, head: int) -> Tensor | None:
+        if matrix is None or matrix.ndim < 3:
+            return matrix
+        return matrix.select(-3, head if matrix.size(-3) > 1 else 0)
+
+    heads = []
+    for h in range(attention.n_heads):
+        q = columns(attention.proj_q, h, x)  # (B, T, Dh)
+        k = columns(attention.proj_k, h // shared, source)
+        v = columns(attention.proj_v, h // shared, source)
+        if isinstance(attention.positions, RotaryPositions):
+            q, k = attention.positions(q), attention.positions(k)
+        mechanism = cast(Mechanism, attention.mechanism)
+        weights = mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
+        heads.append(weights @ v)
+    return attention.proj_out(torch.cat(heads, dim=-1))

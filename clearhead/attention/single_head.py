@@ -1,0 +1,77 @@
+"""One attention head as a module, and several of them joined.
+
+    SelfAttention    q, k, v = three linear layers of x;  output = attention(q, k, v)
+    CrossAttention   q from x;  k and v from another sequence y
+    JoinedHeads      the heads' outputs side by side, then one linear layer:  [head_1 … head_H] W_O
+
+Joined one by one, heads may differ in kind and width. Equal heads run faster as one product: multi_head.py.
+"""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.mechanisms import DotProductAttention
+from clearhead.shapes import check_last_axis, check_positive
+
+__all__ = ["CrossAttention", "JoinedHeads", "SelfAttention"]
+
+
+class _Head(nn.Module):
+    """q from x; k and v from y; three linear layers made in this order."""
+
+    def __init__(self, d_x: int, d_y: int, d_key: int, d_output: int) -> None:
+        super().__init__()
+        check_positive(d_key=d_key, d_output=d_output)
+        self.d_x, self.d_y, self.d_output = d_x, d_y, d_output
+        self.proj_q = nn.Linear(d_x, d_key)
+        self.proj_k = nn.Linear(d_y, d_key)
+        self.proj_v = nn.Linear(d_y, d_output)
+        self.mechanism = DotProductAttention()
+
+    def _attend(self, x: Tensor, y: Tensor, mask: MaskLike) -> Tensor:
+        return self.mechanism(self.proj_q(x), self.proj_k(y), self.proj_v(y), mask=mask)
+
+
+class SelfAttention(_Head):
+    """x (B, T, d_input) listens to itself → (B, T, d_output)."""
+
+    def __init__(self, d_input: int, d_key: int, d_output: int) -> None:
+        check_positive(d_input=d_input)
+        super().__init__(d_input, d_input, d_key, d_output)
+
+    def forward(self, x: Tensor, *, mask: MaskLike = None) -> Tensor:
+        check_last_axis("x", x, "d_input", self.d_x, min_axes=2)
+        return self._attend(x, x, mask)
+
+
+class CrossAttention(_Head):
+    """x (B, T, d_x) listens to y (B, S, d_y) → (B, T, d_output)."""
+
+    def __init__(self, d_x: int, d_y: int, d_key: int, d_output: int) -> None:
+        check_positive(d_x=d_x, d_y=d_y)
+        super().__init__(d_x, d_y, d_key, d_output)
+
+    def forward(self, x: Tensor, y: Tensor, *, mask: MaskLike = None) -> Tensor:
+        check_last_axis("x", x, "d_x", self.d_x, min_axes=2)
+        check_last_axis("y", y, "d_y", self.d_y, min_axes=2)
+        return self._attend(x, y, mask)
+
+
+class JoinedHeads(nn.Module):
+    """Heads from a list, their outputs side by side, then a linear layer sized from them."""
+
+    def __init__(self, heads: Iterable[SelfAttention | CrossAttention], d_output: int) -> None:
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+        check_positive(d_output=d_output)
+        if not self.heads:
+            raise ValueError("heads must hold at least one attention module, got none")
+        self.proj_out = nn.Linear(sum(head.d_output for head in self.heads), d_output)
+
+    def forward(self, *inputs: Tensor, mask: MaskLike = None) -> Tensor:
+        """inputs as each head takes them: x, or x and y → (B, T, d_output)."""
+        joined = torch.cat([head(*inputs, mask=mask) for head in self.heads], dim=-1)
+        return self.proj_out(joined)

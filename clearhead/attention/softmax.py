@@ -1,0 +1,54 @@
+"""Softmax over the allowed keys, and the mixture it weighs.
+
+    weights[t, s] = exp(scores[t, s]) / Σ_{s' allowed} exp(scores[t, s'])     0 where not allowed
+    output[t]     = Σ_{s allowed} weights[t, s] v[s]
+
+This is the only place that decides what a query gets that may attend to nothing: zeros, with zero gradient.
+"""
+
+import torch
+from torch import Tensor
+
+from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.shapes import check_float_tensor
+
+__all__ = ["masked_softmax", "mix", "without_dead_keys"]
+
+
+def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
+    """Weights (..., T, S) from scores (..., T, S): masked ones exactly 0, each row sums to 1 – or 0.
+
+    Half precision is computed in float32 inside.
+    """
+    check_float_tensor("scores", scores, min_axes=2)
+    allowed = dense_mask(mask, scores.shape, scores.device)
+    exact = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    if allowed is None:
+        return exact.softmax(dim=-1).to(scores.dtype)
+    # An empty row would be 0/0: it gets finite scores first and zero weights after, so that neither
+    # the value nor the gradient ever sees a NaN.
+    empty = ~allowed.any(dim=-1, keepdim=True)
+    weights = exact.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0.0).softmax(dim=-1)
+    return weights.masked_fill(~allowed, 0.0).to(scores.dtype)
+
+
+def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
+    """The mixture weights v: (..., T, S), (..., S, Dv) → (..., T, Dv).
+
+    In floating point 0 · NaN is NaN, so a plain product would let a broken value reach queries that may
+    not see it. Here it reaches exactly those that may.
+    """
+    allowed = dense_mask(mask, weights.shape, weights.device)
+    if allowed is None:
+        return weights @ v
+    broken = ~v.isfinite()
+    reached = allowed.to(v.dtype) @ broken.to(v.dtype) > 0
+    return (weights @ v.masked_fill(broken, 0.0)).masked_fill(reached, torch.nan)
+
+
+def without_dead_keys(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Keys and values (..., S, D) with zeros where no query may look, so that padding may hold NaN."""
+    if allowed is None:
+        return tensors
+    dead = ~allowed.any(dim=-2).unsqueeze(-1)  # (..., S, 1)
+    return tuple(x.masked_fill(dead, 0.0) for x in tensors)

@@ -1,0 +1,219 @@
+"""What we measure: one function per claim, each a list of rows.
+
+`clearhead bench` runs them all; docs/measurements.md keeps the figures and the ideas that failed.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from clearhead.attention import (
+    DotProductAttention,
+    EluFeatures,
+    FourierFeatures,
+    LinearAttention,
+    Mask,
+    MultiHeadAttention,
+    PositiveFeatures,
+    QuadraticFeatures,
+)
+from clearhead.bench.timing import Row, best_seconds
+from clearhead.inspection import record
+from clearhead.positions import ToeplitzBias
+from clearhead.runtime import choose_threads, measure_threads
+
+__all__ = ["CASES"]
+
+Rows = list[Row]
+
+
+def _normal(*shape: int, grad: bool = False) -> Tensor:
+    return torch.randn(shape, requires_grad=grad)
+
+
+def attention(seconds: float) -> Rows:
+    """The mechanism against the fused function it calls: what do masks and shielding from NaN cost?"""
+    B, H, T, Dh = 8, 6, 256, 64
+    q, k, v = (_normal(B, H, T, Dh) for _ in range(3))
+    lens = torch.arange(T, T - B * 16, -16)
+    causal, padding = Mask.causal(), Mask.padding(lens)
+    keys = padding.dense(T, T)[:, :, :1]
+    ours = DotProductAttention()
+    best = best_seconds(
+        {
+            "causal": lambda: ours(q, k, v, mask=causal),
+            "torch causal": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+            "padding": lambda: ours(q, k, v, mask=padding),
+            "torch padding": lambda: scaled_dot_product_attention(q, k, v, attn_mask=keys),
+        },
+        seconds=2 * seconds,
+    )
+    fused = "fused function, called directly"
+    return [
+        Row("DotProductAttention, causal", best["causal"], fused, best["torch causal"], "aim ≤ 1.05×"),
+        Row("DotProductAttention, padding", best["padding"], fused, best["torch padding"], "aim ≤ 1.15×"),
+    ]
+
+
+def heads(seconds: float) -> Rows:
+    """MultiHeadAttention forward and backward against torch.nn.MultiheadAttention."""
+    rows = []
+    for T in (256, 1024):
+        B, D, H = 2048 // T, 384, 6
+        ours, theirs = MultiHeadAttention(D, H), nn.MultiheadAttention(D, H, batch_first=True)
+        x, grad = _normal(B, T, D, grad=True), _normal(B, T, D)
+
+        def train(module: nn.Module, x: Tensor = x, grad: Tensor = grad, **options: bool) -> None:
+            inputs = (x,) if isinstance(module, MultiHeadAttention) else (x, x, x)
+            output = module(*inputs, **options)
+            output = output if isinstance(output, Tensor) else output[0]
+            torch.autograd.grad(output, [x, *module.parameters()], grad)
+
+        def train_recorded(module: nn.Module = ours, train: Callable[..., None] = train) -> None:
+            with record(module):
+                train(module)
+
+        best = best_seconds(
+            {
+                "ours": lambda m=ours, f=train: f(m),  # type: ignore[misc]
+                "recorded": train_recorded,
+                "theirs": lambda m=theirs, f=train: f(m, need_weights=False),  # type: ignore[misc]
+                "weights": lambda m=theirs, f=train: f(m, need_weights=True),  # type: ignore[misc]
+            },
+            seconds=2 * seconds,
+        )
+        what = f"MultiHeadAttention, T={T}, forward+backward"
+        other = "nn.MultiheadAttention"
+        rows += [
+            Row(what, best["ours"], other, best["theirs"], "aim ≤ 1.0×"),
+            Row("  … recorded", best["recorded"], f"{other}, weights", best["weights"], "aim ≤ 0.6×"),
+        ]
+    return rows
+
+
+def toeplitz(seconds: float) -> Rows:
+    """Building the Toeplitz bias, and attention that learns it against attention without."""
+    B, H, n, Dh = 8, 8, 256, 64
+    module, ours = ToeplitzBias(H, n), DotProductAttention()
+    nn.init.normal_(module.weight)
+    q, k, v = (_normal(B, H, n, Dh, grad=True) for _ in range(3))
+    grad = _normal(B, H, n, Dh)
+
+    def diagonal_by_diagonal() -> Tensor:
+        bias = torch.empty(H, n, n)
+        for head in range(H):
+            for distance in range(1 - n, n):
+                bias[head].diagonal(distance).fill_(weight[head][n + distance])
+        return bias
+
+    def with_bias() -> None:
+        output = ours(q, k, v, bias=module(n))
+        torch.autograd.grad(output, (q, k, v, module.weight), grad)
+
+    weight = module.weight.tolist()
+    with torch.no_grad():
+        built = best_seconds({"ours": lambda: module(n), "loop": diagonal_by_diagonal}, seconds=seconds)
+    best = best_seconds(
+        {
+            "with": with_bias,
+            "without": lambda: torch.autograd.grad(ours(q, k, v), (q, k, v), grad),
+        },
+        seconds=2 * seconds,
+    )
+    return [
+        Row("Toeplitz bias, n=256, 8 heads", built["ours"], "diagonal by diagonal", built["loop"], "aim 500×"),
+        Row("attention + learned Toeplitz, fwd+bwd", best["with"], "without", best["without"], "aim ≤ 1.3×"),
+    ]
+
+
+def linear(seconds: float) -> Rows:
+    """Causal linear attention against fused causal softmax attention at T = 8192."""
+    q, k, v = (_normal(1, 4, 8192, 64) for _ in range(3))
+    maps = {
+        "elu+1": (EluFeatures(), "aim ≥ 10×"),
+        "Fourier, 128 frequencies": (FourierFeatures(64, 256, seed=0), "aim ≥ 3.5×"),
+        "positive, 256 features": (PositiveFeatures(64, 256, seed=0), ""),
+        "quadratic, 2145 features": (QuadraticFeatures(), ""),
+    }
+    rows = []
+    with torch.no_grad():
+        for name, (feature_map, aim) in maps.items():
+            ours = LinearAttention(feature_map)
+            best = best_seconds(
+                {
+                    "ours": lambda m=ours: m(q, k, v, mask=Mask.causal()),  # type: ignore[misc]
+                    "softmax": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+                },
+                seconds=seconds,
+                rounds=3,
+            )
+            rows.append(Row(f"linear attention, {name}", best["ours"], "fused softmax", best["softmax"], aim))
+    return rows
+
+
+def crossover(seconds: float) -> Rows:
+    """From which length on each feature map is faster than fused causal softmax attention."""
+    maps = {
+        "elu+1": EluFeatures(),
+        "Fourier, 128 frequencies": FourierFeatures(64, 256, seed=0),
+        "positive, 256 features": PositiveFeatures(64, 256, seed=0),
+        "quadratic, 2145 features": QuadraticFeatures(),
+    }
+    rows = []
+    with torch.no_grad():
+        for name, feature_map in maps.items():
+            ours = LinearAttention(feature_map)
+            for T in (128, 256, 512, 1024, 2048, 4096, 8192):
+                q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
+                best = best_seconds(
+                    {
+                        "ours": lambda m=ours, x=(q, k, v): m(*x, mask=Mask.causal()),  # type: ignore[misc]
+                        "softmax": lambda x=(q, k, v): scaled_dot_product_attention(*x, is_causal=True),  # type: ignore[misc]
+                    },
+                    seconds=seconds / 3,
+                    rounds=3,
+                )
+                rows.append(Row(f"{name}, T={T}", best["ours"], "fused softmax", best["softmax"]))
+                if rows[-1].ratio < 0.9:
+                    break
+    return rows
+
+
+def threads(seconds: float) -> Rows:
+    """What a busy neighbour does to two threads, and what `--threads auto` makes of it."""
+    rows = []
+    for neighbours in (0, 1):
+        with _busy(neighbours):
+            time.sleep(0.2)
+            times = measure_threads((1, 2), repeats=7)
+            chosen = choose_threads()
+        what = f"1 thread, {neighbours} busy neighbour(s)"
+        rows.append(Row(what, times[1], "2 threads", times[2], f"auto takes {chosen}"))
+    return rows
+
+
+@contextmanager
+def _busy(processes: int) -> Iterator[None]:
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+CASES: dict[str, Callable[[float], Rows]] = {
+    "attention": attention,
+    "heads": heads,
+    "toeplitz": toeplitz,
+    "linear": linear,
+    "crossover": crossover,
+    "threads": threads,
+}

@@ -1,0 +1,55 @@
+"""How we measure: competitors take turns in one run, and only ratios are trusted.
+
+The machine may be shared, so a time measured now says little about a time measured a minute ago. Here every
+round runs each competitor once, in turn. Other programs only ever add time, so each competitor's best round is
+what it costs, and the ratio of two bests is the result.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Row", "best_seconds"]
+
+
+def best_seconds(
+    competitors: dict[str, Callable[[], object]], *, seconds: float = 3.0, rounds: int = 5
+) -> dict[str, float]:
+    """The best time of each competitor, in seconds: at least `rounds` rounds, and about `seconds` in all."""
+    for work in competitors.values():
+        work()  # the first call pays for allocation and for kernels that set themselves up
+    best = dict.fromkeys(competitors, float("inf"))
+    end = time.perf_counter() + seconds
+    done = 0
+    while done < rounds or time.perf_counter() < end:
+        for name, work in competitors.items():
+            start = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - start)
+        done += 1
+    return best
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the speed table: ours against another way, as a ratio of times, and what we aim at."""
+
+    what: str
+    ours: float
+    other: str
+    theirs: float
+    aim: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Our time divided by theirs: below 1 we are faster."""
+        return self.ours / self.theirs
+
+    def text(self) -> str:
+        """The row as it is printed."""
+        if self.ratio < 0.5:
+            verdict = f"{1 / self.ratio:.1f}× faster"
+        else:
+            verdict = f"{self.ratio:.2f}× the time"
+        ours, theirs = (f"{t * 1e3:9.3f} ms" for t in (self.ours, self.theirs))
+        return f"{self.what:<44}{ours}   {self.other:<34}{theirs}   {verdict:<16} {self.aim}"

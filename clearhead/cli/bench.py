@@ -1,0 +1,38 @@
+"""clearhead bench [CASE]: the speed table, as ratios measured in one run."""
+
+import json as json_format
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from clearhead.cli.options import Json, Quiet, Threads, thread_count
+
+__all__ = ["bench"]
+
+
+def bench(
+    case: Annotated[str | None, typer.Argument(help="Which case; none runs all.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long each comparison may take.")] = 3.0,
+    threads: Threads = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure speed against PyTorch's own parts, in turn, and print the ratios."""
+    from clearhead.bench.cases import CASES
+
+    if case is not None and case not in CASES:
+        raise ValueError(f"case must be one of {', '.join(CASES)}, got {case!r}")
+    chosen = [case] if case else list(CASES)
+    n_threads = thread_count(threads)
+    if not quiet:
+        print(f"{n_threads} thread(s); each pair takes turns in one run", file=sys.stderr)
+    rows = []
+    for name in chosen:
+        for row in CASES[name](seconds):
+            rows.append({"case": name, "threads": n_threads, "ratio": row.ratio, **asdict(row)})
+            if not json:
+                typer.echo(row.text())
+    if json:
+        typer.echo(json_format.dumps(rows, ensure_ascii=False))

@@ -1,0 +1,42 @@
+"""clearhead lab [EXPERIMENT]: run an experiment, print what was seen, draw it."""
+
+import json as json_format
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli.options import Json, Out, Quiet, Seed, Threads, thread_count
+from clearhead.lab import EXPERIMENTS
+
+__all__ = ["lab"]
+
+
+def lab(
+    name: Annotated[str | None, typer.Argument(help="Which one; none lists them.")] = None,
+    out: Out = Path("pictures"),
+    seed: Seed = 0,
+    threads: Threads = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run an experiment: the claim, the numbers, a picture."""
+    if name is None:
+        for known, claim in EXPERIMENTS.items():
+            typer.echo(f"{known:12} {claim}")
+        return
+    if name not in EXPERIMENTS:
+        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
+
+    from clearhead.lab import run
+
+    thread_count(threads)
+    finding = run(name, seed=seed)
+    path = finding.picture.save(out / f"{name}.png")
+    if json:
+        typer.echo(json_format.dumps({**finding.numbers, "picture": str(path)}, ensure_ascii=False))
+        return
+    if not quiet:
+        typer.echo(f"{finding.claim}\n")
+    typer.echo(finding.text)
+    typer.echo(f"\npicture: {path}")

@@ -1,0 +1,27 @@
+"""The options that mean the same in every verb."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["Json", "Out", "Quiet", "Seed", "Threads", "thread_count"]
+
+Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
+Threads = Annotated[
+    str, typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+
+
+def thread_count(threads: str) -> int:
+    """Set and return the number of threads that the option asks for."""
+    from clearhead.runtime import set_threads
+
+    if threads == "auto":
+        return set_threads("auto")
+    if not threads.isdecimal() or int(threads) < 1:
+        raise ValueError(f"--threads must be auto or a number of at least 1, got {threads!r}")
+    return set_threads(int(threads))

@@ -1,0 +1,43 @@
+"""clearhead plot WHAT: one picture of a part of the library."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.options import Out
+
+if TYPE_CHECKING:
+    from clearhead.inspection.figures import Picture
+
+__all__ = ["PICTURES", "plot"]
+
+PICTURES = ("waves", "table", "mask", "alibi")
+
+
+def plot(
+    what: Annotated[str, typer.Argument(help=f"One of {', '.join(PICTURES)}.")],
+    out: Out = Path("pictures"),
+    svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
+) -> None:
+    """Draw sinusoidal waves, the whole table of positions, a mask, or the biases of ALiBi."""
+    if what not in PICTURES:
+        raise ValueError(f"picture must be one of {', '.join(PICTURES)}, got {what!r}")
+    path = _picture(what).save(out / (what + (".svg" if svg else ".png")))
+    typer.echo(f"picture: {path}")
+
+
+def _picture(what: str) -> "Picture":
+    import torch
+
+    from clearhead.attention import Mask
+    from clearhead.inspection import figures
+    from clearhead.positions import AlibiBias
+
+    if what == "waves":
+        return figures.position_waves(d_model=20, dimensions=(4, 5, 6, 7), n_positions=100)
+    if what == "table":
+        return figures.position_table(d_model=128, n_positions=60)
+    if what == "mask":
+        return figures.mask_picture(Mask.causal() & Mask.padding(torch.tensor([8, 5])), 8, 8)
+    return figures.toeplitz_matrices(AlibiBias(4)(16))

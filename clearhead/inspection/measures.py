@@ -1,0 +1,132 @@
+"""Numbers that say what attention does: tensors in, tensors out.
+
+    entropy(w)[t]   = −Σ_s w[t, s] ln w[t, s]           0 for one key, ln S for all keys alike
+    distance(w)[t]  = Σ_s w[t, s] |position of t − s|   how far away a query looks, in tokens
+    rollout         = Ā_L ··· Ā_1 with Ā = (mean over heads + I) / 2, rows summing to 1
+
+Rollout (Abnar & Zuidema 2020) follows the mixtures through all layers: half of what a token becomes is its
+own residual path, half comes from where it looks. Queries are the last T of the S positions.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.inspection.record import Trace
+from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
+
+__all__ = ["Layers", "class_token_map", "distance", "entropy", "named_layers", "rollout"]
+
+Layers = Trace | Mapping[str, Any] | Sequence[Any]
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """How spread out each query's attention is, in nats: (..., T, S) → (..., T). An empty row has 0."""
+    check_float_tensor("weights", weights, min_axes=2)
+    return torch.special.entr(_exact(weights)).sum(dim=-1)
+
+
+def distance(weights: Tensor) -> Tensor:
+    """How far away each query looks on average, in tokens: (..., T, S) → (..., T)."""
+    check_float_tensor("weights", weights, min_axes=2)
+    T, S = weights.shape[-2:]
+    queries = torch.arange(S - T, S, device=weights.device)
+    apart = (queries[:, None] - torch.arange(S, device=weights.device)).abs()
+    return (_exact(weights) * apart).sum(dim=-1)
+
+
+def rollout(layers: Layers) -> Tensor:
+    """How much of each input token is in each output token: L × (B, H, T, T) → (B, T, T).
+
+    Layers come first layer first; a Trace, a list of tensors, or a mapping from names to tensors.
+    """
+    named = named_layers(layers)
+    check_one_size(named, square=True)
+    first = next(iter(named.values()))
+    identity = torch.eye(first.size(-1), dtype=_exact(first).dtype, device=first.device)
+    joined = identity.expand(first.size(0), -1, -1)
+    for weights in named.values():
+        step = (_exact(weights).mean(dim=1) + identity) / 2  # (B, T, T)
+        joined = step / step.sum(dim=-1, keepdim=True) @ joined
+    return joined
+
+
+def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean") -> Tensor:
+    """Where on the image the class token looks: L × (B, H, 1 + P, 1 + P) → (B, rows, columns).
+
+    The class token is token 0 and the patches follow row by row, P = rows · columns. "mean" averages its
+    attention over heads and layers, "rollout" follows it through the layers.
+    """
+    check_choice("method", method, ("mean", "rollout"))
+    rows, columns = grid
+    check_positive(rows=rows, columns=columns)
+    named = named_layers(layers)
+    T, S = check_one_size(named, square=True)
+    if S != 1 + rows * columns:
+        raise ValueError(
+            f"grid is {rows} × {columns} = {rows * columns} patches but layers have {S} tokens; "
+            f"with the class token they must have {1 + rows * columns}"
+        )
+    if method == "rollout":
+        seen = rollout(named)
+    else:
+        seen = torch.stack([_exact(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
+    return seen[:, 0, 1:].unflatten(-1, (rows, columns))
+
+
+def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+    """Attention weights of any origin as name → (B, H, T, S).
+
+    A Trace, a mapping from names, or a plain list of tensors or arrays such as other libraries return.
+    """
+    if isinstance(layers, Trace):
+        found = dict(zip(layers.attention, layers.weights(), strict=True))
+    elif isinstance(layers, Mapping):
+        found = {str(name): _as_tensor(str(name), x) for name, x in layers.items()}
+    elif isinstance(layers, list | tuple):
+        found = {f"layer {i}": _as_tensor(f"layers[{i}]", x) for i, x in enumerate(layers)}
+    else:
+        raise TypeError(
+            f"layers must be a Trace or a list of (B, H, T, S) weights, got {type(layers).__name__}; "
+            f"put a single layer into a list: [weights]"
+        )
+    if not found:
+        raise ValueError("layers is empty; give the weights of at least one layer")
+    if names is not None:
+        if len(names) != len(found):
+            raise ValueError(f"names has {len(names)} entries but there are {len(found)} layers")
+        found = dict(zip(names, found.values(), strict=True))
+    return found
+
+
+def check_one_size(named: dict[str, Tensor], square: bool = False) -> tuple[int, int]:
+    """The T and S that all layers share."""
+    sizes = {name: tuple(weights.shape[-2:]) for name, weights in named.items()}
+    T, S = next(iter(sizes.values()))
+    other = next((name for name, size in sizes.items() if size != (T, S)), None)
+    if other is not None:
+        raise ValueError(
+            f"layers must have one size, got {T} × {S} in {next(iter(sizes))!r} and "
+            f"{sizes[other][0]} × {sizes[other][1]} in {other!r}; give those of one kind, for instance "
+            f"{{name: call.weights for name, call in trace.attention.items() if 'cross' in name}}"
+        )
+    if square and T != S:
+        raise ValueError(f"layers must be self-attention, T × T, got {T} queries and {S} keys")
+    return T, S
+
+
+def _as_tensor(name: str, x: Any) -> Tensor:
+    if isinstance(x, np.ndarray):
+        x = torch.from_numpy(np.ascontiguousarray(x))
+    check_float_tensor(name, x)
+    if x.ndim != 4:
+        raise ValueError(f"{name} must have shape (B, H, T, S), got {shape_text(x)}")
+    return x
+
+
+def _exact(weights: Tensor) -> Tensor:
+    """Half precision is summed in float32."""
+    return weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights

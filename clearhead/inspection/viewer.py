@@ -1,0 +1,104 @@
+"""Attention to walk through: one web page that holds its own data and asks nobody for anything.
+
+    attention_view(trace, tokens=["the", "cat", "sat"]).save("attention.html")
+
+The page – viewer.html beside this file – is a template with two holes: the title, and the data as JSON. Tokens
+are text there, never HTML. A weight is written as a whole number of ten-thousandths.
+"""
+
+import html
+import json
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection.measures import Layers, check_one_size, named_layers
+from clearhead.inspection.picture import readable_token, token_names, write_whole
+
+__all__ = ["AttentionView", "attention_view"]
+
+MOST_WEIGHTS = 4_000_000
+
+
+class AttentionView:
+    """An interactive page: shows itself in a notebook, saves itself as one .html file."""
+
+    def __init__(self, page: str, height: int) -> None:
+        self.page = page
+        self.height = height
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, whole or not at all, and return where it is."""
+        path = Path(path)
+        if path.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"path must end in .html, got {path.name!r}")
+        return write_whole(path, self.page.encode())
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: neither page can disturb the other's style, and scripts stay inside.
+        return (
+            f'<iframe title="attention" sandbox="allow-scripts" srcdoc="{html.escape(self.page)}" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
+
+
+def attention_view(
+    layers: Layers,
+    tokens: Sequence[str],
+    source_tokens: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    batch: int = 0,
+    title: str = "attention",
+) -> AttentionView:
+    """Every head of every layer, to choose from; point at a query to see what it attends to.
+
+    layers is a Trace, a mapping from names, or a list of (B, H, T, S) tensors or arrays. tokens name the
+    queries and source_tokens the keys; without source_tokens the tokens name all S keys, the queries
+    being the last T.
+    """
+    named = named_layers(layers, names)
+    T, S = check_one_size(named)
+    queries, keys = token_names(T, S, tokens, source_tokens)
+    n_weights = sum(weights.size(1) * T * S for weights in named.values())
+    if n_weights > MOST_WEIGHTS:
+        raise ValueError(
+            f"layers hold {n_weights:,} weights but a page shows at most {MOST_WEIGHTS:,}; ask for fewer "
+            f"layers, heads or tokens, for instance [weights[:, :2, -100:] for weights in layers]"
+        )
+    data = {
+        "queries": [readable_token(token) for token in queries or []],
+        "keys": [readable_token(token) for token in keys or []],
+        "layers": [
+            {"name": name or "attention", "heads": [_ten_thousandths(head) for head in one]}
+            for name, one in ((name, _element(weights, batch)) for name, weights in named.items())
+        ],
+    }
+    height = 330 + 24 * max(T, S) + 75 * len(named)
+    return AttentionView(_page(title, data), min(height, 900))
+
+
+def _page(title: str, data: dict[str, Any]) -> str:
+    template = resources.files("clearhead.inspection").joinpath("viewer.html").read_text("utf-8")
+    # Inside <script>, only "<" could end the data early; as \u003c it is the same JSON.
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    before, _, rest = template.replace("{{title}}", html.escape(title)).partition("{{data}}")
+    return before + text + rest
+
+
+def _element(weights: Tensor, batch: int) -> Tensor:
+    if not -weights.size(0) <= batch < weights.size(0):
+        raise IndexError(f"batch={batch} does not exist: the layers have {weights.size(0)} elements")
+    return weights[batch]
+
+
+def _ten_thousandths(head: Tensor) -> list[int | None]:
+    """(T, S) weights row by row; None, which JSON calls null, where a weight is not finite."""
+    flat = head.detach().double().flatten()
+    whole = torch.where(flat.isfinite(), flat * 10_000, -1).round().long().tolist()
+    return [None if weight < 0 else weight for weight in whole]

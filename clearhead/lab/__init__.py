@@ -1,0 +1,36 @@
+"""One experiment per file. Each states a claim, tries it, and returns a `Finding`.
+
+    attention    attention.py    one head computed step by step on a sentence
+
+This file imports nothing heavy, so that the command line can list the experiments at once.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearhead.inspection.figures import Picture
+
+__all__ = ["EXPERIMENTS", "Finding", "run"]
+
+EXPERIMENTS = {
+    "attention": "A word finds what it needs: one head, computed step by step on a sentence.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an experiment has shown: the claim, the story in words, the numbers, a picture."""
+
+    claim: str
+    text: str
+    numbers: dict[str, Any]
+    picture: "Picture"
+
+
+def run(name: str, *, seed: int = 0) -> Finding:
+    """Run the experiment of this name."""
+    module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
+    finding: Finding = module.experiment(seed=seed)
+    return finding

@@ -1,0 +1,28 @@
+"""What stands around attention: a block is attention, a feed-forward layer, norms and sums.
+
+norm.py            layer norm and RMS norm
+feed_forward.py    the layer in which each token thinks alone
+block.py           both put together, pre- or post-norm, and a stack of blocks
+patches.py         a picture as a sequence of patches
+recurrent.py       the linear RNN, step by step and in closed form
+"""
+
+from clearhead.layers.block import Block, Stack
+from clearhead.layers.feed_forward import FeedForward
+from clearhead.layers.norm import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
+from clearhead.layers.patches import PatchEmbedding, cut_patches
+from clearhead.layers.recurrent import LinearRNN
+
+__all__ = [
+    "Block",
+    "FeedForward",
+    "LayerNorm",
+    "LinearRNN",
+    "PatchEmbedding",
+    "RMSNorm",
+    "Stack",
+    "cut_patches",
+    "layer_norm",
+    "make_norm",
+    "rms_norm",
+]

@@ -1,0 +1,154 @@
+"""The transformer block: attention, then the feed-forward layer, each added to what came in.
+
+    pre-norm     x + f(norm(x))         the sum runs through untouched: easier to train
+    post-norm    norm(x + f(x))         as in Vaswani et al. 2017
+
+with f self-attention, then – if there is a source to listen to – cross-attention, then feed-forward.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from torch import Tensor, nn
+
+from clearhead.attention.cache import KVCache
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.mechanisms import Mechanism
+from clearhead.attention.multi_head import MultiHeadAttention
+from clearhead.layers.feed_forward import FeedForward
+from clearhead.layers.norm import make_norm
+from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
+
+__all__ = ["Block", "Stack"]
+
+
+class Block(nn.Module):
+    """A block of an encoder, or with a causal mask of a decoder; cross=True adds a source."""
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_ff: int | None = None,
+        *,
+        pre_norm: bool = True,
+        norm: str = "layer",
+        activation: str = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
+        cross: bool = False,
+        n_kv_heads: int | None = None,
+        mechanism: Mechanism | None = None,
+        positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
+    ) -> None:
+        """norm: "layer" or "rms"; activation: as in FeedForward; bias=False: no bias anywhere.
+
+        dropout: on the attention weights, inside the feed-forward layer and on each branch.
+        mechanism and positions: of the self-attention, as in MultiHeadAttention; a mechanism brings
+        its own dropout on the weights.
+        """
+        super().__init__()
+        self.pre_norm, self.cross = pre_norm, cross
+        self.attention = MultiHeadAttention(
+            d_model,
+            n_heads,
+            n_kv_heads=n_kv_heads,
+            mechanism=mechanism,
+            bias=bias,
+            dropout=dropout if mechanism is None else 0.0,
+            positions=positions,
+        )
+        self.norm_attention = make_norm(norm, d_model, bias=bias)
+        if cross:
+            self.cross_attention = MultiHeadAttention(
+                d_model, n_heads, n_kv_heads=n_kv_heads, bias=bias, dropout=dropout
+            )
+            self.norm_cross = make_norm(norm, d_model, bias=bias)
+        self.feed_forward = FeedForward(
+            d_model, d_ff, activation=activation, bias=bias, dropout=dropout
+        )
+        self.norm_feed_forward = make_norm(norm, d_model, bias=bias)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: MaskLike = None,
+        source_mask: MaskLike = None,
+        bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """x (B, T, D), source (B, S, D) → (B, T, D).
+
+        mask, bias, positions and cache serve the self-attention, source_mask the cross-attention.
+        """
+        self._check_source(source, source_mask)
+
+        def listen(y: Tensor) -> Tensor:
+            return self.attention(y, mask=mask, bias=bias, positions=positions, cache=cache)
+
+        def listen_to_source(y: Tensor) -> Tensor:
+            return self.cross_attention(y, source, mask=source_mask)
+
+        x = self._add(x, listen, self.norm_attention)
+        if self.cross:
+            x = self._add(x, listen_to_source, self.norm_cross)
+        return self._add(x, self.feed_forward, self.norm_feed_forward)
+
+    def _add(self, x: Tensor, branch: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
+        if self.pre_norm:
+            return x + self.dropout(branch(norm(x)))
+        return norm(x + self.dropout(branch(x)))
+
+    def _check_source(self, source: Tensor | None, source_mask: MaskLike) -> None:
+        if self.cross and source is None:
+            raise ValueError(
+                "source is missing: this block was built with cross=True and listens to one; "
+                "give source (B, S, D) or build it with cross=False"
+            )
+        if not self.cross and (source is not None or source_mask is not None):
+            raise ValueError(
+                "source and source_mask need a block that listens to a source; "
+                "build it with cross=True"
+            )
+
+
+class Stack(nn.Module):
+    """Blocks one after the other, then a norm if there is one: pre-norm blocks want it."""
+
+    def __init__(self, blocks: Iterable[nn.Module], norm: nn.Module | None = None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = norm
+
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        *,
+        mask: MaskLike = None,
+        source_mask: MaskLike = None,
+        bias: Tensor | None = None,
+        positions: Tensor | None = None,
+        caches: Sequence[KVCache] | None = None,
+    ) -> Tensor:
+        """x (B, T, D) → (B, T, D): each block gets the same arguments and a cache of its own."""
+        if caches is not None and len(caches) != len(self.blocks):
+            raise ValueError(
+                f"caches must hold one KVCache for each block, {len(self.blocks)}, "
+                f"got {len(caches)}"
+            )
+        own_caches = [None] * len(self.blocks) if caches is None else caches
+        for block, cache in zip(self.blocks, own_caches, strict=True):
+            x = block(
+                x,
+                source,
+                mask=mask,
+                source_mask=source_mask,
+                bias=bias,
+                positions=positions,
+                cache=cache,
+            )
+        return x if self.norm is None else self.norm(x)

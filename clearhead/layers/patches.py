@@ -1,0 +1,77 @@
+"""Pictures as sequences (Dosovitskiy et al. 2021): cut into patches, each patch a token.
+
+    token[p] = W · patch[p] + b             patch[p] holds channels · height · width numbers
+
+Cutting and multiplying is one convolution whose stride is its size. Patches are read like a page:
+from left to right, then the next row.
+"""
+
+from torch import Tensor, nn
+
+from clearhead.shapes import check_divides, check_float_tensor, check_positive, shape_text
+
+__all__ = ["PatchEmbedding", "cut_patches"]
+
+Size = int | tuple[int, int]
+
+
+def cut_patches(images: Tensor, patch_size: Size) -> Tensor:
+    """images (B, channels, height, width) → the numbers of each patch, (B, P, channels · p · p).
+
+    A patch's numbers are in the order of a convolution's weight, `conv.weight.flatten(1)`.
+    """
+    check_float_tensor("images", images, min_axes=4)
+    height, width = _pair("patch_size", patch_size)
+    check_divides("patch height", height, "image height", images.size(-2))
+    check_divides("patch width", width, "image width", images.size(-1))
+    grid = images.unflatten(-1, (-1, width)).unflatten(-3, (-1, height))
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+class PatchEmbedding(nn.Module):
+    """Patches → tokens of width d_model, by one strided convolution."""
+
+    def __init__(
+        self, image_size: Size, patch_size: Size, channels: int, d_model: int, *, bias: bool = True
+    ) -> None:
+        """image_size and patch_size: a number for a square, or (height, width)."""
+        super().__init__()
+        check_positive(channels=channels, d_model=d_model)
+        self.image_size = _pair("image_size", image_size)
+        self.patch_size = _pair("patch_size", patch_size)
+        self.channels = channels
+        self.grid_size = self._grid(*self.image_size)
+        self.conv = nn.Conv2d(channels, d_model, self.patch_size, stride=self.patch_size, bias=bias)
+
+    @property
+    def n_patches(self) -> int:
+        """How many tokens a picture of the built size becomes."""
+        rows, columns = self.grid_size
+        return rows * columns
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B, channels, height, width) → (B, P, D); any size that the patches divide."""
+        check_float_tensor("images", images, min_axes=4)
+        if images.ndim != 4 or images.size(1) != self.channels:
+            raise ValueError(
+                f"images must have shape (B, channels, height, width) with channels="
+                f"{self.channels}, got {shape_text(images)}"
+            )
+        self._grid(*images.shape[-2:])
+        return self.conv(images).flatten(2).mT.contiguous()
+
+    def _grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of patches in a picture."""
+        check_divides("patch height", self.patch_size[0], "image height", height)
+        check_divides("patch width", self.patch_size[1], "image width", width)
+        return height // self.patch_size[0], width // self.patch_size[1]
+
+    def extra_repr(self) -> str:
+        return f"image_size={self.image_size}, n_patches={self.n_patches}"
+
+
+def _pair(name: str, size: Size) -> tuple[int, int]:
+    """(height, width) of a number or a pair."""
+    height, width = (size, size) if isinstance(size, int) else size
+    check_positive(**{f"{name} height": height, f"{name} width": width})
+    return height, width

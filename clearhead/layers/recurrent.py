@@ -1,0 +1,111 @@
+"""The linear recurrent network: a memory that is multiplied by the same matrix at every step.
+
+    h_t = φ(W_h h_{t−1} + W_x x_t + b_h)        the state
+    y_t = φ_y(W_y h_t + b_y)                    what is read from it
+
+With φ the identity the steps can be multiplied out:
+
+    h_T = Σ_k W_h^{T−k} (W_x x_k + b_h)
+
+The first input reaches the last state through T−1 factors W_h, so its share vanishes or explodes
+with the largest eigenvalue.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.shapes import (
+    check_choice,
+    check_float_tensor,
+    check_last_axis,
+    check_positive,
+    shape_text,
+)
+
+__all__ = ["LinearRNN", "matrix_powers"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+def matrix_powers(matrix: Tensor, n: int) -> Tensor:
+    """(D, D) → (n, D, D): the powers 0 … n−1, in log₂ n products of whole stacks."""
+    powers = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)[None]
+    square = matrix  # matrix to the power of how many there are
+    while powers.size(0) < n:
+        powers = torch.cat((powers, powers @ square))
+        square = square @ square
+    return powers[:n]
+
+
+class LinearRNN(nn.Module):
+    """`input` holds W_x and b_h, `hidden` W_h alone, `output` W_y and b_y."""
+
+    def __init__(
+        self,
+        d_input: int,
+        d_hidden: int,
+        d_output: int,
+        *,
+        activation: str | None = None,
+        output_activation: str | None = None,
+        bias: bool = True,
+    ) -> None:
+        """activation φ and output_activation φ_y: None for the identity, "tanh" or "relu"."""
+        super().__init__()
+        check_positive(d_input=d_input, d_hidden=d_hidden, d_output=d_output)
+        if activation is not None:
+            check_choice("activation", activation, tuple(ACTIVATIONS))
+        if output_activation is not None:
+            check_choice("output_activation", output_activation, tuple(ACTIVATIONS))
+        self.d_input, self.d_hidden = d_input, d_hidden
+        self.activation, self.output_activation = activation, output_activation
+        # b_h belongs to the input layer, which serves all steps in one product.
+        self.input = nn.Linear(d_input, d_hidden, bias=bias)
+        self.hidden = nn.Linear(d_hidden, d_hidden, bias=False)
+        self.output = nn.Linear(d_hidden, d_output, bias=bias)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """x (B, T, d_input), state h_0 (B, d_hidden) or None = zeros, step by step.
+
+        Returns outputs (B, T, d_output) and states (B, T, d_hidden); states[:, -1] goes on.
+        """
+        driven = self._driven(x)  # (B, T, d_hidden)
+        if state is None:
+            state = driven.new_zeros(x.size(0), self.d_hidden)
+        self._check_state(state, x)
+        states = []
+        for step in driven.unbind(1):
+            state = _activate(self.activation, torch.addmm(step, state, self.hidden.weight.mT))
+            states.append(state)
+        h = torch.stack(states, dim=1) if states else driven
+        return _activate(self.output_activation, self.output(h)), h
+
+    def closed_form(self, x: Tensor) -> Tensor:
+        """x (B, T, d_input) → the last state h_T (B, d_hidden), h_0 = 0, as one sum."""
+        if self.activation is not None:
+            raise ValueError(
+                f"the closed form needs the identity between steps, but activation is "
+                f"{self.activation!r}; build LinearRNN(..., activation=None) or call forward"
+            )
+        driven = self._driven(x)
+        powers = matrix_powers(self.hidden.weight, x.size(1)).flip(0)  # W_h^{T−1} … W_h^0
+        return (powers @ driven.unsqueeze(-1)).squeeze(-1).sum(1)
+
+    def _driven(self, x: Tensor) -> Tensor:
+        """W_x x_t + b_h for every step."""
+        check_last_axis("x", x, "d_input", self.d_input, min_axes=3)
+        return self.input(x)
+
+    def _check_state(self, state: Tensor, x: Tensor) -> None:
+        check_float_tensor("state", state)
+        if state.shape != (x.size(0), self.d_hidden):
+            raise ValueError(
+                f"state must have shape (B, d_hidden) = {(x.size(0), self.d_hidden)}, "
+                f"got {shape_text(state)}"
+            )
+
+
+def _activate(name: str | None, x: Tensor) -> Tensor:
+    return x if name is None else ACTIVATIONS[name](x)

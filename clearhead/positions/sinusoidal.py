@@ -1,0 +1,117 @@
+"""Sinusoidal positions (Vaswani et al. 2017, section 3.5): pairs of columns are clocks, each slower
+than the one before.
+
+    PE[pos, 2i]   = sin(pos / 10000^(2i / D))       i = 0, 1, 2, … numbers the pairs, so that both
+    PE[pos, 2i+1] = cos(pos / 10000^(2i / D))       columns of a pair share one angle
+
+    y[t] = x[t] + PE[position of t]                 or √D · x[t] + …, so that PE does not drown x
+
+There is no limit on the length: the table is computed once, and again when it must be longer.
+"""
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.positions.learned import check_position_limit, check_positions
+from clearhead.shapes import check_dropout, check_last_axis, check_length, check_positive
+
+__all__ = ["SinusoidalPositions", "angles", "kept_table", "sinusoid_table"]
+
+
+def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
+    """positions / base^(2i/d) for each pair of columns: (...) → (..., ⌈d/2⌉), exact to float64."""
+    # Apple's GPUs have no float64.
+    wide = torch.float32 if positions.device.type == "mps" else torch.float64
+    exponents = torch.arange(0, d, 2, dtype=wide, device=positions.device) / d
+    return positions.unsqueeze(-1) * base**-exponents
+
+
+def sinusoids(positions: Tensor, d: int) -> Tensor:
+    """The rows PE[positions]: (...) → (..., d). An odd d ends with a sine."""
+    angle = angles(positions, d)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d]
+
+
+def sinusoid_table(
+    n: int, d: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Tensor:
+    """The first n rows of PE, (n, d), computed in float64 and then rounded."""
+    return sinusoids(torch.arange(n, device="cpu"), d).to(device=device, dtype=dtype)
+
+
+def kept_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make build(n, *key) → (n, ...) remember: computed once for each key and rounded-up n.
+
+    The table stays outside the modules: no checkpoint carries it and all layers share it.
+    """
+
+    @lru_cache(maxsize=16)
+    def keep(n: int, *key: Any) -> Tensor:
+        with torch.inference_mode(False):  # so that a table made in inference serves training later
+            return build(n, *key)
+
+    def table(n: int, *key: Any) -> Tensor:
+        if torch.compiler.is_compiling():  # what a tracer makes must not outlive it
+            return build(n, *key)
+        return keep(1 << max(n - 1, 255).bit_length(), *key)[:n]
+
+    return table
+
+
+_table = kept_table(sinusoid_table)
+
+
+class SinusoidalPositions(nn.Module):
+    """x + PE, or √D · x + PE, then dropout. No parameters; no limit unless max_len sets one."""
+
+    def __init__(
+        self,
+        d_model: int,
+        *,
+        scale_input: bool = False,
+        dropout: float = 0.0,
+        max_len: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_positive(d_model=d_model, **({} if max_len is None else {"max_len": max_len}))
+        check_dropout(dropout)
+        self.d_model, self.max_len = d_model, max_len
+        self.scale_input, self.dropout = scale_input, dropout
+
+    def forward(self, x: Tensor, *, positions: Tensor | None = None) -> Tensor:
+        """x (B, T, D) → (B, T, D); positions (T,) or (B, T), or None = 0 … T−1."""
+        check_last_axis("x", x, "d_model", self.d_model, min_axes=3)
+        if self.max_len is not None:
+            check_length("x", x.size(1), self.max_len)
+        if self.scale_input:
+            x = x * math.sqrt(self.d_model)
+        return nn.functional.dropout(x + self._rows(x, positions), self.dropout, self.training)
+
+    def _rows(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """PE of each token: (T, D) or (B, T, D)."""
+        if positions is None:
+            return _table(x.size(1), self.d_model, x.dtype, x.device)
+        check_positions(positions, x)
+        if self.max_len is not None:
+            check_position_limit(positions, self.max_len)
+        if (n := rows_needed(positions)) is None:
+            return sinusoids(positions, self.d_model).to(x.dtype)
+        return _table(n, self.d_model, x.dtype, x.device)[positions]
+
+    def extra_repr(self) -> str:
+        limit = "" if self.max_len is None else f", max_len={self.max_len}"
+        return (
+            f"d_model={self.d_model}, scale_input={self.scale_input}, dropout={self.dropout}{limit}"
+        )
+
+
+def rows_needed(positions: Tensor) -> int | None:
+    """How long a table these positions need; None if asking would mean waiting for a device."""
+    if positions.device.type != "cpu" or torch.compiler.is_compiling():
+        return None
+    return int(positions.max()) + 1 if positions.numel() else 0

@@ -1,0 +1,98 @@
+"""Seed, device and threads: chosen once per run.
+
+More threads are not always faster. When another program keeps a core busy, every small parallel operation
+waits for the slower thread, and two threads can be ten times slower than one. So `auto` measures.
+(The command line also sets OMP_WAIT_POLICY=passive before torch starts, so that waiting threads sleep
+instead of spinning; set it yourself when you use the library from Python on a busy machine.)
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from clearhead.shapes import check_positive
+
+__all__ = ["choose_threads", "measure_threads", "pick_device", "seed_everything", "set_threads"]
+
+
+def seed_everything(seed: int) -> None:
+    """Every generator that a run may draw from."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto` is the first accelerator there is, else the CPU; a device that is not there is refused."""
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        return accelerator or torch.device("cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as reason:
+        raise ValueError(
+            f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); use auto or cpu"
+        ) from reason
+    return device
+
+
+def set_threads(threads: int | Literal["auto"] = "auto") -> int:
+    """Use this many threads from now on, `auto` by measuring; returns the number chosen."""
+    if threads == "auto":
+        threads = choose_threads()
+    check_positive(threads=threads)
+    torch.set_num_threads(threads)
+    return threads
+
+
+def choose_threads() -> int:
+    """The fastest number of threads at this moment: 1, or all cores this process may use."""
+    seconds = measure_threads((1, _usable_cores()))
+    return min(seconds, key=lambda threads: (seconds[threads], threads))
+
+
+def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:
+    """Seconds that a few milliseconds of typical work take with each number of threads.
+
+    The work is what a small model does: matrix products and element-wise passes. The candidates take
+    turns, and the median counts: the best of several would hide the waiting that hurts. A candidate
+    that falls far behind is not tried again.
+    """
+    before = torch.get_num_threads()
+    x, w = torch.randn(256, 384), torch.randn(384, 384)
+    seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
+    try:
+        for _ in range(repeats):
+            best = min((min(times) for times in seconds.values() if times), default=0.0)
+            for threads, times in seconds.items():
+                if times and min(times) > 3 * best:
+                    continue
+                torch.set_num_threads(threads)
+                _small_work(x, w)  # wakes the threads up
+                times.append(_timed(lambda: _small_work(x, w)))
+    finally:
+        torch.set_num_threads(before)
+    return {threads: sorted(times)[len(times) // 2] for threads, times in seconds.items()}
+
+
+def _small_work(x: torch.Tensor, w: torch.Tensor) -> None:
+    with torch.no_grad():
+        for _ in range(4):
+            torch.softmax(torch.relu(x @ w), dim=-1)
+
+
+def _timed(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _usable_cores() -> int:
+    """Cores this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

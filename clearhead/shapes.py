@@ -1,0 +1,141 @@
+"""The checks at public doors, and the sentences they raise.
+
+Every sentence names the argument, what was expected, what was given, and the way out. ValueError is for
+values and shapes, TypeError for types. Nothing here copies, changes or waits for a tensor's values.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "check_choice",
+    "check_divides",
+    "check_dropout",
+    "check_float_tensor",
+    "check_int_tensor",
+    "check_last_axis",
+    "check_length",
+    "check_positive",
+    "check_qk",
+    "check_qkv",
+    "shape_text",
+]
+
+
+def shape_text(x: Tensor) -> str:
+    """(2, 5, 4), as people write a shape."""
+    return str(tuple(x.shape))
+
+
+def check_positive(**sizes: int) -> None:
+    """Each named size is a whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(
+                f"{name} must be a whole number, got {size!r} of type {type(size).__name__}"
+            )
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+
+
+def check_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
+    """`part` divides `whole` without a rest."""
+    check_positive(**{part_name: part, whole_name: whole})
+    if whole % part:
+        nearest = whole - whole % part or part
+        raise ValueError(
+            f"{whole_name} is {whole}, which {part_name}={part} does not divide; "
+            f"take {whole_name}={nearest} or another {part_name}"
+        )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """`value` is one of the named choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_dropout(dropout: float) -> None:
+    """A probability from 0 to 1, both ends allowed."""
+    if isinstance(dropout, bool) or not isinstance(dropout, (int, float)):
+        raise TypeError(f"dropout must be a number from 0 to 1, got {dropout!r}")
+    if not 0.0 <= dropout <= 1.0:
+        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout}")
+
+
+def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
+    """A floating-point tensor with at least `min_axes` axes."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
+    if not x.is_floating_point():
+        raise TypeError(f"{name} must hold floating-point numbers, got {x.dtype}; use {name}.float()")
+    if x.ndim < min_axes:
+        raise ValueError(f"{name} must have at least {min_axes} axes, got shape {shape_text(x)}")
+
+
+def check_int_tensor(name: str, x: Any) -> None:
+    """A tensor of whole numbers; bool does not count as one."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(x).__name__}")
+    if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
+        raise TypeError(f"{name} must hold integers, got {x.dtype}; use {name}.long()")
+
+
+def check_last_axis(name: str, x: Any, width_name: str, width: int, min_axes: int = 1) -> None:
+    """A floating-point tensor (..., width)."""
+    check_float_tensor(name, x, min_axes)
+    if x.size(-1) != width:
+        raise ValueError(
+            f"{name} has width {x.size(-1)} (shape {shape_text(x)}) but {width_name} is {width}; "
+            f"give it {width} columns or build the module with {width_name}={x.size(-1)}"
+        )
+
+
+def check_length(name: str, length: int, max_len: int) -> None:
+    """A sequence no longer than the module was built for."""
+    if length > max_len:
+        raise ValueError(
+            f"{name} has length {length} but max_len is {max_len}; "
+            f"shorten it or build the module with max_len={length}"
+        )
+
+
+def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
+    """q (..., T, Dh) and k (..., S, Dh): same leading axes, dtype and device."""
+    check_float_tensor("q", q, min_axes=2)
+    _check_partner(q, "k", k)
+    if same_width and k.size(-1) != q.size(-1):
+        raise ValueError(
+            f"k must be as wide as q, {q.size(-1)}, got {k.size(-1)} "
+            f"(q {shape_text(q)}, k {shape_text(k)}); project both to one width"
+        )
+
+
+def check_qkv(q: Any, k: Any, v: Any, *, same_width: bool = True) -> None:
+    """q (..., T, Dh), k (..., S, Dh), v (..., S, Dv): same leading axes, S, dtype and device."""
+    check_qk(q, k, same_width=same_width)
+    _check_partner(q, "v", v)
+    if v.size(-2) != k.size(-2):
+        raise ValueError(
+            f"v must have one row per key, {k.size(-2)}, got {v.size(-2)} "
+            f"(k {shape_text(k)}, v {shape_text(v)})"
+        )
+
+
+def _check_partner(q: Tensor, name: str, x: Any) -> None:
+    check_float_tensor(name, x, min_axes=2)
+    if x.shape[:-2] != q.shape[:-2]:
+        raise ValueError(
+            f"{name} must have the leading axes of q, {tuple(q.shape[:-2])}, got "
+            f"{tuple(x.shape[:-2])} (q {shape_text(q)}, {name} {shape_text(x)}); use {name}.expand(...)"
+        )
+    if x.dtype != q.dtype:
+        raise TypeError(
+            f"{name} must have the dtype of q, {q.dtype}, got {x.dtype}; use {name}.to(q.dtype)"
+        )
+    if x.device != q.device:
+        raise ValueError(
+            f"{name} must be on the device of q, {q.device}, got {x.device}; use {name}.to(q.device)"
+        )

@@ -1,0 +1,23 @@
+"""How the tests run: one thread for each worker, and the same generated cases every time.
+
+pytest -n 2                                         the "ci" cases, the same at each run
+HYPOTHESIS_PROFILE=deep pytest tests/attention      many more, new ones at each run
+"""
+
+import os
+
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=100)
+settings.register_profile(
+    "deep",
+    deadline=None,
+    database=None,
+    max_examples=2000,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    torch.set_num_threads(1)  # the workers already share the cores
