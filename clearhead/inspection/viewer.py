@@ -87,8 +87,8 @@ def _page(title: str, data: dict[str, Any]) -> str:
     template = resources.files("clearhead.inspection").joinpath("viewer.html").read_text("utf-8")
     # Inside <script>, only "<" could end the data early; as \u003c it is the same JSON.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    before, _, rest = template.replace("{{title}}", html.escape(title)).partition("{{data}}")
-    return before + text + rest
+    before, _, rest = template.partition("{{data}}")
+    return before.replace("{{title}}", html.escape(title)) + text + rest
 
 
 def _element(weights: Tensor, batch: int) -> Tensor:
@@ -100,5 +100,5 @@ def _element(weights: Tensor, batch: int) -> Tensor:
 def _ten_thousandths(head: Tensor) -> list[int | None]:
     """(T, S) weights row by row; None, which JSON calls null, where a weight is not finite."""
     flat = head.detach().double().flatten()
-    whole = torch.where(flat.isfinite(), flat * 10_000, -1).round().long().tolist()
-    return [None if weight < 0 else weight for weight in whole]
+    whole = (flat.nan_to_num(0.0, 0.0, 0.0) * 10_000).round().long().tolist()
+    return [n if finite else None for n, finite in zip(whole, flat.isfinite().tolist(), strict=True)]

@@ -3,7 +3,7 @@
     pre-norm     x + f(norm(x))         the sum runs through untouched: easier to train
     post-norm    norm(x + f(x))         as in Vaswani et al. 2017
 
-with f self-attention, then – if there is a source to listen to – cross-attention, then feed-forward.
+with f self-attention, then – if there is a source – cross-attention, then the feed-forward layer.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -91,7 +91,7 @@ class LinearRNN(nn.Module):
             )
         driven = self._driven(x)
         powers = matrix_powers(self.hidden.weight, x.size(1)).flip(0)  # W_h^{T−1} … W_h^0
-        return (powers @ driven.unsqueeze(-1)).squeeze(-1).sum(1)
+        return (powers @ driven.permute(1, 2, 0)).sum(0).mT  # (T, D, D) @ (T, D, B), summed over T
 
     def _driven(self, x: Tensor) -> Tensor:
         """W_x x_t + b_h for every step."""
