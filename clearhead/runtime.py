@@ -1,9 +1,10 @@
 """Seed, device and threads: chosen once per run.
 
-More threads are not always faster. When another program keeps a core busy, every small parallel operation
-waits for the slower thread, and two threads can be ten times slower than one. So `auto` measures.
-(The command line also sets OMP_WAIT_POLICY=passive before torch starts, so that waiting threads sleep
-instead of spinning; set it yourself when you use the library from Python on a busy machine.)
+More threads are not always faster. When another program keeps a core busy, every small parallel
+operation waits for the slower thread, and two threads can be ten times slower than one. So `auto`
+measures. (The command line also sets OMP_WAIT_POLICY=passive before torch starts, so that waiting
+threads sleep instead of spinning; set it yourself when you use the library from Python on a busy
+machine.)
 """
 
 import os
@@ -26,7 +27,7 @@ def seed_everything(seed: int) -> None:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """`auto` is the first accelerator there is, else the CPU; a device that is not there is refused."""
+    """`auto` is the accelerator if there is one, else the CPU; a device not there is refused."""
     if name == "auto":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
         return accelerator or torch.device("cpu")
@@ -58,9 +59,9 @@ def choose_threads() -> int:
 def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:
     """Seconds that a few milliseconds of typical work take with each number of threads.
 
-    The work is what a small model does: matrix products and element-wise passes. The candidates take
-    turns, and the median counts: the best of several would hide the waiting that hurts. A candidate
-    that falls far behind is not tried again.
+    The work is what a small model does: matrix products and element-wise passes. The candidates
+    take turns, and the median counts: the best of several would hide the waiting that hurts. A
+    candidate that falls far behind is not tried again.
     """
     before = torch.get_num_threads()
     x, w = torch.randn(256, 384), torch.randn(384, 384)

@@ -1,7 +1,8 @@
 """The checks at public doors, and the sentences they raise.
 
-Every sentence names the argument, what was expected, what was given, and the way out. ValueError is for
-values and shapes, TypeError for types. Nothing here copies, changes or waits for a tensor's values.
+Every sentence names the argument, what was expected, what was given, and the way out. ValueError
+is for values and shapes, TypeError for types. Nothing here copies, changes or waits for a tensor's
+values.
 """
 
 from typing import Any
@@ -70,7 +71,9 @@ def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
     if not x.is_floating_point():
-        raise TypeError(f"{name} must hold floating-point numbers, got {x.dtype}; use {name}.float()")
+        raise TypeError(
+            f"{name} must hold floating-point numbers, got {x.dtype}; use {name}.float()"
+        )
     if x.ndim < min_axes:
         raise ValueError(f"{name} must have at least {min_axes} axes, got shape {shape_text(x)}")
 
@@ -129,7 +132,8 @@ def _check_partner(q: Tensor, name: str, x: Any) -> None:
     if x.shape[:-2] != q.shape[:-2]:
         raise ValueError(
             f"{name} must have the leading axes of q, {tuple(q.shape[:-2])}, got "
-            f"{tuple(x.shape[:-2])} (q {shape_text(q)}, {name} {shape_text(x)}); use {name}.expand(...)"
+            f"{tuple(x.shape[:-2])} (q {shape_text(q)}, {name} {shape_text(x)}); "
+            f"use {name}.expand(...)"
         )
     if x.dtype != q.dtype:
         raise TypeError(
@@ -137,5 +141,6 @@ def _check_partner(q: Tensor, name: str, x: Any) -> None:
         )
     if x.device != q.device:
         raise ValueError(
-            f"{name} must be on the device of q, {q.device}, got {x.device}; use {name}.to(q.device)"
+            f"{name} must be on the device of q, {q.device}, got {x.device}; "
+            f"use {name}.to(q.device)"
         )

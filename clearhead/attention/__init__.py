@@ -1,6 +1,7 @@
 """Who listens to whom. Read in this order:
 
-    masks.py             Mask: causal, padding, segments, window, joined by &
+    mask_parts.py        what a mask can say: causal, padding, segments, window
+    masks.py             Mask: those parts joined by &
     softmax.py           softmax over the allowed keys, and the mixture it weighs
     dot_product.py       softmax((q kᵀ + bias) / √Dh) v, written out
     dot_product_fast.py  the same by fused kernels

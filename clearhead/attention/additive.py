@@ -1,4 +1,5 @@
-"""Additive attention (Bahdanau et al. 2015): the match of query and key is learned by a small network.
+"""Additive attention (Bahdanau et al. 2015): the match of query and key is learned by a small
+network.
 
     scores[t, s] = wᵀ tanh(W_q q_t + W_k k_s)
     weights      = softmax(scores + bias)
@@ -25,7 +26,10 @@ def weights(
     mask: MaskLike = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """q (..., T, d_query), k (..., S, d_key), w_q (F, d_query), w_k (F, d_key), w (F,) → (..., T, S)."""
+    """Weights (..., T, S) from q (..., T, d_query) and k (..., S, d_key).
+
+    w_q (F, d_query), w_k (F, d_key) and w (F,) with F the hidden width.
+    """
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
     (k,) = without_dead_keys(allowed, k)
     hidden = ((q @ w_q.mT).unsqueeze(-2) + (k @ w_k.mT).unsqueeze(-3)).tanh()  # (..., T, S, F)

@@ -2,8 +2,9 @@
 
     output[t] = v[argmax_s (q_t · k_s + bias[t, s])]           of equal matches, the first
 
-It shows what softmax is for. A small change of a query or key does not change which key is best, so the
-gradient to both is zero everywhere: such attention can be computed, and designed by hand, but not learned.
+It shows what softmax is for. A small change of a query or key does not change which key is best,
+so the gradient to both is zero everywhere: such attention can be computed, and designed by hand,
+but not learned.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ __all__ = ["weights"]
 
 
 class _OneHotOfLargest(torch.autograd.Function):
-    """1 at the largest entry of each row. Piecewise constant, so the gradient is zero, not missing."""
+    """1 at the largest entry of each row: piecewise constant, so its gradient is zero."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
@@ -34,9 +35,7 @@ class _OneHotOfLargest(torch.autograd.Function):
         return None if grad is None else torch.zeros_like(grad)
 
 
-def weights(
-    q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
-) -> Tensor:
+def weights(q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None) -> Tensor:
     """q (..., T, Dh), k (..., S, Dh) → one-hot rows (..., T, S); an empty row is all zeros."""
     check_qk(q, k)
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
@@ -47,4 +46,6 @@ def weights(
         scores = scores + bias
     if allowed is None:
         return _OneHotOfLargest.apply(scores)
-    return _OneHotOfLargest.apply(scores.masked_fill(~allowed, -torch.inf)).masked_fill(~allowed, 0.0)
+    return _OneHotOfLargest.apply(scores.masked_fill(~allowed, -torch.inf)).masked_fill(
+        ~allowed, 0.0
+    )

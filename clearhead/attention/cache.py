@@ -1,7 +1,7 @@
 """Keys and values kept between generation steps.
 
-Token t needs the keys and values of all tokens before it. Without a cache they are computed again at each
-step, T² projections for T tokens; with it, each is computed once.
+Token t needs the keys and values of all tokens before it. Without a cache they are computed again
+at each step, T² projections for T tokens; with it, each is computed once.
 """
 
 import torch
@@ -15,9 +15,9 @@ __all__ = ["KVCache"]
 class KVCache:
     """The keys and values of one attention layer so far, in buffers that grow a block at a time.
 
-    The cache keeps values, not their history: gradients do not flow through it. What `append` has handed
-    out never changes afterwards – later tokens are written behind it, and a grown, reordered or cleared
-    cache is a new buffer.
+    The cache keeps values, not their history: gradients do not flow through it. What `append` has
+    handed out never changes afterwards – later tokens are written behind it, and a grown,
+    reordered or cleared cache is a new buffer.
     """
 
     def __init__(self, block_size: int = 256) -> None:
@@ -35,7 +35,7 @@ class KVCache:
         return self._length
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add k (B, G, T, Dh) and v (B, G, T, Dv); returns all keys (B, G, S, Dh) and values so far."""
+        """Add k (B, G, T, Dh) and v (B, G, T, Dv); returns all S keys and values so far."""
         check_qk(k, v, same_width=False)
         start, end = self._length, self._length + k.size(-2)
         self._k = self._with_room(self._k, k, end, "k")

@@ -28,7 +28,8 @@ def weights(
 ) -> Tensor:
     """How much each query takes from each key: q (..., T, Dh), k (..., S, Dh) → (..., T, S).
 
-    mask and bias broadcast to (..., T, S); scale is 1/√Dh unless given. Rows sum to 1, or 0 if empty.
+    mask and bias broadcast to (..., T, S); scale is 1/√Dh unless given. Rows sum to 1, or 0 if
+    empty.
     """
     check_qk(q, k)
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)

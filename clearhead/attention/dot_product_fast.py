@@ -2,10 +2,12 @@
 
 The kernels never hold the T × S weights. Three things are ours:
 
-- the structure of the mask picks the kernel: purely causal, or a boolean tensor as small as it broadcasts;
+- the structure of the mask picks the kernel: purely causal, or a boolean tensor as small as it
+  broadcasts;
 - a value that is NaN or infinite reaches only the queries that may see it, as in the reference;
-- a bias that learns. PyTorch gives up the fused kernel for it; `_FusedWithBias` keeps the fused forward
-  pass and forms the score gradient one batch element at a time, in buffers that stay in the cache.
+- a bias that learns. PyTorch gives up the fused kernel for it; `_FusedWithBias` keeps the fused
+  forward pass and forms the score gradient one batch element at a time, in buffers that stay in
+  the cache.
 """
 
 import math
@@ -37,14 +39,21 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by how well each query matches each key; as dot_product.attend.
 
-    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). Weights and dropout need the T × S
-    matrix, so when they are asked for the reference computes it.
+    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). Weights and dropout need the T ×
+    S matrix, so when they are asked for the reference computes it.
     """
     check_qkv(q, k, v)
     T, S = q.size(-2), k.size(-2)
     if return_weights or dropout or q.ndim > 4 or 0 in (q.numel(), k.numel(), v.numel()):
         return dot_product.attend(
-            q, k, v, mask=mask, bias=bias, scale=scale, dropout=dropout, return_weights=return_weights
+            q,
+            k,
+            v,
+            mask=mask,
+            bias=bias,
+            scale=scale,
+            dropout=dropout,
+            return_weights=return_weights,
         )
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     causal = isinstance(mask, Mask) and mask.only_causal
@@ -58,10 +67,10 @@ def attend(
     if not looking:  # to look at values would wait for the device: shield from them in any case
         k, v = without_dead_keys(allowed, k, v)
     output = _fused(q, k, v, allowed, bias, scale, fused_causal)
-    if looking and mask is not None:
-        # The last query of a causal mask sees every key, so its row alone shows a broken one.
-        if not _all_finite(output[..., -1, :] if fused_causal else output):
-            return dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale)
+    # The last query of a causal mask sees every key, so its row alone shows a broken one.
+    telling = output[..., -1, :] if fused_causal else output
+    if looking and mask is not None and not _all_finite(telling):
+        return dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale)
     return output
 
 
@@ -112,13 +121,12 @@ class _FusedWithBias(torch.autograd.Function):
 
     With P the weights, O the output and G its gradient:
 
-        dv = Pᵀ G,   dS = P ∘ (G vᵀ − rowsum(G ∘ O)),   dbias = dS,   dq = scale · dS k,   dk = scale · dSᵀ q
+        dv = Pᵀ G,   dS = P ∘ (G vᵀ − rowsum(G ∘ O)),   dbias = dS,   dq = scale · dS k,   dk =
+        scale · dSᵀ q
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float
-    ) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         seen = bias.expand(*q.shape[:-1], k.size(-2))
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
@@ -153,5 +161,10 @@ class _FusedWithBias(torch.autograd.Function):
             grad_bias[b if per_batch else 0].add_(grad_scores)
             torch.bmm(grad_scores, k[b], out=grad_q[b])
             torch.bmm(grad_scores.mT, q[b], out=grad_k[b])
-        grads = (grad_q.mul_(ctx.scale), grad_k.mul_(ctx.scale), grad_v, grad_bias.sum_to_size(bias.shape))
+        grads = (
+            grad_q.mul_(ctx.scale),
+            grad_k.mul_(ctx.scale),
+            grad_v,
+            grad_bias.sum_to_size(bias.shape),
+        )
         return *(x.to(dtype) for x in grads), None

@@ -5,17 +5,18 @@
 
 A column of ones beside v makes the denominator one more column of the numerator. The sum over the keys
 so far, (C, Dv + 1), is the state. The causal form goes by chunks of positions: a query takes what stands
-in its own chunk pair by pair, and what stands before it from the state:
+in its own chunk pair by pair, and what stands before the chunk from the state:
 
     sums = tril(φ(q) φ(k)ᵀ) v  +  φ(q) state        state ← state + φ(k)ᵀ v
 
-Packed documents are first brought together by a stable sort; a state then crosses a chunk's border only
-into its own document. No tensor here has T·S elements.
+Packed documents are first brought together by a stable sort; a state then crosses the border of a chunk
+only into its own document. No tensor here has T·S elements.
 """
 
-import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,7 @@ __all__ = ["attend"]
 BLOCK = 512  # positions whose features are made at once: few enough to stay in the cache
 SLICE = 8  # rows of the triangle of products x_i x_j that make one slice of quadratic features
 
-State = list[Tensor] | None  # for each slice of features (N, 1, C·W); None while no key has entered
+State = list[Tensor] | None  # for each slice of features (N, 1, C·W); None before the first key
 
 
 def attend(
@@ -79,7 +80,7 @@ def attend(
 
     if real is not None:
         k, v, ones = (x.masked_fill(~real, 0.0) for x in (k, v, ones))
-        q = q.masked_fill(count(real) == 0, 0.0)  # its features, were they NaN, would outlive · 0
+        q = q.masked_fill(count(real) == 0, 0.0)  # or a NaN in it would turn the empty sum into NaN
     broken = _broken(k, v) if causal or ids is not None else None
     if broken is not None:
         k, v = (x.masked_fill(~x.isfinite(), 0.0) for x in (k, v))
@@ -113,10 +114,9 @@ def _structure(mask: MaskLike, q: Tensor, S: int) -> tuple[bool, Tensor | None, 
                 f"and key; use linear.attend, the O(T·S) form, or DotProductAttention"
             )
     causal = any(isinstance(part, Causal) for part in parts)
-    if not real:
+    allowed = dense_mask(Mask(real), (*leading, T, S), q.device) if real else None
+    if allowed is None:
         return causal, None, None
-    allowed = dense_mask(Mask(real), (*leading, T, S), q.device)  # (B, 1, ..., 1, S)
-    assert allowed is not None
     N = math.prod(leading)
     return causal, allowed.expand(*leading, 1, S).reshape(N, S, 1), _documents(ids, leading, S)
 
@@ -153,16 +153,15 @@ def _broken(k: Tensor, v: Tensor) -> Tensor | None:
     return torch.cat([~v.isfinite() | broken_keys, broken_keys], dim=-1)
 
 
-# The features, in slices
+# The features
 
 
 class _Features:
-    """The features of the queries and keys (N, L, D) of one sequence, slice by slice: (N, L, C) each.
+    """The features of one sequence's queries and keys, in slices (N, L, C) that stay in the cache.
 
-    Most maps have one slice. Quadratic features are many more than q and k have numbers, so their
-    products x_i x_j are made a few rows i at a time, from the diagonal on, and made again for the
-    gradient instead of kept. The products of such a row block with itself appear twice, as they do in
-    (q·k)²; the others once, and the keys' are doubled for it.
+    Most maps have one slice. Of the quadratic features a slice holds the products x_i x_j of a few
+    rows i with every j from the first of them on; a product i ≠ j inside those rows comes twice, as in
+    (q·k)², every other once, so its key is doubled. They are made again for the gradient, not kept.
     """
 
     def __init__(self, feature_map: FeatureMap, k: Tensor) -> None:
@@ -170,25 +169,30 @@ class _Features:
         self.many = type(feature_map) is QuadraticFeatures
 
     def queries(self, q: Tensor) -> Iterator[Tensor]:
-        return self._quadratic(q, 1.0) if self.many else iter([self.map.queries(q)])
+        return _quadratic_slices(q, q) if self.many else iter([self.map.queries(q)])
 
     def keys(self, k: Tensor) -> Iterator[Tensor]:
-        return self._quadratic(k, 2.0) if self.many else iter([self.map.keys(k, self.shift)])
+        return _quadratic_slices(k, 2.0 * k) if self.many else iter([self.map.keys(k, self.shift)])
 
-    def pass_through(self, function: Callable[..., Any], *args: Any) -> Any:
-        """function(self, *args), whose many features are not kept for the gradient."""
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """function(self, *args), without keeping many features for the gradient."""
         if self.many and torch.is_grad_enabled():
             return checkpoint(function, self, *args, use_reentrant=False, preserve_rng_state=False)
         return function(self, *args)
 
-    @staticmethod
-    def _quadratic(x: Tensor, factor: float) -> Iterator[Tensor]:
-        scaled = x * factor if factor != 1.0 else x
-        yield torch.cat([torch.ones_like(x[..., :1]), scaled], dim=-1)
-        for i in range(0, x.size(-1), SLICE):
-            rows = x[..., i : i + SLICE]
-            columns = torch.cat([rows, scaled[..., i + SLICE :]], dim=-1)
-            yield (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
+
+def _quadratic_slices(x: Tensor, doubled: Tensor) -> Iterator[Tensor]:
+    yield torch.cat([torch.ones_like(x[..., :1]), doubled], dim=-1)
+    for i in range(0, x.size(-1), SLICE):
+        rows = x[..., i : i + SLICE]
+        columns = torch.cat([rows, doubled[..., i + SLICE :]], dim=-1)
+        yield (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
+
+
+def _suiting_chunk(feature_map: FeatureMap, q: Tensor) -> int:
+    """Measured: the more features, the dearer the state, the longer the chunks that avoid it."""
+    n_features = feature_map(q.new_empty(0, q.size(-1))).size(-1)
+    return 64 if n_features <= 128 else 128 if n_features <= 1024 else 512
 
 
 # The sums: q (N, T, D), k (N, S, D), v (N, S, W) → Σ_{s allowed} sim(q_t, k_s) v_s, (N, T, W)
@@ -208,21 +212,185 @@ def _sums(
         return _last(_document_sums(features, _last(q, S), k, v, causal, ids, chunk), T)
     if not causal:
         state = _collected(features, k, v)
-        return torch.cat([_received(features, x, state, v) for x in q.split(BLOCK, dim=1)], dim=1)
+        outputs = [features.run(_received, x, v, state) for x in q.split(BLOCK, dim=1)]
+        return torch.cat(outputs, dim=1)
     n = min(T, S)  # of more queries than keys, the first stand before every key
-    state = _collected(features, k[:, : S - n], v[:, : S - n])
+    state = _collected(features, k[:, : S - n], v[:, : S - n]) if S > n else None
     sums = _running_sums(features, _last(q, n), _last(k, n), _last(v, n), chunk, state=state)
     return _last(sums, T)
+
+
+def _collected(features: _Features, k: Tensor, v: Tensor) -> State:
+    """The state after these keys."""
+    state: State = None
+    for k_block, v_block in zip(k.split(BLOCK, dim=1), v.split(BLOCK, dim=1), strict=True):
+        state = features.run(_collect, k_block, v_block, state)
+    return state
+
+
+def _collect(features: _Features, k: Tensor, v: Tensor, state: State) -> State:
+    slices = [(keys.mT @ v).flatten(1).unsqueeze(1) for keys in features.keys(k)]
+    return slices if state is None else [old + new for old, new in zip(state, slices, strict=True)]
+
+
+def _received(features: _Features, q: Tensor, v: Tensor, state: State) -> Tensor:
+    """What queries take from a state: (N, T, D) → (N, T, W)."""
+    sums = v.new_zeros(*q.shape[:-1], v.size(-1))
+    for queries, old in zip(features.queries(q), state or [], strict=False):
+        sums = torch.baddbmm(sums, queries, old.reshape(*queries.shape[::2], v.size(-1)))
+    return sums
 
 
 def _document_sums(
     features: _Features, q: Tensor, k: Tensor, v: Tensor, causal: bool, ids: Tensor, chunk: int
 ) -> Tensor:
-    """The sums over keys of the query's own document, for as many queries as keys; ids (N, S)."""
+    """The sums over the keys of a query's own document, for T = S; ids (N, S)."""
     order = ids.argsort(dim=-1, stable=True)
-    ids, *qkv = (x.take_along_dim(_like(order, x), dim=1) for x in (ids, q, k, v))
-    sums = _running_sums(features, *qkv, chunk, ids)
-    if not causal:  # and over the later ones, by going backward
-        backward = (x.flip(1) for x in (*qkv, ids))
-        ...
-    return sums.take_along_dim(_like(order.argsort(dim=-1), sums), dim=1)
+    ids, q, k, v = (_taken(x, order) for x in (ids, q, k, v))
+    sums = _running_sums(features, q, k, v, chunk, ids=ids)
+    if not causal:  # the keys behind a query are those before it on the way back
+        ids, q, k, v = (x.flip(1) for x in (ids, q, k, v))
+        sums = sums + _running_sums(features, q, k, v, chunk, ids=ids, diagonal=-1).flip(1)
+    return _taken(sums, order.argsort(dim=-1))
+
+
+def _running_sums(
+    features: _Features,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    chunk: int,
+    *,
+    state: State = None,
+    ids: Tensor | None = None,
+    diagonal: int = 0,
+) -> Tensor:
+    """The causal sums for T = S, after the keys of `state`; diagonal −1 leaves out a query's own key."""
+    T = q.size(1)
+    outputs = [v[:, :0]]
+    for start, stop, n in _blocks(T, chunk):
+        block = (x[:, start:stop] for x in (q, k, v))
+        borders = None if ids is None else _borders(ids, start, stop, n)
+        output, state = features.run(_step, *block, state, n, borders, diagonal, stop < T)
+        outputs.append(output)
+    return torch.cat(outputs, dim=1)
+
+
+def _blocks(T: int, chunk: int) -> Iterator[tuple[int, int, int]]:
+    """T positions cut into blocks of whole chunks, and a rest: start, stop, number of chunks."""
+    start = 0
+    while start < T:
+        n = max(1, min(BLOCK, T - start) // chunk)
+        stop = min(start + n * chunk, T)
+        yield start, stop, n
+        start = stop
+
+
+@dataclass(frozen=True)
+class _Borders:
+    """Where documents begin and end in a block of n chunks; with one document, everything is True."""
+
+    same: Tensor  # (N·n, chunk, chunk): query and key are of one document
+    reads: Tensor  # (N·n, chunk, 1): the query is of the document its chunk begins with
+    keeps: Tensor  # (N·n, chunk, 1): the key is of the document its chunk ends with
+    links: Tensor  # (N, n, n): chunk i ends with the document that a later chunk j begins with
+    carries: Tensor  # (N, n, 1): so does the block before this one
+    through: Tensor  # (N, 1, 1): the last chunk begins and ends with one document
+
+
+def _borders(ids: Tensor, start: int, stop: int, n: int) -> _Borders:
+    by_chunk = ids[:, start:stop].unflatten(1, (n, -1))  # (N, n, chunk)
+    first, last = by_chunk[:, :, 0], by_chunk[:, :, -1]  # (N, n)
+    before = ids[:, max(start - 1, 0), None]
+    tokens = by_chunk.flatten(0, 1)  # (N·n, chunk)
+    return _Borders(
+        same=tokens[:, :, None] == tokens[:, None, :],
+        reads=(tokens == tokens[:, :1]).unsqueeze(-1),
+        keeps=(tokens == tokens[:, -1:]).unsqueeze(-1),
+        links=(first[:, :, None] == last[:, None, :]).tril(-1),
+        carries=(first == before).unsqueeze(-1),
+        through=(first == last)[:, -1:, None],
+    )
+
+
+def _step(
+    features: _Features,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: State,
+    n: int,
+    borders: _Borders | None,
+    diagonal: int,
+    go_on: bool,
+) -> tuple[Tensor, State]:
+    """The sums (N, L, W) of a block of n chunks, L positions in all, and the state after it."""
+    N, L, W = v.shape
+
+    def chunks(x: Tensor) -> Tensor:
+        return x.reshape(N * n, L // n, x.size(-1))
+
+    slices: Iterable[tuple[Tensor, Tensor]]
+    if features.many:
+        slices = zip(features.queries(q), features.keys(k), strict=True)
+        pairs = features.map.similarity(chunks(q), chunks(k))
+    else:
+        slices = [(*features.queries(q), *features.keys(k))]
+        pairs = chunks(slices[0][0]) @ chunks(slices[0][1]).mT
+    pairs = pairs.tril_(diagonal)  # (N·n, chunk, chunk)
+    values = kept = chunks(v)
+    if borders is not None:
+        pairs = pairs.masked_fill(~borders.same, 0.0)
+        kept = kept.masked_fill(~borders.keeps, 0.0)
+    sums = pairs @ values  # (N·n, chunk, W)
+
+    after = []
+    for i, (queries, keys) in enumerate(slices):
+        if borders is not None:
+            queries = chunks(queries).masked_fill(~borders.reads, 0.0)
+        old = None if state is None else state[i]
+        new = (chunks(keys).mT @ kept).reshape(N, n, -1) if go_on or n > 1 else None
+        before, later = _passed_on(old, new, borders)
+        if before is not None:
+            sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, -1, W))
+        after.append(later)
+    return sums.reshape(N, L, W), after
+
+
+def _passed_on(
+    old: Tensor | None, new: Tensor | None, borders: _Borders | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """The state before each chunk (N, n, C·W), and after the last (N, 1, C·W).
+
+    From the state before the block, old (N, 1, C·W), and what each chunk adds, new (N, n, C·W).
+    """
+    if borders is not None and old is not None:
+        old = old * borders.carries
+    if new is None or (new.size(1) == 1 and old is None):
+        return old, new
+    N, n, _ = new.shape
+    if borders is None:
+        links = new.new_ones(n, n).tril_(-1).expand(N, n, n)
+    else:
+        links = borders.links.to(new.dtype)
+    if n == 1:
+        before = old
+    elif old is None:
+        before = links @ new
+    else:
+        before = torch.baddbmm(old, links, new)
+    last = before[:, -1:]
+    if borders is not None:
+        last = last * borders.through
+    return before, last + new[:, -1:]
+
+
+def _last(x: Tensor, n: int) -> Tensor:
+    """The last n rows of (N, S, D), after rows of zeros if there are fewer."""
+    S = x.size(1)
+    return x[:, S - n :] if n <= S else pad(x, (0, 0, n - S, 0))
+
+
+def _taken(x: Tensor, order: Tensor) -> Tensor:
+    """The rows of (N, S, ...) in this order (N, S)."""
+    return x.take_along_dim(order.reshape(*order.shape, *[1] * (x.ndim - 2)), dim=1)

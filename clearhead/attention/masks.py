@@ -3,139 +3,34 @@
     mask = Mask.causal() & Mask.padding(torch.tensor([3, 5]))
     mask.dense(T, S)                     # True = query t may attend to key s
 
-A mask is a conjunction of parts. Each part keeps its structure – "causal", "these lengths" – instead of a
-T × S matrix, so that a kernel can use it: a purely causal mask takes the fused causal kernel, linear
-attention serves causal and padding by running sums. `dense` writes the matrix out when someone needs it.
+A mask is a conjunction of parts (mask_parts.py). Each keeps its structure – "causal", "these
+lengths" – instead of a T × S matrix, so that a kernel can use it: a purely causal mask takes the
+fused causal kernel, linear attention serves causal and padding by running sums. `dense` writes the
+matrix out when it is needed.
 
-Queries are the *last* T of the S positions: query t stands at position t + S − T. So one causal rule serves
-training (T = S) and generation with cached keys (T = 1), and the last query always sees every key.
+Queries are the *last* T of the S positions: query t stands at position t + S − T. So one causal
+rule serves training (T = S) and generation with cached keys (T = 1), and the last query always
+sees every key.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from clearhead.attention.mask_parts import (
+    Causal,
+    Given,
+    Padding,
+    Part,
+    Segments,
+    Tokens,
+    Window,
+    last_columns,
+)
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
-__all__ = ["Causal", "Given", "Mask", "MaskLike", "Padding", "Segments", "Tokens", "Window", "dense_mask"]
-
-
-def _offsets(T: int, S: int, device: torch.device | None) -> Tensor:
-    """How far key s stands behind query t, (T, S): negative for the future."""
-    queries = torch.arange(S - T, S, device=device)
-    return queries[:, None] - torch.arange(S, device=device)
-
-
-def _check_rows(name: str, x: Tensor, S: int) -> None:
-    if x.size(-1) != S:
-        raise ValueError(
-            f"{name} has {x.size(-1)} columns (shape {shape_text(x)}) but there are {S} keys; "
-            f"give one entry per key, cached ones included"
-        )
-
-
-# The parts. `dense` gives (T, S), or (B, T or 1, S) where it differs by batch element.
-
-
-@dataclass(frozen=True, eq=False)
-class Causal:
-    """No looking ahead."""
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        return _offsets(T, S, device) >= 0
-
-    def __repr__(self) -> str:
-        return "Mask.causal()"
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Only keys less than `n` positions away, to either side."""
-
-    n: int
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        return _offsets(T, S, device).abs() < self.n
-
-    def __repr__(self) -> str:
-        return f"Mask.window({self.n})"
-
-
-@dataclass(frozen=True, eq=False)
-class Padding:
-    """Only the first `valid_lens` keys: (B,) for all queries alike, (B, T) for each query."""
-
-    valid_lens: Tensor
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        lens = self.valid_lens.to(device)
-        if lens.ndim == 2 and lens.size(1) != T:
-            raise ValueError(
-                f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
-                f"give (B,) lengths, or (B, {T}) with one for each query"
-            )
-        if device is None or device.type == "cpu":  # elsewhere the look would wait for the device
-            longest = int(lens.max()) if lens.numel() else 0
-            if longest > S:
-                raise ValueError(f"valid_lens has {longest} but there are only {S} keys; clamp it to {S}")
-        return torch.arange(S, device=device) < lens.reshape(lens.size(0), -1, 1)
-
-    def __repr__(self) -> str:
-        return f"Mask.padding({_tensor_text(self.valid_lens)})"
-
-
-@dataclass(frozen=True, eq=False)
-class Tokens:
-    """Only real tokens: token_mask (B, S), True = real."""
-
-    token_mask: Tensor
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        _check_rows("token_mask", self.token_mask, S)
-        return self.token_mask.to(device)[:, None, :]
-
-    def __repr__(self) -> str:
-        return f"Mask.tokens({_tensor_text(self.token_mask)})"
-
-
-@dataclass(frozen=True, eq=False)
-class Segments:
-    """Only tokens of the same packed document: ids (B, S); a negative id is padding."""
-
-    ids: Tensor
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        _check_rows("segment ids", self.ids, S)
-        ids = self.ids.to(device)
-        queries = _last(ids, T, fill=-1)
-        return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
-
-    def __repr__(self) -> str:
-        return f"Mask.segments({_tensor_text(self.ids)})"
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """A matrix written out: (T, S), (B, T, S) or (B, H, T, S)."""
-
-    allowed: Tensor
-
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        rows, columns = self.allowed.shape[-2:]
-        if rows not in (1, T) or columns not in (1, S):
-            raise ValueError(
-                f"mask has shape {shape_text(self.allowed)}, whose last two axes must be "
-                f"(T, S) = ({T}, {S}); for a (B, S) mask of real tokens use Mask.tokens(...)"
-            )
-        return self.allowed.to(device)
-
-    def __repr__(self) -> str:
-        return f"Mask.of({_tensor_text(self.allowed)})"
-
-
-Part = Causal | Window | Padding | Tokens | Segments | Given
+__all__ = ["Mask", "MaskLike", "as_mask", "dense_mask"]
 
 
 class Mask:
@@ -165,7 +60,7 @@ class Mask:
 
     @staticmethod
     def padding(valid_lens: Tensor) -> "Mask":
-        """The first valid_lens keys: (B,), or (B, T) for a length of each query's own. 0 is allowed."""
+        """The first valid_lens keys: (B,), or (B, T) with one for each query. 0 is allowed."""
         check_int_tensor("valid_lens", valid_lens)
         if valid_lens.ndim not in (1, 2):
             raise ValueError(
@@ -191,7 +86,7 @@ class Mask:
 
     @staticmethod
     def segments(ids: Tensor) -> "Mask":
-        """Packed documents: a token attends to tokens of its own id (B, S); negative ids are padding."""
+        """Packed documents: tokens attend within their own id (B, S); a negative id is padding."""
         check_int_tensor("segment ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"segment ids must have shape (B, S), got {shape_text(ids)}")
@@ -222,8 +117,8 @@ class Mask:
             if allowed.ndim == 3:
                 if allowed.size(0) % n_heads:
                     raise ValueError(
-                        f"attn_mask has {allowed.size(0)} matrices, which n_heads={n_heads} does not "
-                        f"divide; give the n_heads of the nn.MultiheadAttention it was made for"
+                        f"attn_mask has {allowed.size(0)} matrices, which n_heads={n_heads} does "
+                        f"not divide; give the n_heads of the nn.MultiheadAttention it is for"
                     )
                 allowed = allowed.unflatten(0, (-1, n_heads))
             mask = mask & Mask.of(allowed)
@@ -286,14 +181,14 @@ class Mask:
                 allowed = allowed.squeeze(1)
             if allowed.ndim not in (2, axes):
                 raise ValueError(
-                    f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
-                    f"{axes}; write (T, S), or all {axes} axes, for instance mask[:, None] for one "
-                    f"matrix per batch element and mask[None] for one per head"
+                    f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores "
+                    f"have {axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix "
+                    f"per batch element, mask[None] for one per head"
                 )
             if dense.ndim > 2 and allowed.ndim > 2 and not _fits(dense, allowed):
                 raise ValueError(
-                    f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} and "
-                    f"{shape_text(allowed)} in {self}"
+                    f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} "
+                    f"and {shape_text(allowed)} in {self}"
                 )
             dense = dense & allowed
         return dense
@@ -321,16 +216,19 @@ class Mask:
         for part in self.parts:
             if isinstance(part, Segments):
                 group, real = part.ids, real & (part.ids >= 0)
-            elif isinstance(part, Tokens) or (isinstance(part, Padding) and part.valid_lens.ndim == 1):
+            elif isinstance(part, Tokens) or (
+                isinstance(part, Padding) and part.valid_lens.ndim == 1
+            ):
                 real = real & part.dense(T, S, device)[:, 0]
         real, group = torch.broadcast_tensors(real, group)
-        # Sorted by document, each document's tokens stand together in their order and can be counted.
+        # Sorted by document, each document's tokens stand together in their order and can be
+        # counted.
         order = group.argsort(dim=-1, stable=True)
         count = real.gather(-1, order).cumsum(-1)
         first = torch.searchsorted(group.gather(-1, order), group.contiguous())
         before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)
         positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
-        positions = _last(positions.clamp(min=0), T, fill=0)
+        positions = last_columns(positions.clamp(min=0), T, fill=0)
         return positions if positions.size(0) > 1 or self._has_batch() else positions[0]
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
@@ -347,7 +245,9 @@ class Mask:
         return " & ".join(map(repr, self.parts)) or "Mask([])"
 
     def _tensors(self) -> list[Tensor]:
-        return [value for part in self.parts for value in vars(part).values() if torch.is_tensor(value)]
+        return [
+            value for part in self.parts for value in vars(part).values() if torch.is_tensor(value)
+        ]
 
     def _device(self) -> torch.device | None:
         return next((tensor.device for tensor in self._tensors()), None)
@@ -374,8 +274,10 @@ def as_mask(mask: Mask | Tensor) -> Mask:
     return mask if isinstance(mask, Mask) else Mask.of(mask)
 
 
-def dense_mask(mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device) -> Tensor | None:
-    """The mask as a boolean tensor that broadcasts to scores of this shape (..., T, S); None = all."""
+def dense_mask(
+    mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device
+) -> Tensor | None:
+    """The mask as a boolean tensor that broadcasts to scores (..., T, S); None = all."""
     if mask is None:
         return None
     *leading, T, S = shape
@@ -384,8 +286,8 @@ def dense_mask(mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torc
     for axis, (have, want) in enumerate(zip(given, (*leading, T, S), strict=True)):
         if have not in (1, want):
             raise ValueError(
-                f"mask has {have} entries in axis {axis} (shape {shape_text(dense)}) but the scores have "
-                f"shape {tuple(shape)}; the mask's batch and heads must be those of q"
+                f"mask has {have} entries in axis {axis} (shape {shape_text(dense)}) but the "
+                f"scores have shape {tuple(shape)}; the mask's batch and heads must be those of q"
             )
     return dense
 
@@ -395,9 +297,9 @@ def _check_bool(name: str, x: object) -> None:
         raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
     if x.is_floating_point():
         raise TypeError(
-            f"{name} must be boolean with True = may attend, got {x.dtype}: a float mask could mean 0/1 "
-            f"flags or numbers to add to the scores. For 1 = may attend use {name}.bool(); numbers to add "
-            f"go to bias="
+            f"{name} must be boolean with True = may attend, got {x.dtype}: a float mask could "
+            f"mean 0/1 flags or numbers to add to the scores. For 1 = may attend use {name}.bool(); "
+            f"numbers to add go to bias="
         )
     if x.dtype != torch.bool:
         raise TypeError(
@@ -408,16 +310,3 @@ def _check_bool(name: str, x: object) -> None:
 
 def _fits(a: Tensor, b: Tensor) -> bool:
     return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:-2], b.shape[:-2], strict=True))
-
-
-def _last(x: Tensor, T: int, fill: int) -> Tensor:
-    """The last T columns of (B, S); columns before the first are `fill`."""
-    if x.size(-1) < T:
-        return torch.nn.functional.pad(x, (T - x.size(-1), 0), value=fill)
-    return x[:, x.size(-1) - T :]
-
-
-def _tensor_text(x: Tensor) -> str:
-    if x.ndim == 1 and x.numel() <= 8:
-        return str(x.tolist())
-    return f"{str(x.dtype).removeprefix('torch.')} {shape_text(x)}"

@@ -3,8 +3,9 @@
     forward(q, k, v, *, mask=None, bias=None)  → output (..., T, Dv)    by the fastest exact way
     weights(q, k, *, mask=None, bias=None)     → weights (..., T, S)    by the textbook way
 
-with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeable inside a head. `forward`
-holds no line for inspection: inspection/record.py hooks it from outside and asks `weights` when someone looks.
+with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeable inside a head.
+`forward` holds no line for inspection: inspection/record.py hooks it from outside and asks
+`weights` when someone looks.
 """
 
 from typing import cast
@@ -115,15 +116,16 @@ class ArgmaxAttention(Mechanism):
 class LinearAttention(Mechanism):
     """Kernel attention sim(q, k) = φ(q)·φ(k), in time and memory linear in the length.
 
-    Serves causal, padding (B,), token and segment masks; any other mask or a bias is refused, because
-    running sums cannot leave out single pairs.
+    Serves causal, padding (B,), token and segment masks; any other mask or a bias is refused,
+    because running sums cannot leave out single pairs.
     """
 
     def __init__(self, feature_map: linear.FeatureMap) -> None:
         super().__init__()
         if not isinstance(feature_map, linear.FeatureMap):
             raise TypeError(
-                f"feature_map must be a FeatureMap such as EluFeatures(), got {type(feature_map).__name__}"
+                f"feature_map must be a FeatureMap such as EluFeatures(), "
+                f"got {type(feature_map).__name__}"
             )
         self.feature_map = feature_map
 

@@ -3,13 +3,12 @@
     head_h = attention(x W_q[h], x W_k[h], x W_v[h])        each head in its own Dh = D / H columns
     output = [head_1 … head_H] W_O
 
-`loop_over_heads` computes this as it is written. The module computes it for all heads at once: one projection,
-reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads (G < H, Ainslie et al. 2023)
-each serves H / G query heads.
+`loop_over_heads` computes this as it is written. The module computes it for all heads at once: one
+projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads (G
+< H, Ainslie et al. 2023) each serves H / G query heads.
 """
 
 import math
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +56,8 @@ class MultiHeadAttention(nn.Module):
         check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
         if mechanism is not None and dropout:
             raise ValueError(
-                f"dropout={dropout} is for the default mechanism; give it to {type(mechanism).__name__}"
+                f"dropout={dropout} is for the default mechanism; "
+                f"give it to {type(mechanism).__name__}"
             )
         self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
         self.d_head = d_model // n_heads
@@ -78,10 +78,11 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """x (B, T, D) listens to source (B, S, D), or to itself and what the cache holds → (B, T, D).
+        """x (B, T, D) listens to source (B, S, D), or to itself and what the cache holds → (B, T,
+        D).
 
-        mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T) say
-        where x stands for a rotary scheme; by default it follows the cache.
+        mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
+        say where x stands for a rotary scheme; by default it follows the cache.
         """
         q, k, v = self._project(x, source)
         if isinstance(self.positions, RotaryPositions):
@@ -155,7 +156,6 @@ def loop_over_heads(
         v = columns(attention.proj_v, h // shared, source)
         if isinstance(attention.positions, RotaryPositions):
             q, k = attention.positions(q), attention.positions(k)
-        mechanism = cast(Mechanism, attention.mechanism)
-        weights = mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
+        weights = attention.mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
         heads.append(weights @ v)
     return attention.proj_out(torch.cat(heads, dim=-1))

@@ -4,7 +4,8 @@
     CrossAttention   q from x;  k and v from another sequence y
     JoinedHeads      the heads' outputs side by side, then one linear layer:  [head_1 … head_H] W_O
 
-Joined one by one, heads may differ in kind and width. Equal heads run faster as one product: multi_head.py.
+Joined one by one, heads may differ in kind and width. Equal heads run faster as one product:
+multi_head.py.
 """
 
 from collections.abc import Iterable
@@ -65,11 +66,12 @@ class JoinedHeads(nn.Module):
 
     def __init__(self, heads: Iterable[SelfAttention | CrossAttention], d_output: int) -> None:
         super().__init__()
-        self.heads = nn.ModuleList(heads)
+        heads = list(heads)
         check_positive(d_output=d_output)
-        if not self.heads:
+        if not heads:
             raise ValueError("heads must hold at least one attention module, got none")
-        self.proj_out = nn.Linear(sum(head.d_output for head in self.heads), d_output)
+        self.heads = nn.ModuleList(heads)
+        self.proj_out = nn.Linear(sum(head.d_output for head in heads), d_output)
 
     def forward(self, *inputs: Tensor, mask: MaskLike = None) -> Tensor:
         """inputs as each head takes them: x, or x and y → (B, T, d_output)."""

@@ -3,7 +3,8 @@
     weights[t, s] = exp(scores[t, s]) / Σ_{s' allowed} exp(scores[t, s'])     0 where not allowed
     output[t]     = Σ_{s allowed} weights[t, s] v[s]
 
-This is the only place that decides what a query gets that may attend to nothing: zeros, with zero gradient.
+This is the only place that decides what a query gets that may attend to nothing: zeros, with zero
+gradient.
 """
 
 import torch
@@ -16,7 +17,8 @@ __all__ = ["masked_softmax", "mix", "without_dead_keys"]
 
 
 def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
-    """Weights (..., T, S) from scores (..., T, S): masked ones exactly 0, each row sums to 1 – or 0.
+    """Weights (..., T, S) from scores (..., T, S): masked ones exactly 0, each row sums to 1 – or
+    0.
 
     Half precision is computed in float32 inside.
     """
@@ -35,8 +37,8 @@ def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
 def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
     """The mixture weights v: (..., T, S), (..., S, Dv) → (..., T, Dv).
 
-    In floating point 0 · NaN is NaN, so a plain product would let a broken value reach queries that may
-    not see it. Here it reaches exactly those that may.
+    In floating point 0 · NaN is NaN, so a plain product would let a broken value reach queries
+    that may not see it. Here it reaches exactly those that may.
     """
     allowed = dense_mask(mask, weights.shape, weights.device)
     if allowed is None:
@@ -47,7 +49,7 @@ def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
 
 
 def without_dead_keys(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """Keys and values (..., S, D) with zeros where no query may look, so that padding may hold NaN."""
+    """Keys and values (..., S, D), zero where no query may look, so that padding may hold NaN."""
     if allowed is None:
         return tensors
     dead = ~allowed.any(dim=-2).unsqueeze(-1)  # (..., S, 1)

@@ -1,7 +1,7 @@
 """How fast, as ratios measured in one run.
 
-    timing.py    how we measure: competitors take turns, the best round counts
-    cases.py     what we measure: one function per claim
+timing.py    how we measure: competitors take turns, the best round counts
+cases.py     what we measure: one function per claim
 """
 
 from clearhead.bench.timing import Row, best_seconds

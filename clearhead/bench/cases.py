@@ -38,7 +38,7 @@ def _normal(*shape: int, grad: bool = False) -> Tensor:
 
 
 def attention(seconds: float) -> Rows:
-    """The mechanism against the fused function it calls: what do masks and shielding from NaN cost?"""
+    """The mechanism against the fused function it calls: what masks and shielding cost."""
     B, H, T, Dh = 8, 6, 256, 64
     q, k, v = (_normal(B, H, T, Dh) for _ in range(3))
     lens = torch.arange(T, T - B * 16, -16)
@@ -56,8 +56,20 @@ def attention(seconds: float) -> Rows:
     )
     fused = "fused function, called directly"
     return [
-        Row("DotProductAttention, causal", best["causal"], fused, best["torch causal"], "aim ≤ 1.05×"),
-        Row("DotProductAttention, padding", best["padding"], fused, best["torch padding"], "aim ≤ 1.15×"),
+        Row(
+            "DotProductAttention, causal",
+            best["causal"],
+            fused,
+            best["torch causal"],
+            "aim ≤ 1.05×",
+        ),
+        Row(
+            "DotProductAttention, padding",
+            best["padding"],
+            fused,
+            best["torch padding"],
+            "aim ≤ 1.15×",
+        ),
     ]
 
 
@@ -92,7 +104,9 @@ def heads(seconds: float) -> Rows:
         other = "nn.MultiheadAttention"
         rows += [
             Row(what, best["ours"], other, best["theirs"], "aim ≤ 1.0×"),
-            Row("  … recorded", best["recorded"], f"{other}, weights", best["weights"], "aim ≤ 0.6×"),
+            Row(
+                "  … recorded", best["recorded"], f"{other}, weights", best["weights"], "aim ≤ 0.6×"
+            ),
         ]
     return rows
 
@@ -118,7 +132,9 @@ def toeplitz(seconds: float) -> Rows:
 
     weight = module.weight.tolist()
     with torch.no_grad():
-        built = best_seconds({"ours": lambda: module(n), "loop": diagonal_by_diagonal}, seconds=seconds)
+        built = best_seconds(
+            {"ours": lambda: module(n), "loop": diagonal_by_diagonal}, seconds=seconds
+        )
     best = best_seconds(
         {
             "with": with_bias,
@@ -127,8 +143,20 @@ def toeplitz(seconds: float) -> Rows:
         seconds=2 * seconds,
     )
     return [
-        Row("Toeplitz bias, n=256, 8 heads", built["ours"], "diagonal by diagonal", built["loop"], "aim 500×"),
-        Row("attention + learned Toeplitz, fwd+bwd", best["with"], "without", best["without"], "aim ≤ 1.3×"),
+        Row(
+            "Toeplitz bias, n=256, 8 heads",
+            built["ours"],
+            "diagonal by diagonal",
+            built["loop"],
+            "aim 500×",
+        ),
+        Row(
+            "attention + learned Toeplitz, fwd+bwd",
+            best["with"],
+            "without",
+            best["without"],
+            "aim ≤ 1.3×",
+        ),
     ]
 
 
@@ -153,7 +181,11 @@ def linear(seconds: float) -> Rows:
                 seconds=seconds,
                 rounds=3,
             )
-            rows.append(Row(f"linear attention, {name}", best["ours"], "fused softmax", best["softmax"], aim))
+            rows.append(
+                Row(
+                    f"linear attention, {name}", best["ours"], "fused softmax", best["softmax"], aim
+                )
+            )
     return rows
 
 
@@ -174,7 +206,9 @@ def crossover(seconds: float) -> Rows:
                 best = best_seconds(
                     {
                         "ours": lambda m=ours, x=(q, k, v): m(*x, mask=Mask.causal()),  # type: ignore[misc]
-                        "softmax": lambda x=(q, k, v): scaled_dot_product_attention(*x, is_causal=True),  # type: ignore[misc]
+                        "softmax": lambda x=(q, k, v): scaled_dot_product_attention(
+                            *x, is_causal=True
+                        ),  # type: ignore[misc]
                     },
                     seconds=seconds / 3,
                     rounds=3,
@@ -200,7 +234,9 @@ def threads(seconds: float) -> Rows:
 
 @contextmanager
 def _busy(processes: int) -> Iterator[None]:
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
     try:
         yield
     finally:

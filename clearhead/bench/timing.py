@@ -1,8 +1,8 @@
 """How we measure: competitors take turns in one run, and only ratios are trusted.
 
-The machine may be shared, so a time measured now says little about a time measured a minute ago. Here every
-round runs each competitor once, in turn. Other programs only ever add time, so each competitor's best round is
-what it costs, and the ratio of two bests is the result.
+The machine may be shared, so a time measured now says little about a time measured a minute ago.
+Here every round runs each competitor once, in turn. Other programs only ever add time, so each
+competitor's best round is what it costs, and the ratio of two bests is the result.
 """
 
 import time
@@ -15,7 +15,7 @@ __all__ = ["Row", "best_seconds"]
 def best_seconds(
     competitors: dict[str, Callable[[], object]], *, seconds: float = 3.0, rounds: int = 5
 ) -> dict[str, float]:
-    """The best time of each competitor, in seconds: at least `rounds` rounds, and about `seconds` in all."""
+    """The best time of each competitor, in at least `rounds` rounds and about `seconds`."""
     for work in competitors.values():
         work()  # the first call pays for allocation and for kernels that set themselves up
     best = dict.fromkeys(competitors, float("inf"))
@@ -32,7 +32,7 @@ def best_seconds(
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the speed table: ours against another way, as a ratio of times, and what we aim at."""
+    """One line of the speed table: ours against another way, and what we aim at."""
 
     what: str
     ours: float

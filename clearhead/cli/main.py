@@ -1,14 +1,14 @@
 """clearhead VERB THING [options]
 
-One file per verb. Help and mistakes answer at once: nothing imports torch before it must.
-Results go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage, 130 interrupted.
+One file per verb. Help and mistakes answer at once: nothing imports torch before it must. Results
+go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage, 130 interrupted.
 """
 
 import os
 import sys
 
-# Before torch starts its threads: they shall sleep while they wait, not spin. With another program on the
-# machine a spinning pair was measured 10 to 30 times slower than one thread.
+# Before torch starts its threads: they shall sleep while they wait, not spin. With another program
+# on the machine a spinning pair was measured 10 to 30 times slower than one thread.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import typer
@@ -48,7 +48,7 @@ def _common(
 
 
 def main() -> None:
-    """Run a command; a mistake is one line and a hint, never a traceback unless --debug asks for it."""
+    """Run a command; a mistake is one line and a hint, a traceback only if --debug asks."""
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except BrokenPipeError:  # the reader, `head` for instance, has seen enough
@@ -70,3 +70,7 @@ def _sentence(mistake: Exception) -> str | None:
     if hasattr(mistake, "format_message"):  # wrong usage, found by the option parser
         return str(mistake.format_message())
     return str(mistake) if isinstance(mistake, ValueError | OSError) else None
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,8 @@ __all__ = ["Json", "Out", "Quiet", "Seed", "Threads", "thread_count"]
 Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
 Threads = Annotated[
-    str, typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster.")
+    str,
+    typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]

@@ -2,9 +2,10 @@
 
     the hungry dog left the crowded park
 
-Two heads of an ordinary MultiHeadAttention. The first works by content: an adjective's query asks for the kind
-of thing it describes, and a noun's key offers its kind. The second works by place: a Toeplitz bias that is large
-one step back, so each word looks at the word before it. Nothing is random and nothing is trained.
+Two heads of an ordinary MultiHeadAttention. The first works by content: an adjective's query asks
+for the kind of thing it describes, and a noun's key offers its kind. The second works by place: a
+Toeplitz bias that is large one step back, so each word looks at the word before it. Nothing is
+random and nothing is trained.
 """
 
 import math
@@ -19,7 +20,7 @@ from clearhead.positions import ToeplitzBias
 
 __all__ = ["build", "experiment"]
 
-WORDS = "the hungry dog left the crowded park".split()
+WORDS = ["the", "hungry", "dog", "left", "the", "crowded", "park"]
 FEATURES = ("living", "place", "asks for living", "asks for place")
 KINDS = {"dog": "living", "park": "place", "hungry": "asks for living", "crowded": "asks for place"}
 STRENGTH = 6.0  # how loudly a query asks
@@ -31,9 +32,8 @@ def build() -> tuple[MultiHeadAttention, Tensor]:
     for place, word in enumerate(WORDS):
         if word in KINDS:
             x[0, place, FEATURES.index(KINDS[word])] = 1.0
-    attention = MultiHeadAttention(
-        len(FEATURES), 2, bias=False, positions=ToeplitzBias(2, max_len=len(WORDS))
-    )
+    by_place = ToeplitzBias(2, max_len=len(WORDS))
+    attention = MultiHeadAttention(len(FEATURES), 2, bias=False, positions=by_place)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.zero_()
@@ -41,14 +41,14 @@ def build() -> tuple[MultiHeadAttention, Tensor]:
         attention.proj_q.weight[1, FEATURES.index("asks for place")] = STRENGTH
         attention.proj_k.weight[0, FEATURES.index("living")] = 1.0
         attention.proj_k.weight[1, FEATURES.index("place")] = 1.0
-        attention.positions.weight[1, len(WORDS) - 1] = STRENGTH  # type: ignore[union-attr,index]
+        by_place.weight[1, by_place.max_len - 1] = STRENGTH  # one step back
         for layer in (attention.proj_v, attention.proj_out):
             layer.weight.copy_(torch.eye(len(FEATURES)))
     return attention.eval(), x
 
 
 def experiment(*, seed: int = 0) -> Finding:
-    """Attention moves what a word needs to where it is needed (nothing here depends on the seed)."""
+    """Attention moves what a word needs to where it is needed; the seed changes nothing."""
     attention, x = build()
     with torch.no_grad(), record(attention) as trace:
         output = attention(x)
@@ -67,7 +67,9 @@ def experiment(*, seed: int = 0) -> Finding:
     }
     return Finding(
         claim="Attention lets a word find what it needs, by content or by place.",
-        text=_story(trace.calls("")[0].q[0, 0, 1], trace.calls("")[0].k[0, 0], free[0, 0, 1], numbers),
+        text=_story(
+            trace.calls("")[0].q[0, 0, 1], trace.calls("")[0].k[0, 0], free[0, 0, 1], numbers
+        ),
         numbers=numbers,
         picture=picture,
     )
@@ -82,7 +84,9 @@ def _story(q: Tensor, k: Tensor, weights: Tensor, numbers: dict[str, float]) -> 
         ("softmax", weights),
     ]
     table = ["".join(f"{word:>9}" for word in ["", *WORDS])]
-    table += [f"{name:>9}" + "".join(f"{value:9.2f}" for value in row.tolist()) for name, row in rows]
+    table += [
+        f"{name:>9}" + "".join(f"{value:9.2f}" for value in row.tolist()) for name, row in rows
+    ]
     percent = {name: f"{value:.0%}" for name, value in numbers.items()}
     return "\n".join(
         [
@@ -96,10 +100,10 @@ def _story(q: Tensor, k: Tensor, weights: Tensor, numbers: dict[str, float]) -> 
             f'"left" asks for nothing: all scores are equal and it takes '
             f"{percent['left_takes_from_each']} from every word.",
             f'With a causal mask "dog" is still to come, and "hungry" takes '
-            f"{percent['causal_hungry_takes_from_the']} from \"the\".",
+            f'{percent["causal_hungry_takes_from_the"]} from "the".',
             f'The second head looks one word back: "dog" takes '
             f'{percent["dog_looks_back_at_hungry"]} from "hungry".',
-            f"Fused kernel and loop over heads differ by {numbers['fused_minus_written_out']:.0e}.",
+            f"Fused kernel and loop over heads differ by {numbers['fused_minus_written_out']:.1g}.",
         ]
     )
 

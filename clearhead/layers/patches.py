@@ -72,6 +72,8 @@ class PatchEmbedding(nn.Module):
 
 def _pair(name: str, size: Size) -> tuple[int, int]:
     """(height, width) of a number or a pair."""
+    if not isinstance(size, int) and (not isinstance(size, tuple) or len(size) != 2):
+        raise ValueError(f"{name} must be a whole number or (height, width), got {size!r}")
     height, width = (size, size) if isinstance(size, int) else size
     check_positive(**{f"{name} height": height, f"{name} width": width})
     return height, width

@@ -61,14 +61,14 @@ def test_the_gradient_of_a_row_counts_its_uses():
 def test_the_longest_input_is_max_len_and_one_more_is_refused():
     learned = LearnedPositions(MAX_LEN, D)
     assert learned(torch.zeros(B, MAX_LEN, D)).shape == (B, MAX_LEN, D)
-    with pytest.raises(ValueError, match="x has length 8 but max_len is 7; .* max_len=8"):
+    with pytest.raises(ValueError, match=r"x has length 8 but max_len is 7; .* max_len=8"):
         learned(torch.zeros(B, MAX_LEN + 1, D))
 
 
 def test_a_position_without_a_row_is_refused_by_name():
     learned, x = LearnedPositions(MAX_LEN, D), torch.zeros(1, 2, D)
     assert learned(x, positions=torch.tensor([0, 6])).shape == x.shape
-    with pytest.raises(ValueError, match="positions reach 7, .* length of 8, but max_len is 7"):
+    with pytest.raises(ValueError, match=r"positions reach 7, .* length of 8, but max_len is 7"):
         learned(x, positions=torch.tensor([0, 7]))
     with pytest.raises(ValueError, match="positions must not be negative, got -1"):
         learned(x, positions=torch.tensor([-1, 0]))
@@ -91,7 +91,7 @@ def test_wrong_positions_are_refused(positions, error, words):
 
 
 def test_a_wrong_width_is_refused():
-    with pytest.raises(ValueError, match="x has width 3 .* but d_model is 4"):
+    with pytest.raises(ValueError, match=r"x has width 3 .* but d_model is 4"):
         LearnedPositions(MAX_LEN, D)(torch.zeros(B, T, 3))
     with pytest.raises(ValueError, match="max_len must be at least 1, got 0"):
         LearnedPositions(0, D)

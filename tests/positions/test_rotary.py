@@ -1,4 +1,4 @@
-"""RotaryPositions: turns that keep lengths and tell attention only how far apart two tokens stand."""
+"""RotaryPositions: turns that keep lengths and tell scores only how far apart two tokens stand."""
 
 import math
 
@@ -113,7 +113,7 @@ def test_odd_widths_are_refused_and_even_ones_turn(width):
 
 def test_other_mistakes_are_refused():
     rotary = RotaryPositions(DH)
-    with pytest.raises(ValueError, match="x has width 6 .* but d_head is 8"):
+    with pytest.raises(ValueError, match=r"x has width 6 .* but d_head is 8"):
         rotary(torch.zeros(T, 6))
     with pytest.raises(ValueError, match="base must be positive, got 0"):
         RotaryPositions(DH, base=0)

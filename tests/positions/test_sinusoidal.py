@@ -96,7 +96,7 @@ def test_max_len_is_a_limit_only_when_given():
     assert limited(torch.zeros(1, 8, D)).shape == (1, 8, D)
     with pytest.raises(ValueError, match="x has length 9 but max_len is 8"):
         limited(torch.zeros(1, 9, D))
-    with pytest.raises(ValueError, match="positions reach 8, .* but max_len is 8"):
+    with pytest.raises(ValueError, match=r"positions reach 8, .* but max_len is 8"):
         limited(torch.zeros(1, 1, D), positions=torch.tensor([8]))
 
 
@@ -128,7 +128,7 @@ def test_what_is_wrong_at_construction_is_refused():
         SinusoidalPositions(D, max_len=0)
     with pytest.raises(ValueError, match=r"dropout must be a probability from 0 to 1, got 1\.5"):
         SinusoidalPositions(D, dropout=1.5)
-    with pytest.raises(ValueError, match="x has width 5 .* but d_model is 6"):
+    with pytest.raises(ValueError, match=r"x has width 5 .* but d_model is 6"):
         SinusoidalPositions(D)(torch.zeros(B, T, 5))
 
 

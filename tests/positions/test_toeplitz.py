@@ -1,4 +1,4 @@
-"""ToeplitzBias: constant along diagonals, aligned with the last key, its gradient a diagonal's sum."""
+"""ToeplitzBias: constant along diagonals, aligned with the last key; its gradient sums diagonals."""
 
 import pytest
 import torch
@@ -103,7 +103,7 @@ def test_longer_than_max_len_is_refused():
     with pytest.raises(ValueError, match="query sequence has length 8 but max_len is 7"):
         toeplitz(8)
     with pytest.raises(
-        ValueError, match="key sequence has length 8 but max_len is 7; .* max_len=8"
+        ValueError, match=r"key sequence has length 8 but max_len is 7; .* max_len=8"
     ):
         toeplitz(1, 8)
     with pytest.raises(ValueError, match="n_heads must be at least 1, got 0"):

@@ -1,0 +1,144 @@
+"""What a mask can say: one small class for each rule.
+
+Each part keeps its rule – "causal", "these lengths" – and writes it out as a boolean matrix when
+asked: (T, S) if it is the same for every batch element, else (B, T or 1, S). True = query t may
+attend to key s. Queries are the last T of the S positions: query t stands at position t + S − T.
+masks.py joins the parts.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.shapes import shape_text
+
+__all__ = ["Causal", "Given", "Padding", "Part", "Segments", "Tokens", "Window", "last_columns"]
+
+
+def _offsets(T: int, S: int, device: torch.device | None) -> Tensor:
+    """How far key s stands behind query t, (T, S): negative for the future."""
+    queries = torch.arange(S - T, S, device=device)
+    return queries[:, None] - torch.arange(S, device=device)
+
+
+def _check_rows(name: str, x: Tensor, S: int) -> None:
+    if x.size(-1) != S:
+        raise ValueError(
+            f"{name} has {x.size(-1)} columns (shape {shape_text(x)}) but there are {S} keys; "
+            f"give one entry per key, cached ones included"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Causal:
+    """No looking ahead."""
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        return _offsets(T, S, device) >= 0
+
+    def __repr__(self) -> str:
+        return "Mask.causal()"
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """Only keys less than `n` positions away, to either side."""
+
+    n: int
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        return _offsets(T, S, device).abs() < self.n
+
+    def __repr__(self) -> str:
+        return f"Mask.window({self.n})"
+
+
+@dataclass(frozen=True, eq=False)
+class Padding:
+    """Only the first `valid_lens` keys: (B,) for all queries alike, (B, T) for each query."""
+
+    valid_lens: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        lens = self.valid_lens.to(device)
+        if lens.ndim == 2 and lens.size(1) != T:
+            raise ValueError(
+                f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
+                f"give (B,) lengths, or (B, {T}) with one for each query"
+            )
+        if device is None or device.type == "cpu":  # elsewhere the look would wait for the device
+            longest = int(lens.max()) if lens.numel() else 0
+            if longest > S:
+                raise ValueError(
+                    f"valid_lens has {longest} but there are only {S} keys; clamp it to {S}"
+                )
+        return torch.arange(S, device=device) < lens.reshape(lens.size(0), -1, 1)
+
+    def __repr__(self) -> str:
+        return f"Mask.padding({_tensor_text(self.valid_lens)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """Only real tokens: token_mask (B, S), True = real."""
+
+    token_mask: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        _check_rows("token_mask", self.token_mask, S)
+        return self.token_mask.to(device)[:, None, :]
+
+    def __repr__(self) -> str:
+        return f"Mask.tokens({_tensor_text(self.token_mask)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Only tokens of the same packed document: ids (B, S); a negative id is padding."""
+
+    ids: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        _check_rows("segment ids", self.ids, S)
+        ids = self.ids.to(device)
+        queries = last_columns(ids, T, fill=-1)
+        return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
+
+    def __repr__(self) -> str:
+        return f"Mask.segments({_tensor_text(self.ids)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """A matrix written out: (T, S), (B, T, S) or (B, H, T, S)."""
+
+    allowed: Tensor
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        rows, columns = self.allowed.shape[-2:]
+        if rows not in (1, T) or columns not in (1, S):
+            raise ValueError(
+                f"mask has shape {shape_text(self.allowed)}, whose last two axes must be "
+                f"(T, S) = ({T}, {S}); for a (B, S) mask of real tokens use Mask.tokens(...)"
+            )
+        return self.allowed.to(device)
+
+    def __repr__(self) -> str:
+        return f"Mask.of({_tensor_text(self.allowed)})"
+
+
+Part = Causal | Window | Padding | Tokens | Segments | Given
+
+
+def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
+    """The last T columns of (B, S); columns before the first are `fill`."""
+    if x.size(-1) < T:
+        return torch.nn.functional.pad(x, (T - x.size(-1), 0), value=fill)
+    return x[:, x.size(-1) - T :]
+
+
+def _tensor_text(x: Tensor) -> str:
+    if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # elsewhere a look would wait
+        return str(x.tolist())
+    return f"{str(x.dtype).removeprefix('torch.')} {shape_text(x)}"

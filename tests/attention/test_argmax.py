@@ -1,0 +1,139 @@
+"""Argmax attention: the published case, ties, masks, and gradients that are zero where they must be."""
+
+import oracle
+import pytest
+import torch
+
+from clearhead.attention import argmax
+from clearhead.attention.masks import Mask
+from clearhead.attention.mechanisms import ArgmaxAttention
+
+B, H, T, S, DH, DV = 2, 3, 4, 5, 2, 6
+
+
+def inputs(dtype=torch.float64):
+    torch.manual_seed(5)
+    sizes = ((T, DH), (S, DH), (S, DV))
+    return [torch.randn(B, H, *size, dtype=dtype).requires_grad_() for size in sizes]
+
+
+MASKS = {
+    "none": None,
+    "causal": Mask.causal(),
+    "padding": Mask.padding(torch.tensor([3, 0])),
+    "each query": Mask.causal() & Mask.padding(torch.tensor([[1, 5, 0, 2], [0, 1, 4, 5]])),
+    "window": Mask.window(2),
+}
+
+
+def published():
+    q = torch.tensor([[1.0, 1, 2]])
+    k = torch.tensor([[1.0, 2, 0], [0, 3, 4], [5, 0, 0], [0, 0, 1]])
+    v = torch.tensor([[2.0, 0, 1], [1, 4, 3], [0, -1, 4], [1, 0, -1]])
+    return q, k, v
+
+
+def test_the_published_case():
+    q, k, v = published()
+    assert (q @ k.mT).tolist() == [[3, 11, 5, 2]]
+    assert argmax.weights(q, k).tolist() == [[0, 1, 0, 0]]
+    assert ArgmaxAttention()(q, k, v).tolist() == [[1, 4, 3]]
+
+
+def test_the_published_case_when_the_best_key_is_forbidden():
+    q, k, v = published()
+    forbidden = torch.tensor([[True, False, True, True]])
+    assert ArgmaxAttention()(q, k, v, mask=forbidden).tolist() == [[0, -1, 4]]
+    bias = torch.tensor([[20.0, 0, 0, 0]])
+    assert ArgmaxAttention()(q, k, v, bias=bias).tolist() == [[2, 0, 1]]
+    nothing = torch.zeros(1, 4, dtype=torch.bool)
+    assert ArgmaxAttention()(q, k, v, mask=nothing).tolist() == [[0, 0, 0]]
+
+
+def test_of_equal_matches_the_first_allowed_one_is_taken():
+    q, k = torch.ones(1, 1), torch.ones(4, 1)
+    assert argmax.weights(q, k).tolist() == [[1, 0, 0, 0]]
+    mask = torch.tensor([[False, False, True, True]])
+    assert argmax.weights(q, k, mask=mask).tolist() == [[0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("mask", MASKS)
+def test_output_and_weights_are_those_of_the_loops(mask, with_bias):
+    q, k, v = inputs()
+    mask = MASKS[mask]
+    bias = torch.randn(H, T, S, dtype=torch.float64) if with_bias else None
+    allowed = None if mask is None else mask.broadcastable(T, S, axes=4)
+    output, weights = oracle.argmax(q, k, v, allowed, bias)
+    torch.testing.assert_close(ArgmaxAttention()(q, k, v, mask=mask, bias=bias), output)
+    assert torch.equal(ArgmaxAttention().weights(q, k, mask=mask, bias=bias), weights)
+
+
+def test_no_gradient_reaches_queries_and_keys_but_values_get_theirs():
+    q, k, v = inputs()
+    bias = torch.randn(T, S, dtype=torch.float64, requires_grad=True)
+    output = ArgmaxAttention()(q, k, v, mask=MASKS["padding"], bias=bias)
+    grad = torch.randn_like(output)
+    output.backward(grad)
+    for x in (q, k, bias):
+        assert x.grad is not None
+        assert x.grad.eq(0).all()
+    taken = ArgmaxAttention().weights(q, k, mask=MASKS["padding"], bias=bias)
+    torch.testing.assert_close(v.grad, taken.mT @ grad)
+
+
+def test_its_gradient_is_right_away_from_ties():
+    q, k, v = inputs()
+    for mask in MASKS.values():
+        assert torch.autograd.gradcheck(
+            lambda q, k, v, mask=mask: ArgmaxAttention()(q, k, v, mask=mask), (q, k, v)
+        )
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_padding_may_hold_anything(value):
+    q, k, v = inputs()
+    mask = Mask.padding(torch.tensor([3, 0]))
+    dead = ~mask.broadcastable(T, S, axes=4).any(-2)[..., None]
+    clean = ArgmaxAttention()(q, k, v, mask=mask)
+    spoilt = ArgmaxAttention()(q, k.masked_fill(dead, value), v.masked_fill(dead, value), mask=mask)
+    assert torch.equal(spoilt, clean)
+    assert clean[1].eq(0).all()
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+def test_a_broken_number_is_shown_to_exactly_the_queries_that_may_see_it(which):
+    mask = Mask.causal() & Mask.window(2)
+    tensors = dict(zip("qkv", (x.detach().clone() for x in inputs()), strict=True))
+    tensors[which][0, 1, 2] = torch.nan
+    broken = ArgmaxAttention()(*tensors.values(), mask=mask).isnan().any(-1)
+    expected = torch.zeros(B, H, T, dtype=torch.bool)
+    expected[0, 1] = torch.arange(T) == 2 if which == "q" else mask.dense(T, S)[:, 2]
+    assert torch.equal(broken, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_finds_the_largest_match_even_beyond_its_range(dtype):
+    q = torch.tensor([[300.0]], dtype=dtype)
+    k = torch.tensor([[250.0], [300.0], [-300.0]], dtype=dtype)
+    assert argmax.weights(q, k).tolist() == [[0, 1, 0]]
+    only_low = torch.tensor([[False, False, True]])
+    assert argmax.weights(q, k, mask=only_low).tolist() == [[0, 0, 1]]
+    assert argmax.weights(q, k).dtype == dtype
+
+
+def test_empty_sizes_keep_their_shapes():
+    for b, t, s in ((0, 3, 4), (2, 0, 4), (2, 3, 0)):
+        q, k, v = torch.randn(b, t, 2), torch.randn(b, s, 2), torch.randn(b, s, 5)
+        for mask in (None, Mask.causal()):
+            assert ArgmaxAttention()(q, k, v, mask=mask).shape == (b, t, 5)
+
+
+def test_wrong_inputs_are_refused_by_name():
+    q, k, v = inputs()
+    with pytest.raises(ValueError, match="k must be as wide as q, 2, got 6"):
+        ArgmaxAttention()(q, v, v)
+    with pytest.raises(TypeError, match="k must have the dtype of q"):
+        ArgmaxAttention().weights(q, k.float())
+    with pytest.raises(ValueError, match=r"bias must broadcast to the scores"):
+        ArgmaxAttention()(q, k, v, bias=torch.zeros(T + 1, S))

@@ -1,0 +1,48 @@
+"""The examples and commands in README.md and docs/ are true: they are run here."""
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+COMMANDS = sorted(
+    {
+        command
+        for page in PAGES
+        for command in re.findall(r"`(clearhead \w+ [^`]+)`", page.read_text())
+    }
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    result = doctest.testfile(
+        str(page), module_relative=False, optionflags=doctest.ELLIPSIS, encoding="utf-8"
+    )
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_named_in_the_pages_work(command, tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "clearhead.cli.main", *command.split()[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip()
+
+
+def test_pages_link_only_to_files_that_exist():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
