@@ -30,16 +30,8 @@ from clearhead.attention.linear import (
     refuse_bias,
     summable,
 )
-from clearhead.attention.masks import (
-    Causal,
-    Mask,
-    MaskLike,
-    Padding,
-    Segments,
-    Tokens,
-    as_mask,
-    dense_mask,
-)
+from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
+from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
 from clearhead.shapes import check_positive, check_qkv
 
 __all__ = ["attend"]

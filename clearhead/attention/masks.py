@@ -170,21 +170,7 @@ class Mask:
         where = torch.device(device) if device is not None else self._device()
         dense = torch.ones((1, 1), dtype=torch.bool, device=where)
         for part in self.parts:
-            allowed = part.dense(T, S, where)
-            if allowed.ndim > 2 and axes == 2:
-                raise ValueError(
-                    f"{part} differs by batch element but q has no batch axis; use q.unsqueeze(0)"
-                )
-            if allowed.ndim > 2 and not isinstance(part, Given):
-                allowed = allowed.reshape(allowed.size(0), *[1] * (axes - 3), *allowed.shape[1:])
-            if allowed.ndim == 4 and axes == 3 and allowed.size(1) == 1:
-                allowed = allowed.squeeze(1)
-            if allowed.ndim not in (2, axes):
-                raise ValueError(
-                    f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores "
-                    f"have {axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix "
-                    f"per batch element, mask[None] for one per head"
-                )
+            allowed = _with_axes(part, part.dense(T, S, where), axes)
             if dense.ndim > 2 and allowed.ndim > 2 and not _fits(dense, allowed):
                 raise ValueError(
                     f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} "
@@ -298,14 +284,35 @@ def _check_bool(name: str, x: object) -> None:
     if x.is_floating_point():
         raise TypeError(
             f"{name} must be boolean with True = may attend, got {x.dtype}: a float mask could "
-            f"mean 0/1 flags or numbers to add to the scores. For 1 = may attend use {name}.bool(); "
-            f"numbers to add go to bias="
+            f"mean 0/1 flags or numbers to add to the scores. "
+            f"For 1 = may attend use {name}.bool(); numbers to add go to bias="
         )
     if x.dtype != torch.bool:
         raise TypeError(
             f"{name} must be boolean with True = may attend, got {x.dtype}; "
             f"use {name}.bool() if 1 means may attend"
         )
+
+
+def _with_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
+    """A part's matrix with the axes of the scores; rank never gets a meaning by accident."""
+    if allowed.ndim == 2:
+        return allowed
+    if axes == 2:
+        raise ValueError(
+            f"{part} differs by batch element but q has no batch axis; use q.unsqueeze(0)"
+        )
+    if not isinstance(part, Given):  # (B, T or 1, S): the same for every head
+        return allowed.reshape(allowed.size(0), *[1] * (axes - 3), *allowed.shape[1:])
+    if allowed.ndim == 4 and axes == 3 and allowed.size(1) == 1:
+        return allowed.squeeze(1)
+    if allowed.ndim != axes:
+        raise ValueError(
+            f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
+            f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch element, "
+            f"mask[None] for one per head"
+        )
+    return allowed
 
 
 def _fits(a: Tensor, b: Tensor) -> bool:

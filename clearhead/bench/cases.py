@@ -219,6 +219,43 @@ def crossover(seconds: float) -> Rows:
     return rows
 
 
+def memory(seconds: float) -> Rows:
+    """Peak memory of causal linear attention when the length doubles, and against T × T weights."""
+    maps = {"elu+1": "EluFeatures()", "Fourier, 128 frequencies": "FourierFeatures(64, 256)"}
+    rows = []
+    for name, feature_map in maps.items():
+        short, long = (_peak_bytes(_LINEAR.format(T=T, map=feature_map)) for T in (8192, 16384))
+        what, matrix = f"peak memory, {name}, T=16384", 4.0 * 4 * 16384**2
+        rows += [
+            Row(what, long, "T=8192", short, "linear is 2×", unit="MB"),
+            Row(what, long, "weights of 4 heads", matrix, unit="MB"),
+        ]
+    return rows
+
+
+_LINEAR = """
+import resource, torch
+from clearhead.attention import EluFeatures, FourierFeatures, LinearAttention, Mask
+attention, mask = LinearAttention({map}), Mask.causal()
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+with torch.no_grad():
+    attention(*torch.randn(3, 1, 4, 256, 64), mask=mask)
+    q, k, v = torch.randn(3, 1, 4, {T}, 64)
+    before = peak()
+    attention(q, k, v, mask=mask)
+print(peak() - before)
+"""
+
+
+def _peak_bytes(program: str) -> float:
+    """What a program of its own prints: how much its peak memory grew."""
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return float(run.stdout)
+
+
 def threads(seconds: float) -> Rows:
     """What a busy neighbour does to two threads, and what `--threads auto` makes of it."""
     rows = []
@@ -250,6 +287,7 @@ CASES: dict[str, Callable[[float], Rows]] = {
     "heads": heads,
     "toeplitz": toeplitz,
     "linear": linear,
+    "memory": memory,
     "crossover": crossover,
     "threads": threads,
 }

@@ -1,4 +1,10 @@
-"""Looking inside: record what a model does, measure it, draw it. Nothing here is known to the model."""
+"""Looking inside: what a model does, recorded, measured and drawn. The model knows nothing of it.
+
+record.py      with record(model) as trace: what every attention and block was called with
+measures.py    entropy, distance, rollout, class-token maps: tensors in, tensors out
+figures.py     those tensors as pictures; picture.py settles how they look
+viewer.py      all heads on one interactive page
+"""
 
 from clearhead.inspection.figures import (
     Picture,

@@ -2,8 +2,8 @@
 
     attention_grid(trace, tokens=["the", "cat", "sat"]).save("heads.svg")
 
-Every function takes plain tensors, arrays or a Trace and returns a Picture, which shows itself in a notebook
-and saves itself as PNG or SVG. How pictures look is settled in picture.py.
+Every function takes plain tensors, arrays or a Trace and returns a Picture, which shows itself in a
+notebook and saves itself as PNG or SVG. How pictures look is settled in picture.py.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from clearhead.inspection.picture import (
     write_numbers,
 )
 from clearhead.positions.sinusoidal import sinusoid_table
-from clearhead.shapes import check_positive
+from clearhead.shapes import check_positive, shape_text
 
 __all__ = [
     "Picture",
@@ -60,9 +60,9 @@ def attention_map(
 ) -> Picture:
     """One head: a row for each query, a column for each key.
 
-    weights (T, S), (H, T, S) or (B, H, T, S); head is a number or "mean". tokens name the queries and
-    source_tokens the keys; without source_tokens the tokens name all S keys, the queries being the last T.
-    The darkest colour is the weight `top`.
+    weights (T, S), (H, T, S) or (B, H, T, S); head is a number or "mean". tokens name the queries
+    and source_tokens the keys; without source_tokens the tokens name all S keys, the queries being
+    the last T. The darkest colour is the weight `top`.
     """
     matrix = one_head(weights, head, batch)
     T, S = matrix.shape
@@ -150,16 +150,17 @@ def alignment(
 def class_token_overlay(image: Any, heat: Any, *, title: str | None = None) -> Picture:
     """What the class token looks at: image (3, height, width) from 0 to 1, heat (rows, columns).
 
-    Where it looks the image keeps its light, elsewhere it is dimmed; beside it the map itself. Weights
-    over many patches are small, so the scale ends at the largest. With a batch axis on both, a row each.
+    Where it looks the image keeps its light, elsewhere it is dimmed; beside it the map itself.
+    Weights over many patches are small, so the scale ends at the largest. With a batch axis on
+    both there is a row for each image.
     """
     images, heats = array(image), array(heat)
     images, heats = (x[None] if x.ndim == n else x for x, n in ((images, 3), (heats, 2)))
     if images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"image must have shape (3, height, width), got {np.shape(image)}")
+        raise ValueError(f"image must have shape (3, height, width), got {tuple(np.shape(image))}")
     if heats.ndim != 3 or len(heats) != len(images):
         raise ValueError(
-            f"heat must have shape (rows, columns), one for each image, got {np.shape(heat)} "
+            f"heat must have shape (rows, columns), one for each image, got {tuple(np.shape(heat))} "
             f"for {len(images)} images"
         )
     with style():
@@ -172,12 +173,16 @@ def class_token_overlay(image: Any, heat: Any, *, title: str | None = None) -> P
             row[0].imshow(shown)
             row[1].imshow(shown)
             veil = 0.8 * (1 - np.clip(one / top, 0, 1))  # black, most opaque where it does not look
-            row[1].imshow(np.zeros_like(one), alpha=veil, cmap="gray", extent=box, interpolation="bilinear")
+            row[1].imshow(
+                np.zeros_like(one), alpha=veil, cmap="gray", extent=box, interpolation="bilinear"
+            )
             drawn = row[2].imshow(one, cmap=WEIGHT_COLOURS, vmin=0, vmax=top, extent=box)
             colour_bar(figure, drawn, [row[2]], "attention weight")
             for axes in row:
                 axes.set(xticks=[], yticks=[])
-        for axes, name in zip(grid[0], ("image", "where it looks", "attention by patch"), strict=True):
+        for axes, name in zip(
+            grid[0], ("image", "where it looks", "attention by patch"), strict=True
+        ):
             axes.set_title(name)
         if title:
             figure.suptitle(title, parse_math=False)
@@ -231,7 +236,9 @@ def position_waves(
     width = table.shape[1]
     wrong = [i for i in dimensions if not 0 <= i < width]
     if wrong:
-        raise ValueError(f"dimensions has {wrong} but d_model is {width}: they go from 0 to {width - 1}")
+        raise ValueError(
+            f"dimensions has {wrong} but d_model is {width}: they go from 0 to {width - 1}"
+        )
     with style():
         figure = new_figure(7.5, 3.4)
         axes = figure.subplots()
@@ -245,7 +252,9 @@ def position_waves(
         axes.spines[["top", "right"]].set_visible(False)
         if dimensions:
             figure.legend(loc="outside right upper", frameon=False)
-    return Picture(figure, f"Positional encoding over {len(table)} positions, dimensions {list(dimensions)}")
+    return Picture(
+        figure, f"Positional encoding over {len(table)} positions, dimensions {list(dimensions)}"
+    )
 
 
 def position_table(d_model: int | Tensor, n_positions: int = 60) -> Picture:
@@ -261,7 +270,9 @@ def position_table(d_model: int | Tensor, n_positions: int = 60) -> Picture:
         image = draw_signed(axes, table, top)
         axes.set(xlabel="dimension", ylabel="position (tokens)", aspect="auto")
         colour_bar(figure, image, [axes], "value of the encoding")
-    return Picture(figure, f"Positional encoding of {table.shape[0]} positions × {table.shape[1]} dimensions")
+    return Picture(
+        figure, f"Positional encoding of {table.shape[0]} positions × {table.shape[1]} dimensions"
+    )
 
 
 def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
@@ -274,7 +285,9 @@ def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
             bias = bias(T, T)
     matrices = array(bias)
     if matrices.ndim != 3 or not len(matrices):
-        raise ValueError(f"bias must have shape (H, T, S) with at least one head, got {matrices.shape}")
+        raise ValueError(
+            f"bias must have shape (H, T, S) with at least one head, got {matrices.shape}"
+        )
     n_heads = len(matrices)
     columns = min(n_heads, 4)
     rows = -(-n_heads // columns)
@@ -302,7 +315,9 @@ def one_head(weights: Any, head: int | str | None, batch: int) -> Array:
         return array(weights)
     if len(shape) == 4:
         if not -shape[0] <= batch < shape[0]:
-            raise IndexError(f"batch={batch} does not exist: weights {shape} have {shape[0]} elements")
+            raise IndexError(
+                f"batch={batch} does not exist: weights {shape} have {shape[0]} elements"
+            )
         weights = weights[batch]
     n_heads = shape[-3]
     if head == "mean":
@@ -323,7 +338,7 @@ def _position_table(d_model: int | Tensor, n_positions: int) -> Array:
         check_positive(d_model=d_model, n_positions=n_positions)
         return array(sinusoid_table(n_positions, d_model))
     if d_model.ndim != 2:
-        raise ValueError(f"a table must have shape (positions, d_model), got {tuple(d_model.shape)}")
+        raise ValueError(f"a table must have shape (positions, d_model), got {shape_text(d_model)}")
     return array(d_model[:n_positions])
 
 

@@ -4,8 +4,8 @@
     distance(w)[t]  = Σ_s w[t, s] |position of t − s|   how far away a query looks, in tokens
     rollout         = Ā_L ··· Ā_1 with Ā = (mean over heads + I) / 2, rows summing to 1
 
-Rollout (Abnar & Zuidema 2020) follows the mixtures through all layers: half of what a token becomes is its
-own residual path, half comes from where it looks. Queries are the last T of the S positions.
+Rollout (Abnar & Zuidema 2020) follows the mixtures through all layers: half of what a token becomes
+is its own residual path, half comes from where it looks. Queries are the last T of S positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ Layers = Trace | Mapping[str, Any] | Sequence[Any]
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """How spread out each query's attention is, in nats: (..., T, S) → (..., T). An empty row has 0."""
+    """How spread out each query's attention is, in nats: (..., T, S) → (..., T); 0 if empty."""
     check_float_tensor("weights", weights, min_axes=2)
     return torch.special.entr(_exact(weights)).sum(dim=-1)
 
@@ -57,15 +57,15 @@ def rollout(layers: Layers) -> Tensor:
 def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean") -> Tensor:
     """Where on the image the class token looks: L × (B, H, 1 + P, 1 + P) → (B, rows, columns).
 
-    The class token is token 0 and the patches follow row by row, P = rows · columns. "mean" averages its
-    attention over heads and layers, "rollout" follows it through the layers.
+    The class token is token 0 and the patches follow row by row, P = rows · columns. "mean"
+    averages its attention over heads and layers, "rollout" follows it through the layers.
     """
     check_choice("method", method, ("mean", "rollout"))
     rows, columns = grid
     check_positive(rows=rows, columns=columns)
     named = named_layers(layers)
-    T, S = check_one_size(named, square=True)
-    if S != 1 + rows * columns:
+    S = check_one_size(named, square=True)[1]
+    if 1 + rows * columns != S:
         raise ValueError(
             f"grid is {rows} × {columns} = {rows * columns} patches but layers have {S} tokens; "
             f"with the class token they must have {1 + rows * columns}"
@@ -80,7 +80,7 @@ def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean")
 def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str, Tensor]:
     """Attention weights of any origin as name → (B, H, T, S).
 
-    A Trace, a mapping from names, or a plain list of tensors or arrays such as other libraries return.
+    A Trace, a mapping from names, or a list of tensors or arrays such as other libraries return.
     """
     if isinstance(layers, Trace):
         found = dict(zip(layers.attention, layers.weights(), strict=True))
@@ -90,8 +90,8 @@ def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str
         found = {f"layer {i}": _as_tensor(f"layers[{i}]", x) for i, x in enumerate(layers)}
     else:
         raise TypeError(
-            f"layers must be a Trace or a list of (B, H, T, S) weights, got {type(layers).__name__}; "
-            f"put a single layer into a list: [weights]"
+            f"layers must be a Trace or a list of (B, H, T, S) weights, got "
+            f"{type(layers).__name__}; put a single layer into a list: [weights]"
         )
     if not found:
         raise ValueError("layers is empty; give the weights of at least one layer")
@@ -110,7 +110,7 @@ def check_one_size(named: dict[str, Tensor], square: bool = False) -> tuple[int,
     if other is not None:
         raise ValueError(
             f"layers must have one size, got {T} × {S} in {next(iter(sizes))!r} and "
-            f"{sizes[other][0]} × {sizes[other][1]} in {other!r}; give those of one kind, for instance "
+            f"{sizes[other][0]} × {sizes[other][1]} in {other!r}; give those of one kind, such as "
             f"{{name: call.weights for name, call in trace.attention.items() if 'cross' in name}}"
         )
     if square and T != S:

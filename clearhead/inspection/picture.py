@@ -1,7 +1,7 @@
-"""What every picture shares: one style, one way to draw a matrix and name its tokens, one way to be saved.
+"""What every picture shares: one style, one way to draw a matrix, to name its tokens, to be saved.
 
-Weights have one scale, 0 to 1, so that two pictures can be compared; colours grow darker with the number and
-stay readable in grey. matplotlib is imported when something is drawn, and no display is needed.
+Weights have one scale, 0 to 1, so that two pictures can be compared; colours grow darker with the
+number and stay readable in grey. matplotlib is imported when something is drawn.
 """
 
 import base64
@@ -69,9 +69,11 @@ class Picture:
     def _rendered(self, form: str) -> bytes:
         file = io.BytesIO()
         with style(), warnings.catch_warnings():
-            # A script that no font has shows boxes in a PNG; an SVG leaves the choice to its reader.
+            # A script that no font has is boxes in a PNG; an SVG leaves the choice to its reader.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            self.figure.savefig(file, format=form, metadata={"Date": None} if form == "svg" else None)
+            self.figure.savefig(
+                file, format=form, metadata={"Date": None} if form == "svg" else None
+            )
         return file.getvalue()
 
     def _repr_html_(self) -> str:
@@ -88,7 +90,7 @@ class Picture:
 
 
 def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file under another name beside its place, then rename it: no half file is ever seen."""
+    """Write a file under another name beside its place, then rename it: nobody sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -103,7 +105,7 @@ def write_whole(path: Path, data: bytes) -> Path:
 
 
 def readable_token(token: Any, longest: int = 24) -> str:
-    """A token as people can see it: spaces and line ends visible, control characters written out."""
+    """A token as people see it: spaces and line ends visible, control characters written out."""
     text = str(token)
     shown = {" ": "␣", "\n": "↵", "\t": "⇥", "": "∅"}.get(text)
     if shown is None:
@@ -135,7 +137,9 @@ def token_names(
 def check_tokens(name: str, tokens: Sequence[str], n: int, what: str) -> None:
     """A list with one name for each of n queries or keys."""
     if isinstance(tokens, str):
-        raise TypeError(f"{name} must be a list of tokens, got the string {tokens!r}; use list({name})")
+        raise TypeError(
+            f"{name} must be a list of tokens, got the string {tokens!r}; use list({name})"
+        )
     if len(tokens) != n:
         raise ValueError(f"{name} has {len(tokens)} entries but the weights have {n} {what}")
 
@@ -155,7 +159,8 @@ def style() -> Iterator[None]:
     """The typography of all pictures, for the length of a `with`."""
     import matplotlib
 
-    with matplotlib.rc_context({**STYLE, "font.family": _fonts()}):
+    settings: Any = {**STYLE, "font.family": _fonts()}
+    with matplotlib.rc_context(settings):
         yield
 
 
@@ -199,12 +204,18 @@ def _draw(axes: "Axes", matrix: Array, colours: str, low: float, high: float) ->
     colour_map = matplotlib.colormaps[colours].with_extremes(bad=NAN_COLOUR)
     T, S = matrix.shape
     box = (-0.5, max(S, 1) - 0.5, max(T, 1) - 0.5, -0.5)  # an empty matrix still has an outline
-    return axes.imshow(matrix, cmap=colour_map, vmin=low, vmax=high, interpolation="nearest", extent=box)
+    return axes.imshow(
+        matrix, cmap=colour_map, vmin=low, vmax=high, interpolation="nearest", extent=box
+    )
 
 
-def label_tokens(axes: "Axes", queries: Sequence[str] | None, keys: Sequence[str] | None,
-                 size: tuple[float, float]) -> None:  # fmt: skip
-    """Token names along both axes of a (height, width) panel; every n-th where all would not fit."""
+def label_tokens(
+    axes: "Axes",
+    queries: Sequence[str] | None,
+    keys: Sequence[str] | None,
+    size: tuple[float, float],
+) -> None:
+    """Token names along both axes of a (height, width) panel; every n-th if all would not fit."""
     for axis, names, room in zip((axes.yaxis, axes.xaxis), (queries, keys), size, strict=True):
         if names is None:
             continue
@@ -230,5 +241,7 @@ def write_numbers(axes: "Axes", weights: Array, size: tuple[float, float]) -> No
 def colour_bar(figure: "Figure", image: Any, axes: "list[Axes]", label: str) -> None:
     """The scale beside the panels, as thin on a large page as on a small one."""
     thin = 5 * float(figure.get_figheight())
-    bar = figure.colorbar(image, ax=axes, label=label, shrink=0.8, aspect=thin, pad=0.02, fraction=0.1)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar = figure.colorbar(
+        image, ax=axes, label=label, shrink=0.8, aspect=thin, pad=0.02, fraction=0.1
+    )
+    bar.outline.set_visible(False)

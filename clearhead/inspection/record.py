@@ -3,11 +3,12 @@
     with record(model) as trace:
         model(tokens)
     trace["blocks.0.attention"].weights                         # (B, H, T, S), computed when asked
-    trace["blocks.0.attention"].weights_of(heads=2, rows=-1)    # (B, 1, 1, S), nothing else computed
+    trace["blocks.0.attention"].weights_of(heads=2, rows=-1)    # (B, 1, 1, S), and no more
 
-The recorder hooks every attention mechanism and every block and keeps references to what each was called
-with. The model does not know: the fused kernel runs as always and the result is the same to the bit. A fused
-kernel never holds the weights, so they are computed from the same queries and keys by the textbook form.
+The recorder hooks every attention mechanism and every block and keeps references to what each was
+called with. The model does not know: the fused kernel runs as always and the result is the same to
+the bit. A fused kernel never holds the weights, so they are computed from the same queries and keys
+by the textbook form, when someone asks.
 """
 
 import difflib
@@ -33,7 +34,7 @@ Chosen = int | slice | Sequence[int] | None
 class AttentionCall:
     """What one mechanism was called with, and what it gave back.
 
-    q (B, H, T, Dh), k (B, H, S, Dh), v (B, H, S, Dv), output (B, H, T, Dv), or all without the H axis.
+    q (B, H, T, Dh), k (B, H, S, Dh), v (B, H, S, Dv), output (B, H, T, Dv), or all without H.
     These are the model's own tensors, detached but not copied.
     """
 
@@ -61,7 +62,10 @@ class AttentionCall:
         if rows is not None:
             index = _index("rows", rows, q.size(-2), q.device)
             q = q.index_select(-2, index)
-            allowed, bias = _broadcast_select(allowed, -2, index), _broadcast_select(bias, -2, index)
+            allowed, bias = (
+                _broadcast_select(allowed, -2, index),
+                _broadcast_select(bias, -2, index),
+            )
         if heads is not None:
             if q.ndim < 4:
                 raise ValueError(
@@ -70,7 +74,10 @@ class AttentionCall:
                 )
             index = _index("heads", heads, q.size(-3), q.device)
             q, k = q.index_select(-3, index), k.index_select(-3, index)
-            allowed, bias = _broadcast_select(allowed, -3, index), _broadcast_select(bias, -3, index)
+            allowed, bias = (
+                _broadcast_select(allowed, -3, index),
+                _broadcast_select(bias, -3, index),
+            )
         return self._weights(q, k, allowed, bias)
 
     def _weights(self, q: Tensor, k: Tensor, mask: MaskLike, bias: Tensor | None) -> Tensor:
@@ -98,9 +105,9 @@ class BlockCall:
 class Trace(Mapping[str, Any]):
     """What a recorder saw, by the names of the model's modules, in the model's order.
 
-    A mapping from names to an AttentionCall or, for a block, a BlockCall.
-    `trace[name]` is the last call of a module, `trace.calls(name)` all of them, oldest first: one for
-    each step of generation. It stays readable after the recording has ended.
+    A mapping from names to an AttentionCall or, for a block, a BlockCall: the last call of that
+    module. `trace.calls(name)` are all of them, for instance one for each step of generation. It
+    stays readable after the recording has ended.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -117,8 +124,8 @@ class Trace(Mapping[str, Any]):
         calls = self.calls(name)
         if not calls:
             raise KeyError(
-                f"{name!r} was not called while recording: run the model inside `with record(model)`; "
-                f"of a compiled model, record and run the plain one"
+                f"{name!r} was not called while recording: run the model inside "
+                f"`with record(model)`; of a compiled model, record and run the plain one"
             )
         return calls[-1]
 
@@ -139,7 +146,7 @@ class Trace(Mapping[str, Any]):
         return {name: call for name, call in self.items() if isinstance(call, BlockCall)}
 
     def weights(self) -> list[Tensor]:
-        """The weights of every attention that was called: (B, H, T, S), H = 1 for calls without heads."""
+        """The weights of every attention that was called: (B, H, T, S), H = 1 where it had none."""
         return [_with_heads(call.weights) for call in self.attention.values()]
 
     def __repr__(self) -> str:
@@ -155,16 +162,16 @@ class Trace(Mapping[str, Any]):
 def record(model: nn.Module) -> Iterator[Trace]:
     """Watch every attention and every block of the model for the length of a `with`.
 
-    An attention goes by the name of the module that holds it as `.mechanism`. Every call is kept until
-    the trace is let go, so record a few passes, not a whole training.
+    An attention goes by the name of the module that holds it as `.mechanism`. Every call is kept
+    until the trace is let go, so record a few passes, not a whole training.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     places = _places(model)
     if not places:
         raise ValueError(
-            f"model {type(model).__name__} holds no attention Mechanism and no Block, so there is nothing "
-            f"to record; build its attention with a clearhead mechanism"
+            f"model {type(model).__name__} holds no attention Mechanism and no Block, so there is "
+            f"nothing to record; build its attention with a clearhead mechanism"
         )
     trace = Trace([name for named in places.values() for name in named])
     with ExitStack() as hooks:  # unhooks in any case, also when the model raises

@@ -2,8 +2,8 @@
 
     attention_view(trace, tokens=["the", "cat", "sat"]).save("attention.html")
 
-The page – viewer.html beside this file – is a template with two holes: the title, and the data as JSON. Tokens
-are text there, never HTML. A weight is written as a whole number of ten-thousandths.
+The page – viewer.html beside this file – is a template with two holes: the title, and the data as
+JSON. Tokens are text there, never HTML. A weight is a whole number of ten-thousandths.
 """
 
 import html
@@ -14,7 +14,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from clearhead.inspection.measures import Layers, check_one_size, named_layers
@@ -58,9 +57,9 @@ def attention_view(
 ) -> AttentionView:
     """Every head of every layer, to choose from; point at a query to see what it attends to.
 
-    layers is a Trace, a mapping from names, or a list of (B, H, T, S) tensors or arrays. tokens name the
-    queries and source_tokens the keys; without source_tokens the tokens name all S keys, the queries
-    being the last T.
+    layers is a Trace, a mapping from names, or a list of (B, H, T, S) tensors or arrays. tokens
+    name the queries and source_tokens the keys; without source_tokens the tokens name all S keys,
+    the queries being the last T.
     """
     named = named_layers(layers, names)
     T, S = check_one_size(named)
@@ -68,8 +67,8 @@ def attention_view(
     n_weights = sum(weights.size(1) * T * S for weights in named.values())
     if n_weights > MOST_WEIGHTS:
         raise ValueError(
-            f"layers hold {n_weights:,} weights but a page shows at most {MOST_WEIGHTS:,}; ask for fewer "
-            f"layers, heads or tokens, for instance [weights[:, :2, -100:] for weights in layers]"
+            f"layers hold {n_weights:,} weights but a page shows at most {MOST_WEIGHTS:,}; ask for "
+            f"fewer layers, heads or tokens, such as [weights[:, :2, -100:] for weights in layers]"
         )
     data = {
         "queries": [readable_token(token) for token in queries or []],
@@ -93,7 +92,9 @@ def _page(title: str, data: dict[str, Any]) -> str:
 
 def _element(weights: Tensor, batch: int) -> Tensor:
     if not -weights.size(0) <= batch < weights.size(0):
-        raise IndexError(f"batch={batch} does not exist: the layers have {weights.size(0)} elements")
+        raise IndexError(
+            f"batch={batch} does not exist: the layers have {weights.size(0)} elements"
+        )
     return weights[batch]
 
 
@@ -101,4 +102,6 @@ def _ten_thousandths(head: Tensor) -> list[int | None]:
     """(T, S) weights row by row; None, which JSON calls null, where a weight is not finite."""
     flat = head.detach().double().flatten()
     whole = (flat.nan_to_num(0.0, 0.0, 0.0) * 10_000).round().long().tolist()
-    return [n if finite else None for n, finite in zip(whole, flat.isfinite().tolist(), strict=True)]
+    return [
+        n if finite else None for n, finite in zip(whole, flat.isfinite().tolist(), strict=True)
+    ]

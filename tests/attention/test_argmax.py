@@ -1,4 +1,4 @@
-"""Argmax attention: the published case, ties, masks, and gradients that are zero where they must be."""
+"""Argmax attention: the published case, ties, masks, and which gradients are zero."""
 
 import oracle
 import pytest

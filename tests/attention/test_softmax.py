@@ -1,4 +1,4 @@
-"""Softmax over the allowed keys: exact zeros, whole rows, empty rows and large numbers, in every dtype."""
+"""Softmax over the allowed keys: exact zeros, whole rows, empty rows, large numbers."""
 
 import math
 

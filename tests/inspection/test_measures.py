@@ -107,7 +107,9 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         class_token_map([weights(B, H, 7, 7)], (2, 2))
     with pytest.raises(ValueError, match="method must be one of 'mean', 'rollout', got 'max'"):
         class_token_map([weights(B, H, 7, 7)], (2, 3), method="max")
-    with pytest.raises(ValueError, match="layers must be self-attention, T × T, got 5 queries and 7"):
+    with pytest.raises(
+        ValueError, match="layers must be self-attention, T × T, got 5 queries and 7"
+    ):
         rollout([weights(B, H, T, S)])
     with pytest.raises(ValueError, match="one size, got 5 × 5 in 'layer 0' and 7 × 7 in 'layer 1'"):
         rollout([weights(B, H, T, T), weights(B, H, S, S)])
@@ -129,7 +131,9 @@ def test_layers_may_be_a_trace_a_mapping_or_arrays_of_any_library() -> None:
 def test_layers_of_other_kinds_are_refused() -> None:
     with pytest.raises(TypeError, match=r"put a single layer into a list: \[weights\]"):
         rollout(weights(B, H, T, T))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"layers\[0\] must have shape \(B, H, T, S\), got \(5, 5\)"):
+    with pytest.raises(
+        ValueError, match=r"layers\[0\] must have shape \(B, H, T, S\), got \(5, 5\)"
+    ):
         rollout([weights(T, T)])
     with pytest.raises(ValueError, match="layers is empty"):
         rollout([])

@@ -404,8 +404,8 @@ def test_the_trace_prints_as_a_table() -> None:
     assert lines[0] == "Trace of 2 attentions and 2 blocks"
     assert lines[1] == "  'blocks.0'            Block  (2, 5, 12) → (2, 5, 12)  (2 calls, the last)"
     assert lines[4] == (
-        "  'blocks.1.attention'  DotProductAttention  q (2, 3, 5, 4)  k (2, 3, 5, 4)  v (2, 3, 5, 4) "
-        "→ (2, 3, 5, 4)"
+        "  'blocks.1.attention'  DotProductAttention  "
+        "q (2, 3, 5, 4)  k (2, 3, 5, 4)  v (2, 3, 5, 4) → (2, 3, 5, 4)"
     )
 
 
@@ -413,7 +413,9 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     stack = model()
     with record(stack) as trace:
         stack(tokens())
-    with pytest.raises(KeyError, match=r"'blocks.0.atention'; the nearest are \['blocks.0.attention'"):
+    with pytest.raises(
+        KeyError, match=r"'blocks.0.atention'; the nearest are \['blocks.0.attention'"
+    ):
         trace["blocks.0.atention"]
     with pytest.raises(KeyError, match="the nearest are"):
         trace.calls("something else")
@@ -427,16 +429,19 @@ def test_a_module_that_was_not_called_says_so() -> None:
     assert "blocks.1" not in trace
     assert trace.calls("blocks.1") == []
     assert "'blocks.1'            not called" in repr(trace)
-    with pytest.raises(KeyError, match=r"'blocks.1' was not called while recording: run the model inside"):
+    with pytest.raises(
+        KeyError, match=r"'blocks.1' was not called while recording: run the model inside"
+    ):
         trace["blocks.1"]
 
 
 def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(ValueError, match="Linear holds no attention Mechanism and no Block"), record(
-        nn.Linear(2, 3)
+    with (
+        pytest.raises(ValueError, match="Linear holds no attention Mechanism and no Block"),
+        record(nn.Linear(2, 3)),
     ):
         pass
-    with pytest.raises(TypeError, match="model must be an nn.Module, got list"), record([]):  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"model must be an nn.Module, got list"), record([]):  # type: ignore[arg-type]
         pass
 
 

@@ -23,7 +23,10 @@ def loop(layer, x):
         rows, bias = proj.weight.tolist(), [0.0] * proj.out_features
         if proj.bias is not None:
             bias = proj.bias.tolist()
-        return [sum(w * v for w, v in zip(ws, row, strict=True)) + b for ws, b in zip(rows, bias)]
+        return [
+            sum(w * v for w, v in zip(ws, row, strict=True)) + b
+            for ws, b in zip(rows, bias, strict=True)
+        ]
 
     y = torch.empty_like(x)
     for b in range(x.size(0)):
@@ -80,7 +83,7 @@ def test_dropout_acts_on_the_inner_values_in_training_only():
 
 
 def test_mistakes_are_refused():
-    with pytest.raises(ValueError, match="activation must be one of 'relu', .* got 'sigmoid'"):
+    with pytest.raises(ValueError, match=r"activation must be one of 'relu', .* got 'sigmoid'"):
         FeedForward(D, activation="sigmoid")
     with pytest.raises(ValueError, match="d_ff must be at least 1, got 0"):
         FeedForward(D, 0)

@@ -92,7 +92,9 @@ def test_other_mistakes_are_refused():
         ValueError, match=r"images must have at least 4 axes, got shape \(3, 8, 8\)"
     ):
         embed(torch.zeros(3, 8, 8))
-    with pytest.raises(TypeError, match="images must hold floating-point numbers, got torch.uint8"):
+    with pytest.raises(
+        TypeError, match=r"images must hold floating-point numbers, got torch\.uint8"
+    ):
         embed(torch.zeros(B, 3, 8, 8, dtype=torch.uint8))
     with pytest.raises(ValueError, match="patch_size height must be at least 1, got 0"):
         PatchEmbedding(8, 0, 3, D)

@@ -137,7 +137,7 @@ def test_mistakes_are_refused():
         ValueError, match="output_activation must be one of 'tanh', 'relu', got 'gelu'"
     ):
         built(output_activation="gelu")
-    with pytest.raises(ValueError, match="^activation must be one of 'tanh', 'relu', got 'gelu'"):
+    with pytest.raises(ValueError, match=r"^activation must be one of 'tanh', 'relu', got 'gelu'"):
         built(activation="gelu")
     with pytest.raises(ValueError, match="d_hidden must be at least 1, got 0"):
         LinearRNN(3, 0, 5)

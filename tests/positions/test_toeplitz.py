@@ -1,4 +1,4 @@
-"""ToeplitzBias: constant along diagonals, aligned with the last key; its gradient sums diagonals."""
+"""ToeplitzBias: constant along diagonals, aligned with the last key; gradients sum diagonals."""
 
 import pytest
 import torch

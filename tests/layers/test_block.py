@@ -1,0 +1,306 @@
+"""Block and Stack: both norm orders by hand and against PyTorch's layers; sources, masks, caches."""
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.attention.cache import KVCache
+from clearhead.attention.masks import Mask
+from clearhead.attention.mechanisms import ArgmaxAttention
+from clearhead.layers import Block, FeedForward, LayerNorm, RMSNorm, Stack
+from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
+
+B, T, S, D, H, F = 2, 5, 7, 12, 3, 10
+
+# One scheme per test case, made anew for each block: a Toeplitz bias has parameters.
+SCHEMES = {
+    "none": lambda: None,
+    "rotary": lambda: RotaryPositions(D // H),
+    "toeplitz": lambda: drawn(ToeplitzBias(H, 9)),
+    "alibi": lambda: AlibiBias(H),
+}
+
+
+def drawn(module):
+    """The module with every parameter drawn at random, so that none is 0 or 1 by construction."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return module
+
+
+def block(**options):
+    return drawn(Block(D, H, F, **options)).double()
+
+
+def sequence(length=T):
+    return torch.randn(B, length, D, dtype=torch.float64)
+
+
+def copy_attention(ours, theirs):
+    """The parameters of an nn.MultiheadAttention into a MultiHeadAttention."""
+    layers = (ours.proj_q, ours.proj_k, ours.proj_v)
+    for layer, weight, bias in zip(
+        layers, theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
+    ):
+        layer.weight.copy_(weight)
+        layer.bias.copy_(bias)
+    ours.proj_out.load_state_dict(theirs.out_proj.state_dict())
+
+
+def copy_norm(ours, theirs):
+    ours.gain.copy_(theirs.weight)
+    ours.shift.copy_(theirs.bias)
+
+
+@torch.no_grad()
+def copied(theirs, **options):
+    """A Block with the parameters of an nn.TransformerEncoderLayer or DecoderLayer."""
+    cross = isinstance(theirs, nn.TransformerDecoderLayer)
+    ours = Block(D, H, F, cross=cross, **options).double()
+    copy_attention(ours.attention, theirs.self_attn)
+    copy_norm(ours.norm_attention, theirs.norm1)
+    if cross:
+        copy_attention(ours.cross_attention, theirs.multihead_attn)
+        copy_norm(ours.norm_cross, theirs.norm2)
+    copy_norm(ours.norm_feed_forward, theirs.norm3 if cross else theirs.norm2)
+    ours.feed_forward.proj_in.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.proj_out.load_state_dict(theirs.linear2.state_dict())
+    return ours
+
+
+def test_pre_norm_adds_branches_of_the_normed_input():
+    ours, x = block(), sequence()
+    y = x + ours.attention(ours.norm_attention(x))
+    expected = y + ours.feed_forward(ours.norm_feed_forward(y))
+    assert torch.allclose(ours(x), expected, rtol=0, atol=1e-12)
+
+
+def test_post_norm_norms_the_sums():
+    ours, x = block(pre_norm=False), sequence()
+    y = ours.norm_attention(x + ours.attention(x))
+    expected = ours.norm_feed_forward(y + ours.feed_forward(y))
+    assert torch.allclose(ours(x), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_source_is_heard_between_self_attention_and_feed_forward(pre_norm):
+    ours, x, source = block(pre_norm=pre_norm, cross=True), sequence(), sequence(S)
+    branches = [
+        (ours.norm_attention, ours.attention),
+        (ours.norm_cross, lambda y: ours.cross_attention(y, source)),
+        (ours.norm_feed_forward, ours.feed_forward),
+    ]
+    expected = x
+    for norm, branch in branches:
+        if pre_norm:
+            expected = expected + branch(norm(expected))
+        else:
+            expected = norm(expected + branch(expected))
+    assert torch.allclose(ours(x, source), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_an_encoder_block_is_pytorch_s_encoder_layer(pre_norm, activation):
+    theirs = drawn(
+        nn.TransformerEncoderLayer(
+            D, H, F, dropout=0.0, activation=activation, norm_first=pre_norm, batch_first=True
+        )
+    ).double()
+    ours = copied(theirs, pre_norm=pre_norm, activation=activation)
+    x, real = sequence().requires_grad_(), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    y, expected = ours(x, mask=Mask.tokens(real)), theirs(x, src_key_padding_mask=~real)
+    assert torch.allclose(y, expected, rtol=0, atol=1e-10)
+    seen = torch.randn_like(y)
+    (our_gradient,) = torch.autograd.grad(y, x, seen)
+    (their_gradient,) = torch.autograd.grad(expected, x, seen)
+    assert torch.allclose(our_gradient, their_gradient, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_a_decoder_block_is_pytorch_s_decoder_layer(pre_norm):
+    theirs = drawn(
+        nn.TransformerDecoderLayer(D, H, F, dropout=0.0, norm_first=pre_norm, batch_first=True)
+    ).double()
+    ours = copied(theirs, pre_norm=pre_norm, activation="relu")
+    x, source = sequence(), sequence(S)
+    real = torch.arange(S) < torch.tensor([[7], [4]])
+    y = ours(x, source, mask=Mask.causal(), source_mask=Mask.padding(torch.tensor([7, 4])))
+    ahead = torch.ones(T, T).triu(1).bool()
+    expected = theirs(x, source, tgt_mask=ahead, memory_key_padding_mask=~real)
+    assert torch.allclose(y, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_gradients_pass_gradcheck(pre_norm):
+    ours = block(pre_norm=pre_norm, cross=True, positions=drawn(ToeplitzBias(H, T)))
+    x, source = sequence(3)[:1].requires_grad_(), sequence(2)[:1].requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: ours(a, b, mask=Mask.causal()), (x, source))
+
+
+def test_bias_false_leaves_no_bias_anywhere():
+    ours = block(activation="relu", bias=False, cross=True)
+    assert not [name for name, _ in ours.named_parameters() if "bias" in name or "shift" in name]
+    x, attention = sequence(), ours.attention
+    without = block(activation="relu", bias=False)
+    without.load_state_dict(
+        {name: value for name, value in ours.state_dict().items() if "cross" not in name}
+    )
+    w1, w2 = ours.feed_forward.proj_in.weight.mT, ours.feed_forward.proj_out.weight.mT
+    y = x + attention(ours.norm_attention(x))
+    expected = y + torch.relu(ours.norm_feed_forward(y) @ w1) @ w2
+    assert torch.allclose(without(x), expected)
+
+
+def test_norm_and_activation_are_chosen_by_name():
+    ours = Block(D, H, F, norm="rms", activation="swiglu", cross=True)
+    for norm in (ours.norm_attention, ours.norm_cross, ours.norm_feed_forward):
+        assert isinstance(norm, RMSNorm)
+    assert ours.feed_forward.activation == "swiglu"
+    assert isinstance(Block(D, H).norm_attention, LayerNorm)
+    assert isinstance(Block(D, H).feed_forward, FeedForward)
+    assert Block(D, H).feed_forward.proj_in.out_features == 4 * D
+
+
+def test_what_attention_takes_is_handed_on():
+    mechanism, positions = ArgmaxAttention(), ToeplitzBias(H, T)
+    ours = Block(
+        D, H, n_kv_heads=1, mechanism=mechanism, positions=positions, dropout=0.1, cross=True
+    )
+    assert ours.attention.mechanism is mechanism
+    assert ours.attention.positions is positions
+    assert ours.attention.n_kv_heads == ours.cross_attention.n_kv_heads == 1
+    assert ours.cross_attention.mechanism.dropout == 0.1
+    assert Block(D, H, dropout=0.1).attention.mechanism.dropout == 0.1
+
+
+def test_mask_bias_and_positions_reach_the_self_attention():
+    ours, x = block(positions=RotaryPositions(D // H)), sequence()
+    bias = torch.randn(H, T, T, dtype=torch.float64)
+    positions = torch.tensor([5, 0, 1, 8, 3])
+    options = {"mask": Mask.window(2), "bias": bias, "positions": positions}
+    y = x + ours.attention(ours.norm_attention(x), **options)
+    expected = y + ours.feed_forward(ours.norm_feed_forward(y))
+    assert torch.allclose(ours(x, **options), expected, rtol=0, atol=1e-12)
+    for name in options:
+        others = {key: value for key, value in options.items() if key != name}
+        assert not torch.allclose(ours(x, **others), expected)
+
+
+def test_dropout_is_on_every_branch_in_training_only():
+    ours, x = block(dropout=1.0, cross=True), sequence()
+    assert torch.equal(ours(x, sequence(S)), x)
+    source = sequence(S)
+    whole = ours.eval()(x, source)
+    assert torch.equal(ours(x, source), whole)
+    without = block(cross=True)
+    without.load_state_dict(ours.state_dict())
+    assert torch.equal(without(x, source), whole)
+    assert not torch.equal(ours.train()(x, source), whole)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_future_tokens_change_nothing(pre_norm):
+    stack = Stack([block(pre_norm=pre_norm) for _ in range(2)])
+    x = sequence()
+    changed = x.clone()
+    changed[:, 3:] += 1
+    y, z = stack(x, mask=Mask.causal()), stack(changed, mask=Mask.causal())
+    assert torch.allclose(y[:, :3], z[:, :3], rtol=0, atol=1e-12)
+    assert not torch.allclose(y[:, 3:], z[:, 3:])
+
+
+def test_a_stack_is_its_blocks_one_after_the_other_and_a_norm():
+    blocks, norm = [block(), block(pre_norm=False)], drawn(LayerNorm(D)).double()
+    x = sequence()
+    expected = blocks[1](blocks[0](x, mask=Mask.causal()), mask=Mask.causal())
+    assert torch.equal(Stack(blocks)(x, mask=Mask.causal()), expected)
+    assert torch.equal(Stack(blocks, norm)(x, mask=Mask.causal()), norm(expected))
+    assert torch.equal(Stack([])(x), x)
+
+
+def test_a_stack_hands_everything_to_every_block():
+    stack = Stack([block(cross=True, positions=RotaryPositions(D // H)) for _ in range(2)])
+    x, source = sequence(), sequence(S)
+    options = {
+        "mask": Mask.causal(),
+        "source_mask": Mask.padding(torch.tensor([7, 4])),
+        "bias": torch.randn(H, T, T, dtype=torch.float64),
+        "positions": torch.tensor([5, 0, 1, 8, 3]),
+    }
+    expected = x
+    for part in stack.blocks:
+        expected = part(expected, source, **options)
+    assert torch.equal(stack(x, source, **options), expected)
+
+
+def test_the_names_inside_a_stack_are_those_inspection_shows():
+    names = dict(Stack([Block(D, H), Block(D, H, cross=True)], LayerNorm(D)).named_modules())
+    for name in (
+        "blocks.0.attention.mechanism",
+        "blocks.1.cross_attention.mechanism",
+        "blocks.1.norm_cross",
+        "blocks.0.feed_forward.proj_in",
+        "norm",
+    ):
+        assert name in names
+
+
+@pytest.mark.parametrize("split", range(1, T))
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_with_caches_a_stack_gives_at_every_split_what_it_gives_at_once(scheme, split):
+    stack = Stack([block(positions=SCHEMES[scheme]()) for _ in range(2)])
+    x, caches = sequence(), [KVCache() for _ in range(2)]
+    with torch.no_grad():
+        whole = stack(x, mask=Mask.causal())
+        parts = [stack(part, mask=Mask.causal(), caches=caches) for part in x.split(split, dim=1)]
+    assert torch.allclose(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_left_padding_changes_nothing_for_the_real_tokens(scheme):
+    stack = Stack([block(positions=SCHEMES[scheme]()) for _ in range(2)])
+    alone = sequence(3)
+    padded = torch.cat((torch.randn(B, 2, D, dtype=torch.float64), alone), dim=1)
+    real = torch.tensor([[False] * 2 + [True] * 3] * B)
+    mask = Mask.causal() & Mask.tokens(real)
+    positions = Mask.tokens(real).positions(T)
+    y = stack(padded, mask=mask, positions=positions)
+    assert torch.allclose(y[:, 2:], stack(alone, mask=Mask.causal()), rtol=0, atol=1e-10)
+
+
+def test_mistakes_are_refused():
+    x, source = sequence(), sequence(S)
+    with pytest.raises(ValueError, match="source is missing: this block was built with cross=True"):
+        block(cross=True)(x)
+    with pytest.raises(ValueError, match=r"source and source_mask need a block .* cross=True"):
+        block()(x, source)
+    with pytest.raises(ValueError, match=r"source and source_mask need a block .* cross=True"):
+        block()(x, source_mask=Mask.causal())
+    with pytest.raises(ValueError, match="one KVCache for each block, 2, got 1"):
+        Stack([block(), block()])(x, caches=[KVCache()])
+    with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', got 'batch'"):
+        Block(D, H, norm="batch")
+    with pytest.raises(ValueError, match="d_model is 12, which n_heads=5 does not divide"):
+        Block(D, 5)
+    with pytest.raises(ValueError, match="x has width 11"):
+        block()(x[..., :11])
+
+
+@pytest.mark.parametrize("shape", [(0, T, D), (B, 0, D)])
+def test_empty_sizes_keep_their_shape(shape):
+    x = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    y = Stack([block(), block(pre_norm=False)])(x, mask=Mask.causal())
+    y.sum().backward()
+    assert y.shape == x.grad.shape == shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_dtype_works_and_the_input_stays_unchanged(dtype):
+    ours = Block(D, H, F, positions=RotaryPositions(D // H)).to(dtype)
+    x = torch.randn(B, T, D, dtype=dtype)
+    before = x.clone()
+    y = ours(x, mask=Mask.causal())
+    assert y.dtype == dtype
+    assert y.isfinite().all()
+    assert torch.equal(x, before)
