@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE=deep pytest tests/attention      many more, new ones at each 
 
 import os
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
@@ -21,3 +22,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers already share the cores
+
+
+@pytest.fixture(autouse=True)
+def same_numbers_every_time() -> None:
+    torch.manual_seed(0)

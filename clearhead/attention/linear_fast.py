@@ -39,7 +39,7 @@ __all__ = ["attend"]
 BLOCK = 512  # positions whose features are made at once: few enough to stay in the cache
 SLICE = 8  # rows of the triangle of products x_i x_j that make one slice of quadratic features
 
-State = list[Tensor] | None  # for each slice of features (N, 1, C·W); None before the first key
+State = list[Tensor]  # (N, C, W) for each slice of features
 
 
 def attend(
@@ -68,7 +68,9 @@ def attend(
 
     def count(flags: Tensor) -> Tensor:
         """Of the flagged keys (N, S, W), how many each query may see: (N, T, W)."""
-        return _sums(_Features(_Ones(), k), q, k, flags.to(v.dtype), causal, ids, chunk)
+        flags = flags.to(v.dtype)
+        sums = _sums(_Features(_Ones(), k), q, k, flags[..., :-1], flags[..., -1:], causal, ids, chunk)
+        return torch.cat(list(sums), dim=1)
 
     if real is not None:
         k, v, ones = (x.masked_fill(~real, 0.0) for x in (k, v, ones))
@@ -77,10 +79,10 @@ def attend(
     if broken is not None:
         k, v = (x.masked_fill(~x.isfinite(), 0.0) for x in (k, v))
     features = _Features(feature_map, k)
-    sums = _sums(features, q, k, torch.cat([v, ones], dim=-1), causal, ids, chunk)
+    sums = _sums(features, q, k, v, ones, causal, ids, chunk)
     if broken is not None:
-        sums = sums.masked_fill(count(broken) > 0, torch.nan)
-    output = quotient(sums[..., :-1], sums[..., -1:])
+        sums = [torch.cat(list(sums), dim=1).masked_fill(count(broken) > 0, torch.nan)]
+    output = torch.cat([quotient(block[..., :-1], block[..., -1:]) for block in sums], dim=1)
     return output.reshape(*leading, T, v.size(-1)).to(dtype)
 
 
@@ -187,7 +189,8 @@ def _suiting_chunk(feature_map: FeatureMap, q: Tensor) -> int:
     return 64 if n_features <= 128 else 128 if n_features <= 1024 else 512
 
 
-# The sums: q (N, T, D), k (N, S, D), v (N, S, W) → Σ_{s allowed} sim(q_t, k_s) v_s, (N, T, W)
+# The sums: q (N, T, D), k (N, S, D) and [v, ones] (N, S, W) → Σ_{s allowed} sim(q_t, k_s) [v_s, 1],
+# (N, T, W) in blocks of positions; v and ones are joined where a block of them is needed
 
 
 def _sums(
@@ -195,77 +198,90 @@ def _sums(
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    ones: Tensor,
     causal: bool,
     ids: Tensor | None,
     chunk: int,
-) -> Tensor:
+) -> Iterable[Tensor]:
     T, S = q.size(1), k.size(1)
-    if ids is not None:
-        return _last(_document_sums(features, _last(q, S), k, v, causal, ids, chunk), T)
+    if ids is not None and S > 0:
+        sums = _document_sums(features, _last(q, S), k, v, ones, causal, ids, chunk)
+        yield _last(sums, T)
+        return
     if not causal:
-        state = _collected(features, k, v)
-        outputs = [features.run(_received, x, v, state) for x in q.split(BLOCK, dim=1)]
-        return torch.cat(outputs, dim=1)
-    n = min(T, S)  # of more queries than keys, the first stand before every key
-    state = _collected(features, k[:, : S - n], v[:, : S - n]) if S > n else None
-    sums = _running_sums(features, _last(q, n), _last(k, n), _last(v, n), chunk, state=state)
-    return _last(sums, T)
+        state = _collected(features, k, v, ones)
+        for block in q.split(BLOCK, dim=1):
+            yield features.run(_received, block, state)
+        return
+    n = min(T, S)
+    state = _collected(features, *(x[:, : S - n] for x in (k, v, ones)))
+    if T > n or n == 0:  # of more queries than keys, the first stand before every key
+        yield features.run(_received, q[:, : T - n], state)
+    yield from _running_sums(features, state, *(_last(x, n) for x in (q, k, v, ones)), chunk)
 
 
-def _collected(features: _Features, k: Tensor, v: Tensor) -> State:
-    """The state after these keys."""
-    state: State = None
-    for k_block, v_block in zip(k.split(BLOCK, dim=1), v.split(BLOCK, dim=1), strict=True):
-        state = features.run(_collect, k_block, v_block, state)
+def _collected(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
+    """The state after these keys, of which there may be none."""
+    blocks = list(zip(*(x.split(BLOCK, dim=1) for x in (k, v, ones)), strict=True))
+    state: State = features.run(_collect, *blocks[0])
+    for block in blocks[1:]:
+        added = features.run(_collect, *block)
+        state = [a + b for a, b in zip(state, added, strict=True)]
     return state
 
 
-def _collect(features: _Features, k: Tensor, v: Tensor, state: State) -> State:
-    slices = [(keys.mT @ v).flatten(1).unsqueeze(1) for keys in features.keys(k)]
-    return slices if state is None else [old + new for old, new in zip(state, slices, strict=True)]
+def _collect(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
+    values = torch.cat([v, ones], dim=-1)
+    return [keys.mT @ values for keys in features.keys(k)]
 
 
-def _received(features: _Features, q: Tensor, v: Tensor, state: State) -> Tensor:
-    """What queries take from a state: (N, T, D) → (N, T, W)."""
-    sums = v.new_zeros(*q.shape[:-1], v.size(-1))
-    for queries, old in zip(features.queries(q), state or [], strict=False):
-        sums = torch.baddbmm(sums, queries, old.reshape(*queries.shape[::2], v.size(-1)))
+def _received(features: _Features, q: Tensor, state: State) -> Tensor:
+    """What queries take from a state: (N, L, D) → (N, L, W)."""
+    sums = state[0].new_zeros(())
+    for queries, old in zip(features.queries(q), state, strict=True):
+        sums = sums + queries @ old
     return sums
 
 
 def _document_sums(
-    features: _Features, q: Tensor, k: Tensor, v: Tensor, causal: bool, ids: Tensor, chunk: int
+    features: _Features,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    ones: Tensor,
+    causal: bool,
+    ids: Tensor,
+    chunk: int,
 ) -> Tensor:
     """The sums over the keys of a query's own document, for T = S; ids (N, S)."""
     order = ids.argsort(dim=-1, stable=True)
-    ids, q, k, v = (_taken(x, order) for x in (ids, q, k, v))
-    sums = _running_sums(features, q, k, v, chunk, ids=ids)
+    ids, *tensors = (_taken(x, order) for x in (ids, q, k, v, ones))
+    empty = _collected(features, *(x[:, :0] for x in (k, v, ones)))
+    sums = torch.cat(list(_running_sums(features, empty, *tensors, chunk, ids)), dim=1)
     if not causal:  # the keys behind a query are those before it on the way back
-        ids, q, k, v = (x.flip(1) for x in (ids, q, k, v))
-        sums = sums + _running_sums(features, q, k, v, chunk, ids=ids, diagonal=-1).flip(1)
+        ids, *tensors = (x.flip(1) for x in (ids, *tensors))
+        later = _running_sums(features, empty, *tensors, chunk, ids, diagonal=-1)
+        sums = sums + torch.cat(list(later), dim=1).flip(1)
     return _taken(sums, order.argsort(dim=-1))
 
 
 def _running_sums(
     features: _Features,
+    state: State,
     q: Tensor,
     k: Tensor,
     v: Tensor,
+    ones: Tensor,
     chunk: int,
-    *,
-    state: State = None,
     ids: Tensor | None = None,
     diagonal: int = 0,
-) -> Tensor:
+) -> Iterator[Tensor]:
     """The causal sums for T = S, after the keys of `state`; diagonal −1 leaves out a query's own key."""
-    T = q.size(1)
-    outputs = [v[:, :0]]
-    for start, stop, n in _blocks(T, chunk):
-        block = (x[:, start:stop] for x in (q, k, v))
+    for start, stop, n in _blocks(q.size(1), chunk):
+        block = (x[:, start:stop] for x in (q, k, v, ones))
         borders = None if ids is None else _borders(ids, start, stop, n)
-        output, state = features.run(_step, *block, state, n, borders, diagonal, stop < T)
-        outputs.append(output)
-    return torch.cat(outputs, dim=1)
+        sums, state = features.run(_step, state, *block, n, borders, diagonal)
+        yield sums
 
 
 def _blocks(T: int, chunk: int) -> Iterator[tuple[int, int, int]]:
@@ -280,44 +296,47 @@ def _blocks(T: int, chunk: int) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class _Borders:
-    """Where documents begin and end in a block of n chunks; with one document, everything is True."""
+    """Where documents begin and end in a block of n chunks, L positions in all."""
 
     same: Tensor  # (N·n, chunk, chunk): query and key are of one document
-    reads: Tensor  # (N·n, chunk, 1): the query is of the document its chunk begins with
-    keeps: Tensor  # (N·n, chunk, 1): the key is of the document its chunk ends with
-    links: Tensor  # (N, n, n): chunk i ends with the document that a later chunk j begins with
-    carries: Tensor  # (N, n, 1): so does the block before this one
-    through: Tensor  # (N, 1, 1): the last chunk begins and ends with one document
+    reads: Tensor  # (N, L, 1): the query is of the document its chunk begins with
+    keeps: Tensor  # (N, L, 1): the key is of the document its chunk ends with
+    links: Tensor  # (N, n, n): a later chunk begins with the document that this one ends with
+    carries: Tensor  # (N, n, 1): … that the block before ends with
+    through: Tensor  # (N, 1, 1): the last chunk ends with the document it begins with
 
 
 def _borders(ids: Tensor, start: int, stop: int, n: int) -> _Borders:
     by_chunk = ids[:, start:stop].unflatten(1, (n, -1))  # (N, n, chunk)
-    first, last = by_chunk[:, :, 0], by_chunk[:, :, -1]  # (N, n)
-    before = ids[:, max(start - 1, 0), None]
+    first, last = by_chunk[:, :, :1], by_chunk[:, :, -1:]  # (N, n, 1)
+    before = ids[:, max(start - 1, 0), None, None]
     tokens = by_chunk.flatten(0, 1)  # (N·n, chunk)
     return _Borders(
         same=tokens[:, :, None] == tokens[:, None, :],
-        reads=(tokens == tokens[:, :1]).unsqueeze(-1),
-        keeps=(tokens == tokens[:, -1:]).unsqueeze(-1),
-        links=(first[:, :, None] == last[:, None, :]).tril(-1),
-        carries=(first == before).unsqueeze(-1),
-        through=(first == last)[:, -1:, None],
+        reads=(by_chunk == first).reshape(-1, stop - start, 1),
+        keeps=(by_chunk == last).reshape(-1, stop - start, 1),
+        links=(first == last.mT).tril(-1),
+        carries=first == before,
+        through=(first == last)[:, -1:],
     )
 
 
 def _step(
     features: _Features,
+    state: State,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    state: State,
+    ones: Tensor,
     n: int,
     borders: _Borders | None,
     diagonal: int,
-    go_on: bool,
 ) -> tuple[Tensor, State]:
     """The sums (N, L, W) of a block of n chunks, L positions in all, and the state after it."""
-    N, L, W = v.shape
+    values = kept = torch.cat([v, ones], dim=-1)
+    if borders is not None:
+        kept = values.masked_fill(~borders.keeps, 0.0)
+    N, L, W = values.shape
 
     def chunks(x: Tensor) -> Tensor:
         return x.reshape(N * n, L // n, x.size(-1))
@@ -330,50 +349,33 @@ def _step(
         slices = [(*features.queries(q), *features.keys(k))]
         pairs = chunks(slices[0][0]) @ chunks(slices[0][1]).mT
     pairs = pairs.tril_(diagonal)  # (N·n, chunk, chunk)
-    values = kept = chunks(v)
     if borders is not None:
         pairs = pairs.masked_fill(~borders.same, 0.0)
-        kept = kept.masked_fill(~borders.keeps, 0.0)
-    sums = pairs @ values  # (N·n, chunk, W)
+    sums = pairs @ chunks(values)  # (N·n, chunk, W)
 
     after = []
-    for i, (queries, keys) in enumerate(slices):
+    for old, (queries, keys) in zip(state, slices, strict=True):
         if borders is not None:
-            queries = chunks(queries).masked_fill(~borders.reads, 0.0)
-        old = None if state is None else state[i]
-        new = (chunks(keys).mT @ kept).reshape(N, n, -1) if go_on or n > 1 else None
-        before, later = _passed_on(old, new, borders)
-        if before is not None:
-            sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, -1, W))
-        after.append(later)
+            queries = queries.masked_fill(~borders.reads, 0.0)
+        new = (chunks(keys).mT @ chunks(kept)).reshape(N, n, -1)
+        before, last = _passed_on(old.reshape(N, 1, -1), new, borders)
+        sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, -1, W))
+        after.append(last.reshape(old.shape))
     return sums.reshape(N, L, W), after
 
 
-def _passed_on(
-    old: Tensor | None, new: Tensor | None, borders: _Borders | None
-) -> tuple[Tensor | None, Tensor | None]:
-    """The state before each chunk (N, n, C·W), and after the last (N, 1, C·W).
+def _passed_on(old: Tensor, new: Tensor, borders: _Borders | None) -> tuple[Tensor, Tensor]:
+    """The state before each of n chunks (N, n, C·W) and after the last (N, 1, C·W).
 
-    From the state before the block, old (N, 1, C·W), and what each chunk adds, new (N, n, C·W).
+    old (N, 1, C·W) is the state before the block, new (N, n, C·W) what each chunk adds to it.
     """
-    if borders is not None and old is not None:
-        old = old * borders.carries
-    if new is None or (new.size(1) == 1 and old is None):
-        return old, new
     N, n, _ = new.shape
     if borders is None:
         links = new.new_ones(n, n).tril_(-1).expand(N, n, n)
     else:
-        links = borders.links.to(new.dtype)
-    if n == 1:
-        before = old
-    elif old is None:
-        before = links @ new
-    else:
-        before = torch.baddbmm(old, links, new)
-    last = before[:, -1:]
-    if borders is not None:
-        last = last * borders.through
+        links, old = borders.links.to(new.dtype), old * borders.carries
+    before = torch.baddbmm(old, links, new) if n > 1 else old
+    last = before[:, -1:] if borders is None else before[:, -1:] * borders.through
     return before, last + new[:, -1:]
 
 

@@ -160,8 +160,8 @@ def class_token_overlay(image: Any, heat: Any, *, title: str | None = None) -> P
         raise ValueError(f"image must have shape (3, height, width), got {tuple(np.shape(image))}")
     if heats.ndim != 3 or len(heats) != len(images):
         raise ValueError(
-            f"heat must have shape (rows, columns), one for each image, got {tuple(np.shape(heat))} "
-            f"for {len(images)} images"
+            f"heat must have shape (rows, columns), one for each image, got "
+            f"{tuple(np.shape(heat))} for {len(images)} images"
         )
     with style():
         figure = new_figure(7.0, 2.2 * len(images) + 0.4)

@@ -38,7 +38,7 @@ class ToeplitzBias(nn.Module):
         if T == 0 or S == 0:
             return self.weight[:, :1, None].expand(-1, T, S)
         # j − i runs from −(S−1), last query and first key, to T−1, first query and last key.
-        return _Toeplitz.apply(self.weight[:, self.max_len - S + 1 : self.max_len + T], T, S)
+        return _Toeplitz.apply(self.weight[:, self.max_len - S + 1 : self.max_len + T], S)
 
     def extra_repr(self) -> str:
         return f"n_heads={self.n_heads}, max_len={self.max_len}"
@@ -48,16 +48,12 @@ class _Toeplitz(torch.autograd.Function):
     """(H, T+S−1) numbers, one for each diagonal from the lowest to the highest → (H, T, S)."""
 
     @staticmethod
-    def forward(diagonals: Tensor, T: int, S: int) -> Tensor:
+    def forward(ctx: Any, diagonals: Tensor, S: int) -> Tensor:
         return diagonals.unfold(-1, S, 1).flip(-2)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return sum_diagonals(grads[0]), None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return sum_diagonals(grads[0]), None
 
 
 def sum_diagonals(matrix: Tensor) -> Tensor:
@@ -65,8 +61,13 @@ def sum_diagonals(matrix: Tensor) -> Tensor:
 
     Each row is written one step further left than the one above it: diagonals become columns.
     """
-    H, T, S = matrix.shape
+    _, T, S = matrix.shape
     width = T + S - 1
-    skewed = matrix.new_zeros(H, T * width)
-    skewed.as_strided((H, T, S), (T * width, width - 1, 1), T - 1).copy_(matrix)
-    return skewed.view(H, T, width).sum(1)
+    skewed = matrix.new_zeros(T * width)
+    rows = skewed.as_strided((T, S), (width - 1, 1), T - 1)
+    sums = []
+    # Head by head through one small buffer, which stays in the processor's cache: measured faster.
+    for head in matrix:
+        rows.copy_(head)
+        sums.append(skewed.view(T, width).sum(0))
+    return torch.stack(sums)

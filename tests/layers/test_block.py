@@ -1,4 +1,4 @@
-"""Block and Stack: both norm orders by hand and against PyTorch's layers; sources, masks, caches."""
+"""Block and Stack: both norm orders by hand and against PyTorch; sources, masks, caches."""
 
 import pytest
 import torch
@@ -189,8 +189,11 @@ def test_mask_bias_and_positions_reach_the_self_attention():
 
 def test_dropout_is_on_every_branch_in_training_only():
     ours, x = block(dropout=1.0, cross=True), sequence()
-    assert torch.equal(ours(x, sequence(S)), x)
     source = sequence(S)
+    assert torch.equal(ours(x, source), x)
+    norms_only = block(pre_norm=False, dropout=1.0)
+    expected = norms_only.norm_feed_forward(norms_only.norm_attention(x))
+    assert torch.equal(norms_only(x), expected)
     whole = ours.eval()(x, source)
     assert torch.equal(ours(x, source), whole)
     without = block(cross=True)

@@ -1,0 +1,54 @@
+"""Summed-score attention: one score for each token, and one output for the whole sequence.
+
+    α_t = 1/√T Σ_j (Q x_t)·(K x_j)                  how well token t matches all tokens together
+    y   = Σ_j e^{α_j} V x_j / Σ_j e^{α_j}           the mixture the sequence gives
+
+It shows what softmax over *pairs* is for. Here the sum over j stands before the exponential, so it moves
+inside the product, Σ_j (Q x_t)·(K x_j) = (Q x_t)·(K Σ_j x_j), and T² scores become T. Softmax attention takes
+the exponential of each pair first, and nothing can be moved; linear.py asks which similarities allow it.
+"""
+
+import math
+
+from torch import Tensor
+
+from clearhead.shapes import check_choice, check_float_tensor, check_last_axis, shape_text
+
+__all__ = ["summed_attention"]
+
+
+def summed_attention(
+    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, method: str = "rearranged"
+) -> Tensor:
+    """x (T, D) or (B, T, D), w_q and w_k (Dk, D), w_v (Dv, D) → y (Dv,) or (B, Dv).
+
+    method "pairwise" writes out the T² products, "rearranged" sums first and needs O(T). An empty
+    sequence gives zeros.
+    """
+    check_choice("method", method, ("pairwise", "rearranged"))
+    _check(x, w_q, w_k, w_v)
+    queries = x @ w_q.mT  # (..., T, Dk)
+    if method == "pairwise":
+        totals = (queries @ (x @ w_k.mT).mT).sum(dim=-1)  # (..., T, T) → (..., T)
+    else:
+        total_key = x.sum(dim=-2) @ w_k.mT  # (..., Dk)
+        totals = (queries @ total_key.unsqueeze(-1)).squeeze(-1)  # (..., T)
+    weights = (totals / math.sqrt(max(x.size(-2), 1))).softmax(dim=-1)
+    return (weights.unsqueeze(-2) @ (x @ w_v.mT)).squeeze(-2)  # (..., Dv)
+
+
+def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> None:
+    check_float_tensor("x", x, min_axes=2)
+    if x.ndim > 3:
+        raise ValueError(f"x must have shape (T, D) or (B, T, D), got {shape_text(x)}")
+    for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
+        check_last_axis(name, w, "the width of x", x.size(-1), min_axes=2)
+        if w.ndim != 2:
+            raise ValueError(f"{name} must be a matrix (rows, {x.size(-1)}), got {shape_text(w)}")
+        if w.dtype != x.dtype:
+            raise TypeError(f"{name} must have the dtype of x, {x.dtype}, got {w.dtype}")
+    if w_q.size(0) != w_k.size(0):
+        raise ValueError(
+            f"w_q and w_k must map to one width, got {w_q.size(0)} and {w_k.size(0)} rows; "
+            f"queries and keys are multiplied with each other"
+        )
