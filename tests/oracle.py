@@ -30,6 +30,9 @@ class Gradients(NamedTuple):
     v: Tensor
     bias: Tensor | None = None
     parameters: tuple[Tensor, ...] = ()
+    largest_term: float = (
+        0.0  # of the sums: rounding errors are of its size, though the terms cancel
+    )
 
 
 # Numbers in and out of tensors
@@ -170,6 +173,7 @@ def _softmax_gradients(
 ) -> tuple[Gradients, Vector]:
     """dq, dk, dv, and every dS; pair(q_t, k_s) gives the score's derivatives by q_t and k_s."""
     grad_q, grad_k, grad_v, grad_scores = [], [], [], []
+    largest = 0.0
     may = _whole(allowed, tuple(weights.shape), True)
     tables = zip(*map(matrices, (q, k, v, grad, weights)), strict=True)
     for n, (qn, kn, vn, gn, pn) in enumerate(tables):
@@ -180,6 +184,7 @@ def _softmax_gradients(
             live = [s for s in range(len(kn)) if may[n][t][s]]
             dp = {s: _dot(gn[t], vn[s]) for s in live}
             mean = sum(pn[t][s] * dp[s] for s in live)
+            size = max((abs(x) for x in dp.values()), default=0.0)
             for s in range(len(kn)):
                 if s not in dp:
                     grad_scores.append(0.0)
@@ -187,6 +192,9 @@ def _softmax_gradients(
                 ds = pn[t][s] * (dp[s] - mean)
                 grad_scores.append(ds)
                 by_query, by_key = pair(qn[t], kn[s])
+                largest = max(
+                    largest, pn[t][s] * size * max(map(abs, (*by_query, *by_key)), default=0.0)
+                )
                 for d, x in enumerate(by_query):
                     dq[t][d] += ds * x
                 for d, x in enumerate(by_key):
@@ -198,7 +206,7 @@ def _softmax_gradients(
         grad_v.append(dv)
     shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
     dq_dk_dv = [_tensor(x, s) for x, s in zip((grad_q, grad_k, grad_v), shapes, strict=True)]
-    return Gradients(*dq_dk_dv), grad_scores
+    return Gradients(*dq_dk_dv, largest_term=largest), grad_scores
 
 
 # Additive
@@ -295,6 +303,20 @@ def argmax(
         return [1.0 if s == best else 0.0 for s in range(len(keys))]
 
     return _attend(q, k, v, allowed, row)
+
+
+def argmax_gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    grad: Tensor,
+    allowed: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Gradients:
+    """Zero for queries and keys; a value gets the gradient of every query that took it."""
+    _, weights = argmax(q, k, v, allowed, bias)
+    nothing = _softmax_gradients(q, k, v, grad, weights, allowed, lambda query, key: ([], []))[0]
+    return nothing if bias is None else nothing._replace(bias=torch.zeros_like(bias).double())
 
 
 # Kernels

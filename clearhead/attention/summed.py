@@ -12,7 +12,8 @@ import math
 
 from torch import Tensor
 
-from clearhead.shapes import check_choice, check_float_tensor, check_last_axis, shape_text
+from clearhead.attention.linear import summable
+from clearhead.shapes import check_choice, check_float_tensor, shape_text
 
 __all__ = ["summed_attention"]
 
@@ -27,6 +28,8 @@ def summed_attention(
     """
     check_choice("method", method, ("pairwise", "rearranged"))
     _check(x, w_q, w_k, w_v)
+    dtype = x.dtype
+    x, w_q, w_k, w_v = (summable(matrix) for matrix in (x, w_q, w_k, w_v))
     queries = x @ w_q.mT  # (..., T, Dk)
     if method == "pairwise":
         totals = (queries @ (x @ w_k.mT).mT).sum(dim=-1)  # (..., T, T) → (..., T)
@@ -34,7 +37,7 @@ def summed_attention(
         total_key = x.sum(dim=-2) @ w_k.mT  # (..., Dk)
         totals = (queries @ total_key.unsqueeze(-1)).squeeze(-1)  # (..., T)
     weights = (totals / math.sqrt(max(x.size(-2), 1))).softmax(dim=-1)
-    return (weights.unsqueeze(-2) @ (x @ w_v.mT)).squeeze(-2)  # (..., Dv)
+    return (weights.unsqueeze(-2) @ (x @ w_v.mT)).squeeze(-2).to(dtype)  # (..., Dv)
 
 
 def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> None:
@@ -42,9 +45,12 @@ def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> None:
     if x.ndim > 3:
         raise ValueError(f"x must have shape (T, D) or (B, T, D), got {shape_text(x)}")
     for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
-        check_last_axis(name, w, "the width of x", x.size(-1), min_axes=2)
-        if w.ndim != 2:
-            raise ValueError(f"{name} must be a matrix (rows, {x.size(-1)}), got {shape_text(w)}")
+        check_float_tensor(name, w)
+        if w.ndim != 2 or w.size(1) != x.size(-1):
+            raise ValueError(
+                f"{name} must be a matrix with {x.size(-1)} columns, the width of x {shape_text(x)}, "
+                f"got {shape_text(w)}; its rows are the outputs, as in nn.Linear.weight"
+            )
         if w.dtype != x.dtype:
             raise TypeError(f"{name} must have the dtype of x, {x.dtype}, got {w.dtype}")
     if w_q.size(0) != w_k.size(0):

@@ -302,7 +302,7 @@ def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
             axes.set_title(f"head {head}")
             axes.set(xlabel="key (position)" if head // columns == rows - 1 else "")
             axes.set(ylabel="query (position)" if head % columns == 0 else "")
-        colour_bar(figure, image, list(grid.flat), "bias added to q · k")
+        colour_bar(figure, image, list(grid.flat), "bias of the score")
     return Picture(figure, f"Relative position bias of {n_heads} heads")
 
 

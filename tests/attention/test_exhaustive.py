@@ -10,6 +10,7 @@ from clearhead.attention import dot_product, dot_product_fast
 from clearhead.attention.masks import Mask
 
 B, H, DH = 2, 2, 2
+NAMES = ["output", "dq", "dk", "dv", "dbias"]
 TOLERANCE = {"atol": 1e-10, "rtol": 0}
 
 
@@ -82,9 +83,7 @@ def test_every_mask_and_pair_of_masks_agrees_with_the_loops(T, S):
                 got.backward(grad)
                 everything = [got, *(x.grad for x in leaves)]
                 everything += [] if learned is None else [learned.grad]
-                for what, ours, theirs in zip(
-                    "output dq dk dv dbias".split(), everything, expected
-                ):
+                for what, ours, theirs in zip(NAMES, everything, expected, strict=False):
                     where = f"{what} of {form.__name__}, {name}, bias {added is not None}"
                     torch.testing.assert_close(
                         ours, theirs, **TOLERANCE, msg=lambda text, where=where: f"{where}\n{text}"
