@@ -109,6 +109,8 @@ def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
     """q (..., T, Dh) and k (..., S, Dh): same leading axes, dtype and device."""
     check_float_tensor("q", q, min_axes=2)
     _check_partner(q, "k", k)
+    if q.size(-1) == 0:
+        raise ValueError(f"q must have a width of at least 1, got shape {shape_text(q)}")
     if same_width and k.size(-1) != q.size(-1):
         raise ValueError(
             f"k must be as wide as q, {q.size(-1)}, got {k.size(-1)} "

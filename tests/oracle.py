@@ -13,7 +13,7 @@ weights for each query, a mixture of the values.
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,7 +58,7 @@ def _places(shape: tuple[int, ...], scores_shape: tuple[int, ...]) -> Iterator[i
         yield place
 
 
-def _whole(x: Tensor | None, scores_shape: tuple[int, ...], default: float) -> list[Matrix]:
+def _whole(x: Tensor | None, scores_shape: tuple[int, ...], default: Any) -> list:
     """Every entry of the scores' mask or bias, written out."""
     *_, T, S = scores_shape
     count = math.prod(scores_shape[:-2])
@@ -205,8 +205,8 @@ def _softmax_gradients(
         grad_k.append(dk)
         grad_v.append(dv)
     shapes = tuple(q.shape), tuple(k.shape), tuple(v.shape)
-    dq_dk_dv = [_tensor(x, s) for x, s in zip((grad_q, grad_k, grad_v), shapes, strict=True)]
-    return Gradients(*dq_dk_dv, largest_term=largest), grad_scores
+    q_, k_, v_ = (_tensor(x, s) for x, s in zip((grad_q, grad_k, grad_v), shapes, strict=True))
+    return Gradients(q_, k_, v_, largest_term=largest), grad_scores
 
 
 # Additive

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import masked_softmax, mix, without_dead_keys
+from clearhead.attention.softmax import masked_softmax, mix, widened, without_dead_keys
 from clearhead.shapes import check_qk, check_qkv, shape_text
 
 __all__ = ["attend", "check_bias", "weights"]
@@ -34,12 +34,12 @@ def weights(
     check_qk(q, k)
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
     (k,) = without_dead_keys(allowed, k)
-    scores = (q @ k.mT).float() if q.dtype in (torch.float16, torch.bfloat16) else q @ k.mT
+    scores = widened(q) @ widened(k).mT  # (..., T, S)
     if bias is not None:
         check_bias(bias, scores.shape, q)
         scores = scores + bias
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    return masked_softmax(scores * scale, allowed).to(q.dtype)  # (..., T, S)
+    return masked_softmax(scores * scale, allowed).to(q.dtype)
 
 
 def attend(

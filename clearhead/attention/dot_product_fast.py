@@ -63,20 +63,41 @@ def attend(
     allowed = None if fused_causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
     if bias is not None:
         dot_product.check_bias(bias, (*q.shape[:-1], S), q)
-    looking = q.device.type == "cpu" and not torch.compiler.is_compiling()
-    if not looking:  # to look at values would wait for the device: shield from them in any case
+    if q.device.type != "cpu" or torch.compiler.is_compiling():
+        # To look at the numbers would wait for the device: shield from broken ones in any case.
         k, v = without_dead_keys(allowed, k, v)
+        return _fused(q, k, v, allowed, bias, scale, fused_causal)
     output = _fused(q, k, v, allowed, bias, scale, fused_causal)
-    # The last query of a causal mask sees every key, so its row alone shows a broken one.
-    telling = output[..., -1, :] if fused_causal else output
-    if looking and mask is not None and not _all_finite(telling):
-        return dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale)
-    return output
+    if _all_finite(*_telling(q, k, v, mask, output, fused_causal)):
+        return output
+    if allowed is not None:  # if all that is broken is padding, the kernel serves after all
+        k_live, v_live = without_dead_keys(allowed, k, v)
+        if _all_finite(q, k_live, v_live):
+            return _fused(q, k_live, v_live, allowed, bias, scale, fused_causal)
+    return dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale)
 
 
-def _all_finite(x: Tensor) -> bool:
+def _telling(
+    q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, output: Tensor, causal: bool
+) -> tuple[Tensor, ...]:
+    """Tensors that are finite only if the kernel can be trusted; as few numbers as will do.
+
+    The kernel takes a row whose scores are all NaN for an empty one and gives zeros, and it lets 0
+    · NaN through where a key is forbidden. If the first key is finite, no row without a mask is
+    all NaN but by its query; and the last query of a causal mask sees every key, so its output
+    shows a broken one.
+    """
+    if mask is None:
+        return q, k[..., 0, :]
+    return (q, k[..., 0, :], output[..., -1, :]) if causal else (q, k, v)
+
+
+def _all_finite(*tensors: Tensor) -> bool:
     """A sum is the cheapest look at every number: one that is not finite makes the sum so."""
-    return math.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)).item())
+    return all(
+        math.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)).item())
+        for x in tensors
+    )
 
 
 def _fused(
@@ -90,23 +111,27 @@ def _fused(
 ) -> Tensor:
     """Lift everything to the (B, H, T, ·) that the kernels know, and choose one."""
     q4, k4, v4 = (_with_heads(x, q.ndim) for x in (q, k, v))
-    added = None if allowed is None else _with_heads(allowed, q.ndim)
+    allowed = None if allowed is None else _with_heads(allowed, q.ndim)
     if bias is None:
         output = scaled_dot_product_attention(
-            q4, k4, v4, attn_mask=added, is_causal=causal, scale=scale
+            q4, k4, v4, attn_mask=allowed, is_causal=causal, scale=scale
         )
     else:
-        # The kernels add after the division by √Dh; this library's bias stands before it.
-        bias4 = _with_heads(bias, q.ndim) * scale
-        if added is not None:
-            bias4 = bias4.masked_fill(~added, -torch.inf)
-        bias4 = bias4.to(q.dtype)
-        own = bias.requires_grad and torch.is_grad_enabled() and q.size(-1) == v.size(-1)
-        if own and q.device.type == "cpu" and not torch.compiler.is_compiling():
-            output = _FusedWithBias.apply(q4, k4, v4, bias4, scale)
+        bias = _with_heads(bias, q.ndim)
+        learned = bias.requires_grad and torch.is_grad_enabled()
+        ours = q.device.type == "cpu" and not torch.compiler.is_compiling()
+        if learned and ours and q.size(-1) == v.size(-1):
+            output = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
         else:
-            output = scaled_dot_product_attention(q4, k4, v4, attn_mask=bias4, scale=scale)
+            added = _added(bias, allowed, scale)
+            added = added if q.device.type == "cpu" else added.to(q.dtype)
+            output = scaled_dot_product_attention(q4, k4, v4, attn_mask=added, scale=scale)
     return output.reshape(*q.shape[:-1], v.size(-1))
+
+
+def _added(bias: Tensor, allowed: Tensor | None, scale: float) -> Tensor:
+    """What the kernels add after the division by √Dh; this library's bias stands before it."""
+    return bias * scale if allowed is None else (bias * scale).masked_fill(~allowed, -torch.inf)
 
 
 def _with_heads(x: Tensor, axes: int) -> Tensor:
@@ -117,54 +142,57 @@ def _with_heads(x: Tensor, axes: int) -> Tensor:
 
 
 class _FusedWithBias(torch.autograd.Function):
-    """softmax(scale · q kᵀ + bias) v with a gradient for the bias, all (B, H, T, ·).
+    """softmax(scale · (q kᵀ + bias)) v with a gradient for the bias, all (B, H, T, ·).
 
-    With P the weights, O the output and G its gradient:
+    With P the weights, O the output, G its gradient and dS the gradient of scale · (q kᵀ + bias):
 
-        dv = Pᵀ G,   dS = P ∘ (G vᵀ − rowsum(G ∘ O)),   dbias = dS,   dq = scale · dS k,   dk =
-        scale · dSᵀ q
+        dS = P ∘ (G vᵀ − rowsum(G ∘ O)),   dq = scale · dS k,   dk = scale · dSᵀ q,   dv = Pᵀ G
+        dbias = scale · dS
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor,
+        allowed: Tensor | None,
+        scale: float,
+    ) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        seen = bias.expand(*q.shape[:-1], k.size(-2))
+        added = _added(bias, allowed, scale)
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, False, attn_mask=seen, scale=scale
+            q, k, v, 0.0, False, attn_mask=added.expand(*q.shape[:-1], k.size(-2)), scale=scale
         )
-        ctx.save_for_backward(q, k, v, bias, output, logsumexp)
-        ctx.scale = scale
+        ctx.save_for_backward(q, k, v, added, output, logsumexp)
+        ctx.scale, ctx.bias = scale, (bias.shape, bias.dtype)
         return output
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        dtype = ctx.saved_tensors[0].dtype
+        dtype, scale = grad.dtype, ctx.scale
         exact = torch.promote_types(dtype, torch.float32)
-        q, k, v, bias, output, logsumexp = (x.to(exact) for x in (*ctx.saved_tensors,))
+        q, k, v, added, output, logsumexp = (x.to(exact) for x in ctx.saved_tensors)
         grad = grad.to(exact)
-        B, H, T, _ = q.shape
-        S = k.size(-2)
+        (B, H, T, _), S = q.shape, k.size(-2)
         logsumexp = logsumexp.masked_fill(~logsumexp.isfinite(), 0.0).unsqueeze(-1)  # empty rows
         taken = (grad * output).sum(-1, keepdim=True)  # (B, H, T, 1)
-        seen = bias.expand(B, H, T, S)
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-        per_batch = bias.size(0) > 1
-        grad_bias = q.new_zeros(B if per_batch else 1, H, T, S)
+        shape, bias_dtype = ctx.bias
+        grad_bias = q.new_zeros(shape[0], H, T, S)
+        added = added.expand(B, H, T, S)
         weights, grad_scores = q.new_empty(H, T, S), q.new_empty(H, T, S)
         for b in range(B):
-            torch.sub(seen[b], logsumexp[b], out=weights)
-            torch.baddbmm(weights, q[b], k[b].mT, alpha=ctx.scale, out=weights).exp_()
+            torch.sub(added[b], logsumexp[b], out=weights)
+            torch.baddbmm(weights, q[b], k[b].mT, alpha=scale, out=weights).exp_()
             torch.bmm(weights.mT, grad[b], out=grad_v[b])
             torch.baddbmm(taken[b].expand(H, T, S), grad[b], v[b].mT, beta=-1, out=grad_scores)
             grad_scores.mul_(weights)
-            grad_bias[b if per_batch else 0].add_(grad_scores)
+            grad_bias[b % len(grad_bias)].add_(grad_scores)
             torch.bmm(grad_scores, k[b], out=grad_q[b])
             torch.bmm(grad_scores.mT, q[b], out=grad_k[b])
-        grads = (
-            grad_q.mul_(ctx.scale),
-            grad_k.mul_(ctx.scale),
-            grad_v,
-            grad_bias.sum_to_size(bias.shape),
-        )
-        return *(x.to(dtype) for x in grads), None
+        grad_bias = grad_bias.mul_(scale).sum_to_size(shape).to(bias_dtype)
+        grads = (x.to(dtype) for x in (grad_q.mul_(scale), grad_k.mul_(scale), grad_v))
+        return *grads, grad_bias, None, None

@@ -2,16 +2,16 @@
 
     weights[t, s] = sim(q_t, k_s) / Σ_{s' allowed} sim(q_t, k_s')        sim(q, k) = φ(q)·φ(k)
 
-Softmax attention is the case sim(q, k) = exp(q·k/√Dh). What a product of features φ buys is another order
-of summation, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing grows with T·S: that form is in linear_fast.py.
+Softmax attention is the case sim(q, k) = exp(q·k/√Dh). What a product of features φ buys is another
+order of summation, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing grows with T·S: linear_fast.py.
 
     QuadraticFeatures   (q·k + 1)²                              exact
     EluFeatures         Σ_i (elu(q_i) + 1)(elu(k_i) + 1)        exact, D features
     FourierFeatures     exp(q·k/√D), estimated                  Rahimi and Recht 2007
     PositiveFeatures    exp(q·k/√D), estimated, never negative  Choromanski et al. 2021
 
-The random features start from exp(q·k/s²) = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²) with s² = √D, and
-from w ~ N(0, I/s²), for which
+The random features start from s² = √D, exp(q·k/s²) = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²),
+and w ~ N(0, I/s²), for which
 
     exp(−‖q−k‖²/2s²) = E cos(w·(q−k)) = E [sin(w·q) sin(w·k) + cos(w·q) cos(w·k)]
     exp(q·k/s²)      = E [exp(w·q − ‖q‖²/2s²) exp(w·k − ‖k‖²/2s²)]
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import mix, without_dead_keys
+from clearhead.attention.softmax import mix, widened, without_dead_keys
 from clearhead.shapes import check_last_axis, check_positive, check_qk, check_qkv
 
 __all__ = [
@@ -45,8 +45,9 @@ class FeatureMap(nn.Module):
     """φ: (..., D) → (..., C), such that φ(q)·φ(k) is the similarity of q and k, or estimates it.
 
     Write `forward`; the rest follows from it. Attention calls `queries` and `keys`, which may leave
-    out a positive factor of each query's own, and one common to all keys of a sequence: both cancel in
-    the quotient. So features that hold an exponential stay within the range of floating point.
+    out a positive factor of each query's own, and one common to all keys of a sequence: both cancel
+    in the quotient. So the largest exponential stays within the range of floating point; keys that
+    are smaller by more than that range count as nothing.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,17 +74,21 @@ class EluFeatures(FeatureMap):
     """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) for the others. D features, all positive."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # The same number by faster operations than elu's, and exact far below zero, where 1 is not lost.
+        # Faster than elu itself, and exact far below zero, where elu + 1 has lost its digits.
         return x.clamp(max=0.0).exp_() + x.relu()
 
 
 class QuadraticFeatures(FeatureMap):
-    """φ(q)·φ(k) = (q·k + 1)² exactly: 1, √2 x_i, x_i² and √2 x_i x_j for i < j; (D+1)(D+2)/2 features."""
+    """φ(q)·φ(k) = (q·k + 1)² exactly, by 1, √2 x_i, x_i² and √2 x_i x_j for i < j.
+
+    These are (D+1)(D+2)/2 features.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # (q·k + 1)² = (the longer q·k)²
         i, j = torch.triu_indices(x.size(-1), x.size(-1), device=x.device)
-        return x[..., i] * x[..., j] * torch.where(i == j, 1.0, math.sqrt(2.0)).to(x.dtype)
+        products = x[..., i] * x[..., j]
+        return torch.where(i == j, products, math.sqrt(2.0) * products)
 
     def similarity(self, q: Tensor, k: Tensor) -> Tensor:
         """(q·k + 1)², with no features at all."""
@@ -91,7 +96,7 @@ class QuadraticFeatures(FeatureMap):
 
 
 class _RandomFeatures(FeatureMap):
-    """The frequencies W (m, d_head), rows from N(0, I/s²): a function of the seed, saved with the module."""
+    """Frequencies W (m, d_head), rows of N(0, I/s²): made from the seed, saved with the module."""
 
     frequencies: Tensor
 
@@ -119,19 +124,19 @@ class _RandomFeatures(FeatureMap):
 
 
 class FourierFeatures(_RandomFeatures):
-    """φ(x) = exp(‖x‖²/2s²) [sin(Wx), cos(Wx)] / √m with n_features = 2m, an estimate of exp(q·k/√D).
+    """φ(x) = exp(‖x‖²/2s²) [sin(Wx), cos(Wx)] / √m with n_features = 2m: estimates exp(q·k/√D).
 
-    The estimate of a small similarity may be negative, and so may the sum that divides: a query whose
-    sum comes out near 0 gets a large, meaningless mixture. More features make that rarer, short
-    queries and keys too; PositiveFeatures never does it.
+    The estimate of a small similarity may be negative, and so may the sum that divides: a query
+    whose sum comes out near 0 gets a large, meaningless mixture. More features make that rarer,
+    short queries and keys too; PositiveFeatures never does it.
     """
 
     def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
         check_positive(d_head=d_head, n_features=n_features)
         if n_features % 2:
             raise ValueError(
-                f"n_features must be even, a sine and a cosine for each frequency, got {n_features}; "
-                f"take n_features={n_features + 1}"
+                f"n_features must be even, a sine and a cosine for each frequency, "
+                f"got {n_features}; take n_features={n_features + 1}"
             )
         super().__init__(d_head, n_features, n_features // 2, seed)
 
@@ -146,11 +151,12 @@ class FourierFeatures(_RandomFeatures):
         return self.queries(k) * _minus(self.half_norms(k), shift).exp()
 
     def shift(self, k: Tensor) -> Tensor | None:
-        return _beyond_harmless(self.half_norms(k))
+        norms = torch.linalg.vector_norm(k.detach(), dim=-1, keepdim=True)
+        return _beyond_harmless(norms.square() / (2.0 * self.variance))
 
 
 class PositiveFeatures(_RandomFeatures):
-    """φ(x) = exp(Wx − ‖x‖²/2s²) / √m with n_features = m: positive, an estimate of exp(q·k/√D)."""
+    """φ(x) = exp(Wx − ‖x‖²/2s²) / √m with n_features = m: estimates exp(q·k/√D), never below 0."""
 
     def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
         check_positive(d_head=d_head, n_features=n_features)
@@ -198,7 +204,8 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by the similarity of query and key.
 
-    q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and if asked weights (..., T, S).
+    q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and if asked the weights
+    (..., T, S). Any mask serves; a bias is refused.
     """
     check_qkv(q, k, v)
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
@@ -216,34 +223,29 @@ def _weights(
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
     (k,) = without_dead_keys(allowed, k)
     if allowed is not None:
-        (q,) = without_dead_keys(allowed.mT, q)  # nor may a query that sees nothing spoil a gradient
-    similarity = feature_map.similarity(summable(q), summable(k))  # (..., T, S)
+        (q,) = without_dead_keys(allowed.mT, q)  # nor may a query that sees nothing do harm
+    similarity = feature_map.similarity(widened(q), widened(k))  # (..., T, S)
     if allowed is not None:
         similarity = similarity.masked_fill(~allowed, 0.0)
     return quotient(similarity, similarity.sum(dim=-1, keepdim=True))
 
 
 def quotient(sums: Tensor, total: Tensor) -> Tensor:
-    """sums / total, and 0 where the total is 0: the only place that decides what such a row gives."""
+    """sums / total, or 0 where the total is 0: the one place that decides what such a row gives."""
     # Dividing by infinity gives the zero, and a gradient of zero.
     return sums / total.masked_fill(total == 0.0, torch.inf)
-
-
-def summable(x: Tensor) -> Tensor:
-    """Half precision as float32: sums over a sequence need more digits than it has."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def refuse_bias(bias: Tensor | None) -> None:
     if bias is not None:
         raise ValueError(
-            "linear attention has no scores to which bias= could be added: similarities are φ(q)·φ(k); "
-            "leave it out, put positions into q and k, or use DotProductAttention"
+            "linear attention has no scores to which bias= could be added: a similarity is "
+            "φ(q)·φ(k); leave it out, put positions into q and k, or use DotProductAttention"
         )
 
 
 def _beyond_harmless(exponents: Tensor) -> Tensor:
-    """By how much the largest exponent of a sequence (..., S, C) lies beyond ±HARMLESS, (..., 1, 1).
+    """How far the largest exponent of a sequence (..., S, C) lies beyond ±HARMLESS: (..., 1, 1).
 
     Mostly 0, so that the ordinary exponents are untouched and a later key does not change the last
     digit of an earlier output.
@@ -251,6 +253,7 @@ def _beyond_harmless(exponents: Tensor) -> Tensor:
     if exponents.size(-2) == 0:
         return exponents.new_zeros(*exponents.shape[:-2], 1, 1)
     largest = exponents.detach().amax(dim=(-2, -1), keepdim=True)
+    largest = largest.nan_to_num(0.0, 0.0, 0.0)  # a broken key must not reach the others
     return largest - largest.clamp(-HARMLESS, HARMLESS)
 
 

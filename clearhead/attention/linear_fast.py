@@ -3,14 +3,14 @@
     not causal    output_t = φ(q_t)·Σ_s φ(k_s) v_sᵀ       / φ(q_t)·Σ_s φ(k_s)
     causal        output_t = φ(q_t)·Σ_{s≤t} φ(k_s) v_sᵀ   / φ(q_t)·Σ_{s≤t} φ(k_s)
 
-A column of ones beside v makes the denominator one more column of the numerator. The sum over the keys
-so far, (C, Dv + 1), is the state. The causal form goes by chunks of positions: a query takes what stands
-in its own chunk pair by pair, and what stands before the chunk from the state:
+A column of ones beside v makes the denominator one more column of the numerator. The sum over the
+keys so far, C × (Dv + 1) numbers, is the state. The causal form goes by chunks of positions: a
+query takes what stands in its own chunk pair by pair, and what stands before it from the state:
 
     sums = tril(φ(q) φ(k)ᵀ) v  +  φ(q) state        state ← state + φ(k)ᵀ v
 
-Packed documents are first brought together by a stable sort; a state then crosses the border of a chunk
-only into its own document. No tensor here has T·S elements.
+Packed documents are first brought together by a stable sort; a state then crosses the border of a
+chunk only into its own document. No tensor here has T·S elements.
 """
 
 import math
@@ -28,10 +28,10 @@ from clearhead.attention.linear import (
     QuadraticFeatures,
     quotient,
     refuse_bias,
-    summable,
 )
 from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
 from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
+from clearhead.attention.softmax import widened
 from clearhead.shapes import check_positive, check_qkv
 
 __all__ = ["attend"]
@@ -39,7 +39,7 @@ __all__ = ["attend"]
 BLOCK = 512  # positions whose features are made at once: few enough to stay in the cache
 SLICE = 8  # rows of the triangle of products x_i x_j that make one slice of quadratic features
 
-State = list[Tensor]  # (N, C, W) for each slice of features
+State = list[Tensor]  # (N, W, C) for each slice of features; this way round the products are faster
 
 
 def attend(
@@ -63,13 +63,15 @@ def attend(
     check_positive(chunk=chunk)
     causal, real, ids = _structure(mask, q, k.size(-2))
     dtype, (*leading, T, _) = q.dtype, q.shape
-    q, k, v = (summable(x).reshape(math.prod(leading), *x.shape[-2:]) for x in (q, k, v))
+    q, k, v = (widened(x).reshape(math.prod(leading), *x.shape[-2:]) for x in (q, k, v))
     ones = v.new_ones(*v.shape[:-1], 1)
 
     def count(flags: Tensor) -> Tensor:
         """Of the flagged keys (N, S, W), how many each query may see: (N, T, W)."""
         flags = flags.to(v.dtype)
-        sums = _sums(_Features(_Ones(), k), q, k, flags[..., :-1], flags[..., -1:], causal, ids, chunk)
+        sums = _sums(
+            _Features(_Ones(), k), q, k, flags[..., :-1], flags[..., -1:], causal, ids, chunk
+        )
         return torch.cat(list(sums), dim=1)
 
     if real is not None:
@@ -91,41 +93,28 @@ def attend(
 
 def _structure(mask: MaskLike, q: Tensor, S: int) -> tuple[bool, Tensor | None, Tensor | None]:
     """Whether it is causal; which keys are real, (N, S, 1); which document each is of, (N, S)."""
-    *leading, T, _ = q.shape
-    parts = () if mask is None else as_mask(mask).parts
-    real: list[Padding | Tokens] = []
-    ids: list[Tensor] = []
-    for part in parts:
-        if isinstance(part, Segments):
-            part.dense(0, S, q.device)  # refuses a wrong length
-            ids.append(part.ids.to(q.device))
-            real.append(Tokens(ids[-1] >= 0))
-        elif isinstance(part, Tokens) or (isinstance(part, Padding) and part.valid_lens.ndim == 1):
-            real.append(part)
-        elif not isinstance(part, Causal):
+    if mask is None:
+        return False, None, None
+    mask = as_mask(mask)
+    for part in mask.parts:
+        served = isinstance(part, Causal | Tokens | Segments)
+        if not served and not (isinstance(part, Padding) and part.for_all_queries):
             raise ValueError(
-                f"{part} cannot be served by running sums, which cannot leave out single pairs of query "
-                f"and key; use linear.attend, the O(T·S) form, or DotProductAttention"
+                f"{part} cannot be served by running sums, which cannot leave out single pairs of "
+                f"query and key; use linear.attend, the O(T·S) form, or DotProductAttention"
             )
-    causal = any(isinstance(part, Causal) for part in parts)
-    allowed = dense_mask(Mask(real), (*leading, T, S), q.device) if real else None
-    if allowed is None:
-        return causal, None, None
-    N = math.prod(leading)
-    return causal, allowed.expand(*leading, 1, S).reshape(N, S, 1), _documents(ids, leading, S)
+    *leading, T, _ = q.shape
+    real, ids = mask.real_keys(S), mask.documents(S)
+    if real is None:
+        return mask.is_causal, None, None
+    dense_mask(Mask.tokens(real), (*leading, T, S), q.device)  # refuses a batch that is not q's
 
+    def for_all_heads(x: Tensor) -> Tensor:
+        x = x.to(q.device).reshape(x.size(0), *[1] * (len(leading) - 1), S)
+        return x.expand(*leading, S).reshape(math.prod(leading), S)
 
-def _documents(ids: list[Tensor], leading: list[int], S: int) -> Tensor | None:
-    """The ids (B, S) of all segment masks as one number for each key, (N, S)."""
-    if not ids:
-        return None
-    joined = ids[0]
-    for other in ids[1:]:
-        pairs = torch.stack(torch.broadcast_tensors(joined, other), dim=-1)
-        numbers = pairs.flatten(0, 1).unique(dim=0, return_inverse=True)[1]
-        joined = numbers.reshape(pairs.shape[:-1])
-    joined = joined.reshape(joined.size(0), *[1] * (len(leading) - 1), S)
-    return joined.expand(*leading, S).reshape(math.prod(leading), S)
+    documents = None if ids is None else for_all_heads(ids)
+    return mask.is_causal, for_all_heads(real).unsqueeze(-1), documents
 
 
 class _Ones(FeatureMap):
@@ -154,8 +143,9 @@ class _Features:
     """The features of one sequence's queries and keys, in slices (N, L, C) that stay in the cache.
 
     Most maps have one slice. Of the quadratic features a slice holds the products x_i x_j of a few
-    rows i with every j from the first of them on; a product i ≠ j inside those rows comes twice, as in
-    (q·k)², every other once, so its key is doubled. They are made again for the gradient, not kept.
+    rows i with every j from the first of them on. With both i and j in those rows a product comes
+    as often as in (q·k)²; every other comes once instead of twice, so the keys' is doubled. They
+    are made again for the gradient, not kept.
     """
 
     def __init__(self, feature_map: FeatureMap, k: Tensor) -> None:
@@ -175,18 +165,19 @@ class _Features:
         return function(self, *args)
 
 
-def _quadratic_slices(x: Tensor, doubled: Tensor) -> Iterator[Tensor]:
-    yield torch.cat([torch.ones_like(x[..., :1]), doubled], dim=-1)
+def _quadratic_slices(x: Tensor, others: Tensor) -> Iterator[Tensor]:
+    """1 and x_i, then x_i x_j; `others` is x for queries and 2x for keys."""
+    yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
     for i in range(0, x.size(-1), SLICE):
         rows = x[..., i : i + SLICE]
-        columns = torch.cat([rows, doubled[..., i + SLICE :]], dim=-1)
+        columns = torch.cat([rows, others[..., i + SLICE :]], dim=-1)
         yield (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
 
 
 def _suiting_chunk(feature_map: FeatureMap, q: Tensor) -> int:
     """Measured: the more features, the dearer the state, the longer the chunks that avoid it."""
     n_features = feature_map(q.new_empty(0, q.size(-1))).size(-1)
-    return 64 if n_features <= 128 else 128 if n_features <= 1024 else 512
+    return 64 if n_features <= 1024 else 512
 
 
 # The sums: q (N, T, D), k (N, S, D) and [v, ones] (N, S, W) → Σ_{s allowed} sim(q_t, k_s) [v_s, 1],
@@ -215,9 +206,9 @@ def _sums(
         return
     n = min(T, S)
     state = _collected(features, *(x[:, : S - n] for x in (k, v, ones)))
-    if T > n or n == 0:  # of more queries than keys, the first stand before every key
+    if n < T or n == 0:  # of more queries than keys, the first stand before every key
         yield features.run(_received, q[:, : T - n], state)
-    yield from _running_sums(features, state, *(_last(x, n) for x in (q, k, v, ones)), chunk)
+    yield from _running_sums(features, state, [_last(x, n) for x in (q, k, v, ones)], chunk)
 
 
 def _collected(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
@@ -232,14 +223,14 @@ def _collected(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State
 
 def _collect(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
     values = torch.cat([v, ones], dim=-1)
-    return [keys.mT @ values for keys in features.keys(k)]
+    return [values.mT @ keys for keys in features.keys(k)]
 
 
 def _received(features: _Features, q: Tensor, state: State) -> Tensor:
     """What queries take from a state: (N, L, D) → (N, L, W)."""
     sums = state[0].new_zeros(())
     for queries, old in zip(features.queries(q), state, strict=True):
-        sums = sums + queries @ old
+        sums = sums + queries @ old.mT
     return sums
 
 
@@ -257,10 +248,10 @@ def _document_sums(
     order = ids.argsort(dim=-1, stable=True)
     ids, *tensors = (_taken(x, order) for x in (ids, q, k, v, ones))
     empty = _collected(features, *(x[:, :0] for x in (k, v, ones)))
-    sums = torch.cat(list(_running_sums(features, empty, *tensors, chunk, ids)), dim=1)
+    sums = torch.cat(list(_running_sums(features, empty, tensors, chunk, ids)), dim=1)
     if not causal:  # the keys behind a query are those before it on the way back
         ids, *tensors = (x.flip(1) for x in (ids, *tensors))
-        later = _running_sums(features, empty, *tensors, chunk, ids, diagonal=-1)
+        later = _running_sums(features, empty, tensors, chunk, ids, diagonal=-1)
         sums = sums + torch.cat(list(later), dim=1).flip(1)
     return _taken(sums, order.argsort(dim=-1))
 
@@ -268,17 +259,17 @@ def _document_sums(
 def _running_sums(
     features: _Features,
     state: State,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    ones: Tensor,
+    tensors: list[Tensor],
     chunk: int,
     ids: Tensor | None = None,
     diagonal: int = 0,
 ) -> Iterator[Tensor]:
-    """The causal sums for T = S, after the keys of `state`; diagonal −1 leaves out a query's own key."""
-    for start, stop, n in _blocks(q.size(1), chunk):
-        block = (x[:, start:stop] for x in (q, k, v, ones))
+    """The causal sums for tensors q, k, v, ones with T = S, after the keys of `state`.
+
+    With diagonal −1 a query's own key is left out.
+    """
+    for start, stop, n in _blocks(tensors[0].size(1), chunk):
+        block = (x[:, start:stop] for x in tensors)
         borders = None if ids is None else _borders(ids, start, stop, n)
         sums, state = features.run(_step, state, *block, n, borders, diagonal)
         yield sums
@@ -307,14 +298,14 @@ class _Borders:
 
 
 def _borders(ids: Tensor, start: int, stop: int, n: int) -> _Borders:
-    by_chunk = ids[:, start:stop].unflatten(1, (n, -1))  # (N, n, chunk)
+    by_chunk = ids[:, start:stop].unflatten(1, (n, (stop - start) // n))  # (N, n, chunk)
     first, last = by_chunk[:, :, :1], by_chunk[:, :, -1:]  # (N, n, 1)
     before = ids[:, max(start - 1, 0), None, None]
     tokens = by_chunk.flatten(0, 1)  # (N·n, chunk)
     return _Borders(
         same=tokens[:, :, None] == tokens[:, None, :],
-        reads=(by_chunk == first).reshape(-1, stop - start, 1),
-        keeps=(by_chunk == last).reshape(-1, stop - start, 1),
+        reads=(by_chunk == first).flatten(1).unsqueeze(-1),
+        keeps=(by_chunk == last).flatten(1).unsqueeze(-1),
         links=(first == last.mT).tril(-1),
         carries=first == before,
         through=(first == last)[:, -1:],
@@ -346,8 +337,9 @@ def _step(
         slices = zip(features.queries(q), features.keys(k), strict=True)
         pairs = features.map.similarity(chunks(q), chunks(k))
     else:
-        slices = [(*features.queries(q), *features.keys(k))]
-        pairs = chunks(slices[0][0]) @ chunks(slices[0][1]).mT
+        only_queries, only_keys = next(features.queries(q)), next(features.keys(k))
+        slices = [(only_queries, only_keys)]
+        pairs = chunks(only_queries) @ chunks(only_keys).mT
     pairs = pairs.tril_(diagonal)  # (N·n, chunk, chunk)
     if borders is not None:
         pairs = pairs.masked_fill(~borders.same, 0.0)
@@ -357,17 +349,18 @@ def _step(
     for old, (queries, keys) in zip(state, slices, strict=True):
         if borders is not None:
             queries = queries.masked_fill(~borders.reads, 0.0)
-        new = (chunks(keys).mT @ chunks(kept)).reshape(N, n, -1)
-        before, last = _passed_on(old.reshape(N, 1, -1), new, borders)
-        sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, -1, W))
-        after.append(last.reshape(old.shape))
+        C = keys.size(-1)
+        new = (chunks(kept).mT @ chunks(keys)).reshape(N, n, W * C)
+        before, last = _passed_on(old.reshape(N, 1, W * C), new, borders)
+        sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, W, C).mT)
+        after.append(last.reshape(N, W, C))
     return sums.reshape(N, L, W), after
 
 
 def _passed_on(old: Tensor, new: Tensor, borders: _Borders | None) -> tuple[Tensor, Tensor]:
-    """The state before each of n chunks (N, n, C·W) and after the last (N, 1, C·W).
+    """The state before each of n chunks (N, n, W·C) and after the last (N, 1, W·C).
 
-    old (N, 1, C·W) is the state before the block, new (N, n, C·W) what each chunk adds to it.
+    old (N, 1, W·C) is the state before the block, new (N, n, W·C) what each chunk adds to it.
     """
     N, n, _ = new.shape
     if borders is None:

@@ -60,9 +60,13 @@ class Padding:
 
     valid_lens: Tensor
 
+    @property
+    def for_all_queries(self) -> bool:
+        return self.valid_lens.ndim == 1
+
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
         lens = self.valid_lens.to(device)
-        if lens.ndim == 2 and lens.size(1) != T:
+        if not self.for_all_queries and lens.size(1) != T:
             raise ValueError(
                 f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
                 f"give (B,) lengths, or (B, {T}) with one for each query"
@@ -73,7 +77,8 @@ class Padding:
                 raise ValueError(
                     f"valid_lens has {longest} but there are only {S} keys; clamp it to {S}"
                 )
-        return torch.arange(S, device=device) < lens.reshape(lens.size(0), -1, 1)
+        per_query = lens.unsqueeze(1) if self.for_all_queries else lens  # (B, 1 or T)
+        return torch.arange(S, device=device) < per_query.unsqueeze(-1)
 
     def __repr__(self) -> str:
         return f"Mask.padding({_tensor_text(self.valid_lens)})"
@@ -84,6 +89,10 @@ class Tokens:
     """Only real tokens: token_mask (B, S), True = real."""
 
     token_mask: Tensor
+
+    @property
+    def n_keys(self) -> int:
+        return self.token_mask.size(-1)
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
         _check_rows("token_mask", self.token_mask, S)
@@ -99,9 +108,17 @@ class Segments:
 
     ids: Tensor
 
-    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+    @property
+    def n_keys(self) -> int:
+        return self.ids.size(-1)
+
+    def of_keys(self, S: int) -> Tensor:
+        """The ids of all S keys, (B, S)."""
         _check_rows("segment ids", self.ids, S)
-        ids = self.ids.to(device)
+        return self.ids.long()
+
+    def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
+        ids = self.of_keys(S).to(device)
         queries = last_columns(ids, T, fill=-1)
         return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
 
@@ -111,7 +128,7 @@ class Segments:
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A matrix written out: (T, S), (B, T, S) or (B, H, T, S)."""
+    """A matrix written out: (T, S), (B, T, S), (B, H, T, S)."""
 
     allowed: Tensor
 

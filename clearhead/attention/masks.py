@@ -13,7 +13,7 @@ rule serves training (T = S) and generation with cached keys (T = 1), and the la
 sees every key.
 """
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,30 +33,24 @@ from clearhead.shapes import check_int_tensor, check_positive, shape_text
 __all__ = ["Mask", "MaskLike", "as_mask", "dense_mask"]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Mask:
     """Who may attend to whom: True = may attend. Immutable; joined by `&`."""
 
-    __slots__ = ("parts",)
-    parts: tuple[Part, ...]
-
-    def __init__(self, parts: Iterable[Part]) -> None:
-        object.__setattr__(self, "parts", tuple(parts))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Mask never changes; join masks by &")
+    parts: tuple[Part, ...] = ()
 
     # How to make one
 
     @staticmethod
     def causal() -> "Mask":
         """No looking ahead; the last query sees every key."""
-        return Mask([Causal()])
+        return Mask((Causal(),))
 
     @staticmethod
     def window(n: int) -> "Mask":
         """Less than n positions away: `causal() & window(2)` is a token and the one before it."""
         check_positive(n=n)
-        return Mask([Window(n)])
+        return Mask((Window(n),))
 
     @staticmethod
     def padding(valid_lens: Tensor) -> "Mask":
@@ -71,7 +65,7 @@ class Mask:
             raise ValueError(
                 f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
             )
-        return Mask([Padding(valid_lens)])
+        return Mask((Padding(valid_lens),))
 
     @staticmethod
     def tokens(token_mask: Tensor) -> "Mask":
@@ -82,7 +76,7 @@ class Mask:
                 f"token_mask must have shape (B, S), got {shape_text(token_mask)}; "
                 f"for a (T, S) matrix use Mask.of(...)"
             )
-        return Mask([Tokens(token_mask)])
+        return Mask((Tokens(token_mask),))
 
     @staticmethod
     def segments(ids: Tensor) -> "Mask":
@@ -90,17 +84,17 @@ class Mask:
         check_int_tensor("segment ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"segment ids must have shape (B, S), got {shape_text(ids)}")
-        return Mask([Segments(ids)])
+        return Mask((Segments(ids),))
 
     @staticmethod
     def of(allowed: Tensor) -> "Mask":
         """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S)."""
         _check_bool("mask", allowed)
-        if allowed.ndim not in (2, 3, 4):
+        if allowed.ndim < 2:
             raise ValueError(
                 f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got {shape_text(allowed)}"
             )
-        return Mask([Given(allowed)])
+        return Mask((Given(allowed),))
 
     @staticmethod
     def from_mha(
@@ -110,9 +104,10 @@ class Mask:
 
         attn_mask (T, S) or (B · n_heads, T, S); key_padding_mask (B, S).
         """
-        mask = Mask([])
+        check_positive(n_heads=n_heads)
+        mask = Mask()
         if attn_mask is not None:
-            _check_bool("attn_mask", attn_mask)
+            _check_bool("attn_mask", attn_mask, "must not attend")
             allowed = ~attn_mask
             if allowed.ndim == 3:
                 if allowed.size(0) % n_heads:
@@ -123,7 +118,7 @@ class Mask:
                 allowed = allowed.unflatten(0, (-1, n_heads))
             mask = mask & Mask.of(allowed)
         if key_padding_mask is not None:
-            _check_bool("key_padding_mask", key_padding_mask)
+            _check_bool("key_padding_mask", key_padding_mask, "must not attend")
             mask = mask & Mask.tokens(~key_padding_mask)
         return mask
 
@@ -132,10 +127,15 @@ class Mask:
 
         (T, S), or (B · n_heads, T, S) if it differs by batch element.
         """
+        check_positive(n_heads=n_heads)
         allowed = self.dense(T, S)
         if allowed.ndim == 3:
             allowed = allowed.unsqueeze(1)
         if allowed.ndim == 4:
+            if allowed.size(1) not in (1, n_heads):
+                raise ValueError(
+                    f"n_heads is {n_heads} but the mask was made for {allowed.size(1)} heads"
+                )
             allowed = allowed.expand(-1, n_heads, -1, -1).flatten(0, 1)
         return ~allowed
 
@@ -143,11 +143,10 @@ class Mask:
         """Both must allow it."""
         if other is None:
             return self
-        joined = list(self.parts)
-        for part in as_mask(other).parts:
-            if not (isinstance(part, Causal) and self.is_causal):
-                joined.append(part)
-        return Mask(joined)
+        new = as_mask(other).parts
+        if self.is_causal:  # once is enough
+            new = tuple(part for part in new if not isinstance(part, Causal))
+        return Mask(self.parts + new)
 
     __rand__ = __and__
 
@@ -189,6 +188,32 @@ class Mask:
         """Whether that is all it says: then the fused causal kernel serves it."""
         return len(self.parts) == 1 and self.is_causal
 
+    def real_keys(self, S: int) -> Tensor | None:
+        """Which keys are real tokens, (B, S), by padding (B,), tokens and segments; None = all."""
+        real = None
+        for part in self.parts:
+            if isinstance(part, Segments):
+                found = part.of_keys(S) >= 0
+            elif isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries):
+                found = part.dense(1, S, self._device())[:, 0]
+            else:
+                continue
+            real = found if real is None else real & found
+        return real
+
+    def documents(self, S: int) -> Tensor | None:
+        """Which packed document each key is of, (B, S), negative for none; None if not packed."""
+        joined = None
+        for part in self.parts:
+            if isinstance(part, Segments):
+                ids = part.of_keys(S)
+                if joined is None:
+                    joined = ids
+                elif ids.numel():  # two packings: each pair of ids is a document
+                    pairs = joined * (ids.amax() + 1) + ids
+                    joined = pairs.masked_fill((joined < 0) | (ids < 0), -1)
+        return joined
+
     def positions(self, T: int, S: int | None = None) -> Tensor:
         """Where each of the last T of S tokens stands: (T,), or (B, T) if the batch differs.
 
@@ -196,60 +221,52 @@ class Mask:
         the positions it would have alone. Padding itself gets 0 or its predecessor's position.
         """
         S = T if S is None else S
-        device = self._device()
-        real = torch.ones((1, S), dtype=torch.bool, device=device)
-        group = torch.zeros((1, S), dtype=torch.long, device=device)
-        for part in self.parts:
-            if isinstance(part, Segments):
-                group, real = part.ids, real & (part.ids >= 0)
-            elif isinstance(part, Tokens) or (
-                isinstance(part, Padding) and part.valid_lens.ndim == 1
-            ):
-                real = real & part.dense(T, S, device)[:, 0]
-        real, group = torch.broadcast_tensors(real, group)
-        # Sorted by document, each document's tokens stand together in their order and can be
-        # counted.
-        order = group.argsort(dim=-1, stable=True)
+        real, document = self.real_keys(S), self.documents(S)
+        if real is None:
+            return last_columns(torch.arange(S).unsqueeze(0), T, fill=0)[0]
+        if document is None:
+            document = real.new_zeros(real.shape, dtype=torch.long)
+        real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
+        # Sorted by document, each one's tokens stand together in their order and can be counted.
+        order = document.argsort(dim=-1, stable=True)
         count = real.gather(-1, order).cumsum(-1)
-        first = torch.searchsorted(group.gather(-1, order), group.contiguous())
+        first = torch.searchsorted(document.gather(-1, order), document)
         before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)
         positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
-        positions = last_columns(positions.clamp(min=0), T, fill=0)
-        return positions if positions.size(0) > 1 or self._has_batch() else positions[0]
+        return last_columns(positions.clamp(min=0), T, fill=0)
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
         """The mask as text: a row for each query, ■ where it may attend."""
-        S = S or T or self._size()
-        T = T or S
-        dense = self.dense(T, S)
-        matrices = dense.reshape(-1, T, S).tolist()
+        fitting_T, fitting_S = self._size()
+        S = S or T or fitting_S
+        T = T or fitting_T or S
+        matrices = self.dense(T, S).reshape(-1, T, S).tolist()
         drawn = [["".join("■ " if cell else "· " for cell in row) for row in m] for m in matrices]
         lines = ["  ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
         return "\n".join([f"{self}   rows: {T} queries, columns: {S} keys", *lines])
 
     def __repr__(self) -> str:
-        return " & ".join(map(repr, self.parts)) or "Mask([])"
+        return " & ".join(map(repr, self.parts)) or "Mask()"
 
     def _tensors(self) -> list[Tensor]:
-        return [
-            value for part in self.parts for value in vars(part).values() if torch.is_tensor(value)
-        ]
+        fields = [field for part in self.parts for field in vars(part).values()]
+        return [field for field in fields if isinstance(field, Tensor)]
 
     def _device(self) -> torch.device | None:
         return next((tensor.device for tensor in self._tensors()), None)
 
-    def _has_batch(self) -> bool:
-        return any(isinstance(part, Padding | Tokens | Segments) for part in self.parts)
-
-    def _size(self) -> int:
-        """A number of keys that suits the mask, for a picture nobody gave a size."""
-        sizes = [8]
+    def _size(self) -> tuple[int | None, int]:
+        """Numbers of queries, if any is asked for, and keys that suit the mask, for its picture."""
+        T, S = None, 8
         for part in self.parts:
+            if isinstance(part, Given):
+                return part.allowed.size(-2), part.allowed.size(-1)
             if isinstance(part, Padding):
-                sizes.append(int(part.valid_lens.max()))
-            elif not isinstance(part, Causal | Window):
-                return int(next(iter(vars(part).values())).size(-1))
-        return max(sizes)
+                S = max(S, int(part.valid_lens.max()))
+                T = T if part.for_all_queries else part.valid_lens.size(1)
+            elif isinstance(part, Tokens | Segments):
+                return T, part.n_keys
+        return T, S
 
 
 MaskLike = Mask | Tensor | None
@@ -278,20 +295,17 @@ def dense_mask(
     return dense
 
 
-def _check_bool(name: str, x: object) -> None:
+def _check_bool(name: str, x: object, true_means: str = "may attend") -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
+    wanted = f"{name} must be boolean with True = {true_means}, got {x.dtype}"
     if x.is_floating_point():
         raise TypeError(
-            f"{name} must be boolean with True = may attend, got {x.dtype}: a float mask could "
-            f"mean 0/1 flags or numbers to add to the scores. "
-            f"For 1 = may attend use {name}.bool(); numbers to add go to bias="
+            f"{wanted}: a float mask could mean 0/1 flags or numbers to add to the scores. "
+            f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
         )
     if x.dtype != torch.bool:
-        raise TypeError(
-            f"{name} must be boolean with True = may attend, got {x.dtype}; "
-            f"use {name}.bool() if 1 means may attend"
-        )
+        raise TypeError(f"{wanted}; use {name}.bool() if 1 means {true_means}")
 
 
 def _with_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
@@ -309,8 +323,8 @@ def _with_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
     if allowed.ndim != axes:
         raise ValueError(
             f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
-            f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch element, "
-            f"mask[None] for one per head"
+            f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch "
+            f"element, mask[None] for one per head"
         )
     return allowed
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.shapes import check_float_tensor
 
-__all__ = ["masked_softmax", "mix", "without_dead_keys"]
+__all__ = ["masked_softmax", "mix", "widened", "without_dead_keys"]
 
 
 def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
@@ -24,14 +24,21 @@ def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
     """
     check_float_tensor("scores", scores, min_axes=2)
     allowed = dense_mask(mask, scores.shape, scores.device)
-    exact = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    if allowed is None:
-        return exact.softmax(dim=-1).to(scores.dtype)
+    exact = widened(scores)
+    if allowed is not None:
+        exact = exact.masked_fill(~allowed, -torch.inf)
     # An empty row would be 0/0: it gets finite scores first and zero weights after, so that neither
     # the value nor the gradient ever sees a NaN.
-    empty = ~allowed.any(dim=-1, keepdim=True)
-    weights = exact.masked_fill(~allowed, -torch.inf).masked_fill(empty, 0.0).softmax(dim=-1)
-    return weights.masked_fill(~allowed, 0.0).to(scores.dtype)
+    empty = (exact == -torch.inf).all(dim=-1, keepdim=True)
+    weights = exact.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
+    if allowed is not None:  # beside a NaN score, too, a forbidden key has the weight 0
+        weights = weights.masked_fill(~allowed, 0.0)
+    return weights.to(scores.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """Half precision as float32: scores and sums need more range and digits than it has."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
@@ -44,8 +51,8 @@ def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
     if allowed is None:
         return weights @ v
     broken = ~v.isfinite()
-    reached = allowed.to(v.dtype) @ broken.to(v.dtype) > 0
-    return (weights @ v.masked_fill(broken, 0.0)).masked_fill(reached, torch.nan)
+    reached = allowed.expand_as(weights).to(v.dtype) @ broken.to(v.dtype) > 0
+    return torch.where(reached, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))
 
 
 def without_dead_keys(allowed: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:

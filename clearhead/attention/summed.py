@@ -3,16 +3,17 @@
     α_t = 1/√T Σ_j (Q x_t)·(K x_j)                  how well token t matches all tokens together
     y   = Σ_j e^{α_j} V x_j / Σ_j e^{α_j}           the mixture the sequence gives
 
-It shows what softmax over *pairs* is for. Here the sum over j stands before the exponential, so it moves
-inside the product, Σ_j (Q x_t)·(K x_j) = (Q x_t)·(K Σ_j x_j), and T² scores become T. Softmax attention takes
-the exponential of each pair first, and nothing can be moved; linear.py asks which similarities allow it.
+It shows what softmax over *pairs* is for. Here the sum over j stands before the exponential, so it
+moves inside the product, Σ_j (Q x_t)·(K x_j) = (Q x_t)·(K Σ_j x_j), and T² scores become T. Softmax
+attention takes the exponential of each pair first, and nothing can be moved; linear.py asks which
+similarities allow it.
 """
 
 import math
 
 from torch import Tensor
 
-from clearhead.attention.linear import summable
+from clearhead.attention.softmax import widened
 from clearhead.shapes import check_choice, check_float_tensor, shape_text
 
 __all__ = ["summed_attention"]
@@ -29,7 +30,7 @@ def summed_attention(
     check_choice("method", method, ("pairwise", "rearranged"))
     _check(x, w_q, w_k, w_v)
     dtype = x.dtype
-    x, w_q, w_k, w_v = (summable(matrix) for matrix in (x, w_q, w_k, w_v))
+    x, w_q, w_k, w_v = (widened(matrix) for matrix in (x, w_q, w_k, w_v))
     queries = x @ w_q.mT  # (..., T, Dk)
     if method == "pairwise":
         totals = (queries @ (x @ w_k.mT).mT).sum(dim=-1)  # (..., T, T) → (..., T)
@@ -48,8 +49,8 @@ def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> None:
         check_float_tensor(name, w)
         if w.ndim != 2 or w.size(1) != x.size(-1):
             raise ValueError(
-                f"{name} must be a matrix with {x.size(-1)} columns, the width of x {shape_text(x)}, "
-                f"got {shape_text(w)}; its rows are the outputs, as in nn.Linear.weight"
+                f"{name} must be a matrix with {x.size(-1)} columns, the width of x {shape_text(x)}"
+                f", got {shape_text(w)}; its rows are the outputs, as in nn.Linear.weight"
             )
         if w.dtype != x.dtype:
             raise TypeError(f"{name} must have the dtype of x, {x.dtype}, got {w.dtype}")

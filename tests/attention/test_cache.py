@@ -1,4 +1,4 @@
-"""Keys and values kept between steps: any way of cutting a sequence gives the numbers of one pass."""
+"""Keys and values kept between steps: however a sequence is cut, the numbers stay the same."""
 
 import pytest
 import torch
@@ -59,7 +59,9 @@ def test_every_split_of_32_tokens_gives_the_full_pass(scheme, n_kv_heads):
     full = attention(x, mask=Mask.causal())
     for split in range(N + 1):
         cache = KVCache(block_size=8)
-        parts = [attention(y, mask=Mask.causal(), cache=cache) for y in x.split([split, N - split], 1)]
+        parts = [
+            attention(y, mask=Mask.causal(), cache=cache) for y in x.split([split, N - split], 1)
+        ]
         assert len(cache) == N
         cached = torch.cat(parts, dim=1)
         assert (cached - full).abs().max() <= 1e-6
@@ -81,18 +83,14 @@ def test_a_prefix_and_then_token_by_token_gives_the_full_pass(scheme):
         assert (torch.cat(parts, dim=1) - full).abs().max() <= 1e-6
 
 
-@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=6), block_size=st.integers(1, 9))
+@given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=6), block_size=st.integers(1, 9))
 @torch.no_grad()
 def test_chunked_prefill_of_any_sizes_gives_the_full_pass(sizes, block_size):
-    attention = build("rotary")
-    length = min(sum(sizes), N)
-    x = torch.randn(B, length, D)
-    cache, parts = KVCache(block_size), []
-    for y in x.split([min(n, N) for n in sizes] if sum(sizes) <= N else [length], dim=1):
-        parts.append(attention(y, mask=Mask.causal(), cache=cache))
-    torch.testing.assert_close(
-        torch.cat(parts, dim=1), attention(x, mask=Mask.causal()), rtol=0, atol=1e-6
-    )
+    attention, cache = build("rotary"), KVCache(block_size)
+    x = torch.randn(B, sum(sizes), D)
+    parts = [attention(y, mask=Mask.causal(), cache=cache) for y in x.split(sizes, dim=1)]
+    full = attention(x, mask=Mask.causal())
+    torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -112,7 +110,9 @@ def test_one_query_after_seven_cached_keys_sees_all_eight():
 @pytest.mark.parametrize("mechanism", ["additive", "elu"])
 @torch.no_grad()
 def test_other_mechanisms_are_cached_too(mechanism):
-    chosen = AdditiveAttention(Dh, Dh, 5) if mechanism == "additive" else LinearAttention(EluFeatures())
+    chosen = (
+        AdditiveAttention(Dh, Dh, 5) if mechanism == "additive" else LinearAttention(EluFeatures())
+    )
     attention = build(mechanism=chosen)
     x = torch.randn(B, 12, D)
     full = attention(x, mask=Mask.causal())
@@ -193,7 +193,7 @@ def test_a_left_padded_sequence_gets_what_it_gets_alone(scheme):
 @pytest.mark.parametrize("scheme", [*SCHEMES, *ADDED])
 @torch.no_grad()
 def test_a_left_padded_batch_generates_with_a_cache_what_each_generates_alone(scheme):
-    """N15, token by token: the next input is a function of the last output, as in greedy decoding."""
+    """N15, token by token: the next input depends on the last output, as in greedy decoding."""
     torch.manual_seed(0)
     add = ADDED[scheme]() if scheme in ADDED else None
     inside = SCHEMES[scheme]() if scheme in SCHEMES else None
@@ -344,9 +344,10 @@ def test_gradients_do_not_flow_through_the_cache():
     assert not values.requires_grad
 
 
-def test_gradients_of_an_earlier_step_survive_a_later_one():
-    """What append handed out never changes, so the backward pass of a step may come after the next."""
-    attention, cache, x = build(), KVCache(), torch.randn(B, 5, D)
+@pytest.mark.parametrize("n_kv_heads", [H, G])
+def test_gradients_of_an_earlier_step_survive_a_later_one(n_kv_heads):
+    """What append handed out never changes, so a backward pass may come after the next step."""
+    attention, cache, x = build(n_kv_heads=n_kv_heads), KVCache(), torch.randn(B, 5, D)
     first = attention(x[:, :3], mask=Mask.causal(), cache=cache)
     expected = torch.autograd.grad(first.sum(), attention.proj_q.weight, retain_graph=True)
     attention(x[:, 3:], mask=Mask.causal(), cache=cache)
@@ -403,7 +404,9 @@ def test_another_batch_width_or_number_of_heads_is_refused():
 def test_another_dtype_is_refused():
     cache = KVCache()
     cache.append(*keys_and_values(3))
-    with pytest.raises(TypeError, match=r"k is torch.float64 on cpu but the cache holds torch.float32"):
+    with pytest.raises(
+        TypeError, match=r"k is torch.float64 on cpu but the cache holds torch.float32"
+    ):
         cache.append(*(x.double() for x in keys_and_values(1)))
 
 
@@ -413,9 +416,13 @@ def test_keys_and_values_that_do_not_match_are_refused_by_their_own_names():
         KVCache().append(k, v[..., :1, :])
     with pytest.raises(ValueError, match=r"^v must have one row per key, 3, got 2"):
         KVCache().append(k, v[..., :2, :])
-    with pytest.raises(ValueError, match=r"^v must have the leading axes of k, \(2, 3\), got \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"^v must have the leading axes of k, \(2, 3\), got \(2, 2\)"
+    ):
         KVCache().append(k, v[:, :2])
-    with pytest.raises(TypeError, match=r"^v must have the dtype of k, torch.float32, got torch.flo"):
+    with pytest.raises(
+        TypeError, match=r"^v must have the dtype of k, torch.float32, got torch.flo"
+    ):
         KVCache().append(k, v.double())
     with pytest.raises(TypeError, match=r"^k must be a torch.Tensor, got list"):
         KVCache().append([1.0], v)
@@ -429,14 +436,14 @@ def test_a_block_size_of_nothing_is_refused():
 def test_rows_that_are_not_integers_are_refused():
     cache = KVCache()
     cache.append(*keys_and_values(3))
-    with pytest.raises(TypeError, match="rows must hold integers, got torch.float32"):
+    with pytest.raises(TypeError, match=r"rows must hold integers, got torch.float32"):
         cache.reorder(torch.tensor([0.0, 1.0]))
-    with pytest.raises(TypeError, match="rows must be a torch.Tensor of integers, got list"):
+    with pytest.raises(TypeError, match=r"rows must be a torch.Tensor of integers, got list"):
         cache.reorder([0, 1])
 
 
 def test_a_cache_for_another_sequence_is_refused():
     """A source is the same at every step; appending it again would make it heard twice."""
     attention, x = build(), torch.randn(B, 3, D)
-    with pytest.raises(ValueError, match="cache.* source"):
+    with pytest.raises(ValueError, match=r"cache.* source"):
         attention(x, torch.randn(B, 5, D), cache=KVCache())

@@ -307,6 +307,16 @@ def test_an_empty_row_is_exactly_zero_and_gives_no_gradient(attend, dtype, learn
         assert bias.grad[:, 3].eq(0).all()
 
 
+@functions
+@pytest.mark.parametrize("learned", [False, True])
+def test_an_empty_row_makes_no_nan_on_the_way_either(attend, learned):
+    q, k, v = inputs(2, H)
+    bias = torch.randn(T, S, dtype=torch.float64, requires_grad=True) if learned else None
+    with torch.autograd.set_detect_anomaly(True):
+        output = attend(q, k, v, mask=Mask.padding(torch.tensor([0, 4])), bias=bias)
+        output.backward(torch.randn_like(output))
+
+
 @every_form
 def test_other_rows_are_as_if_the_empty_one_were_not_there(attend):
     q, k, v = inputs(1, H)

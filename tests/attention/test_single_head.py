@@ -202,9 +202,9 @@ def test_wrong_widths_are_refused_by_name():
 
 def test_other_types_and_batches_are_refused():
     attention = CrossAttention(6, 5, 4, 3)
-    with pytest.raises(TypeError, match="x must be a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"x must be a torch.Tensor, got list"):
         attention([1.0], torch.randn(B, S, 5))
-    with pytest.raises(TypeError, match="y must hold floating-point numbers, got torch.int64"):
+    with pytest.raises(TypeError, match=r"y must hold floating-point numbers, got torch.int64"):
         attention(torch.randn(B, T, 6), torch.ones(B, S, 5, dtype=torch.long))
     with pytest.raises(ValueError, match=r"leading axes"):
         attention(torch.randn(B, T, 6), torch.randn(3, S, 5))

@@ -112,6 +112,13 @@ def test_an_empty_row_has_zero_weights_and_zero_gradient(dtype):
     assert scores.grad[0, 0].ne(0).any()
 
 
+def test_an_empty_row_makes_no_nan_on_the_way_either():
+    scores = torch.randn(2, 3, 5, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        weights = masked_softmax(scores, Mask.padding(torch.tensor([0, 4])))
+        weights.backward(torch.randn(2, 3, 5))
+
+
 def test_rows_beside_an_empty_one_are_as_if_it_were_not_there():
     scores = torch.randn(1, 3, 5, dtype=torch.float64, requires_grad=True)
     allowed = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]]).bool()
@@ -172,6 +179,18 @@ def test_half_precision_is_rounded_once():
             got = masked_softmax(scores, mask).double()
             half_ulp = torch.finfo(dtype).eps / 2 * exact + torch.finfo(dtype).smallest_normal / 1e3
             assert ((got - exact).abs() <= half_ulp * 1.01).all()
+
+
+def test_the_gradient_in_half_precision_is_rounded_once():
+    for dtype in (torch.float16, torch.bfloat16):
+        scores = (torch.randn(4, 30) * 2).to(dtype).requires_grad_()
+        grad = torch.randn(4, 30).to(dtype)
+        exact = scores.detach().double().requires_grad_()
+        exact.softmax(-1).backward(grad.double())
+        half_ulp = torch.finfo(dtype).eps / 2 * exact.grad.abs() + torch.finfo(dtype).tiny
+        for mask in (None, torch.ones(4, 30, dtype=torch.bool)):
+            (got,) = torch.autograd.grad(masked_softmax(scores, mask), scores, grad)
+            assert ((got.double() - exact.grad).abs() <= 1.01 * half_ulp + 1e-6).all()
 
 
 # Doors

@@ -14,7 +14,9 @@ B, T, D, Dk, Dv = 2, 5, 4, 3, 6
 def matrices(*, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(7)
     shapes = ((B, T, D), (Dk, D), (Dk, D), (Dv, D))
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -31,7 +33,9 @@ def test_two_tokens_worked_by_hand(method: str) -> None:
 def test_it_equals_the_formula_written_as_loops(method: str) -> None:
     xs, w_q, w_k, w_v = matrices()
     for x, y in zip(xs, summed_attention(xs, w_q, w_k, w_v, method), strict=True):
-        alphas = [sum((w_q @ x[t]) @ (w_k @ x[j]) for j in range(T)) / math.sqrt(T) for t in range(T)]
+        alphas = [
+            sum((w_q @ x[t]) @ (w_k @ x[j]) for j in range(T)) / math.sqrt(T) for t in range(T)
+        ]
         total = sum(torch.exp(alpha) for alpha in alphas)
         expected = sum(torch.exp(alphas[j]) * (w_v @ x[j]) for j in range(T)) / total
         torch.testing.assert_close(y, expected)
@@ -59,7 +63,9 @@ class LargestTensor(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
-        self.elements = max([self.elements, *(x.numel() for x in tree_leaves(made) if torch.is_tensor(x))])
+        self.elements = max(
+            [self.elements, *(x.numel() for x in tree_leaves(made) if torch.is_tensor(x))]
+        )
         return made
 
 
@@ -117,7 +123,9 @@ def test_empty_sizes_keep_their_shapes(method: str) -> None:
 
 def test_mistakes_are_named() -> None:
     x, w_q, w_k, w_v = matrices()
-    with pytest.raises(ValueError, match="method must be one of 'pairwise', 'rearranged', got 'fast'"):
+    with pytest.raises(
+        ValueError, match="method must be one of 'pairwise', 'rearranged', got 'fast'"
+    ):
         summed_attention(x, w_q, w_k, w_v, method="fast")
     with pytest.raises(ValueError, match=r"w_k must be a matrix with 4 columns.*got \(3, 2\)"):
         summed_attention(x, w_q, w_k[:, :2], w_v)

@@ -1,0 +1,314 @@
+"""The command line: results on stdout, mistakes as one line and a hint, the right exit code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import clearhead
+from clearhead.bench import Row
+from clearhead.cli import main as command
+from clearhead.lab import EXPERIMENTS
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["clearhead", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            command.main()
+        return (stop.value.code or 0, *capfd.readouterr())
+
+    return run
+
+
+def run_outside(*arguments, stdout=subprocess.PIPE, **variables):
+    """Run a command in a process of its own, as a user does."""
+    package = str(Path(clearhead.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "clearhead.cli.main", *map(str, arguments)],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": package} | variables,
+        timeout=120,
+    )
+
+
+def assert_a_mistake(code, out, err):
+    """Exit 2, nothing on stdout, one line with the error, one with a hint, no traceback."""
+    assert code == 2
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == 2, err
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("hint: ")
+
+
+# What works
+
+
+def test_the_version_is_that_of_the_package(run):
+    assert run("--version") == (0, f"clearhead {clearhead.__version__}\n", "")
+
+
+def test_help_names_every_verb(run):
+    code, out, err = run("--help")
+    assert (code, err) == (0, "")
+    assert "Transformers you can read, run, check and see through." in out
+    for verb in ("lab", "plot", "bench"):
+        assert f"  {verb} " in out
+
+
+@pytest.mark.parametrize("verb", ["lab", "plot", "bench"])
+def test_every_verb_has_help_for_every_option(run, verb):
+    code, out, err = run(verb, "--help")
+    assert (code, err) == (0, "")
+    for line in out.splitlines():
+        if line.startswith("  --"):
+            assert len(line.split(maxsplit=1)) == 2, line
+
+
+def test_lab_alone_lists_the_experiments(run):
+    code, out, err = run("lab")
+    assert (code, err) == (0, "")
+    assert [line.split(maxsplit=1) for line in out.splitlines()] == [
+        [name, claim] for name, claim in EXPERIMENTS.items()
+    ]
+
+
+def test_lab_prints_the_claim_the_numbers_and_where_the_picture_is(run, tmp_path):
+    code, out, err = run("lab", "attention", "--out", tmp_path / "new", "--threads", 1)
+    assert (code, err) == (0, "")
+    assert out.startswith("Attention lets a word find what it needs")
+    assert 'takes 92% of what it gets from "dog"' in out
+    picture = tmp_path / "new" / "attention.png"
+    assert out.endswith(f"picture: {picture}\n")
+    assert picture.read_bytes().startswith(PNG)
+    assert picture.stat().st_size > 10_000
+    assert torch.get_num_threads() == 1
+
+
+def test_quiet_leaves_the_results(run, tmp_path):
+    _, loud, _ = run("lab", "attention", "--out", tmp_path, "--threads", 1)
+    code, quiet, err = run("lab", "attention", "--out", tmp_path, "--threads", 1, "--quiet")
+    assert (code, err) == (0, "")
+    assert loud.endswith(quiet)
+    assert 0 < len(quiet) < len(loud)
+
+
+def test_json_is_one_object_and_nothing_else(run, tmp_path):
+    code, out, err = run("lab", "attention", "--out", tmp_path, "--threads", 1, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert out.count("\n") == 1
+    assert 0.92 < found["hungry_takes_from_dog"] < 0.93
+    assert Path(found["picture"]) == tmp_path / "attention.png"
+    assert Path(found["picture"]).read_bytes().startswith(PNG)
+
+
+def test_the_list_of_experiments_as_json_is_one_object(run):
+    code, out, err = run("lab", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    assert set(EXPERIMENTS) <= set(found) or set(EXPERIMENTS) <= set(*found.values())
+
+
+@pytest.mark.parametrize("what", ["waves", "table", "mask", "alibi"])
+def test_plot_draws(run, tmp_path, what):
+    code, out, err = run("plot", what, "--out", tmp_path)
+    assert (code, out, err) == (0, f"picture: {tmp_path / what}.png\n", "")
+    assert (tmp_path / f"{what}.png").read_bytes().startswith(PNG)
+
+
+def test_plot_draws_lines_that_scale(run, tmp_path):
+    code, out, _ = run("plot", "mask", "--out", tmp_path, "--svg")
+    assert (code, out) == (0, f"picture: {tmp_path / 'mask.svg'}\n")
+    assert "<svg" in (tmp_path / "mask.svg").read_text()
+
+
+def test_plot_knows_json_as_every_verb_does(run, tmp_path):
+    code, out, err = run("plot", "mask", "--out", tmp_path, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"picture": str(tmp_path / "mask.png")}
+
+
+def test_bench_prints_rows_or_one_json_object(run, monkeypatch):
+    from clearhead.bench import cases
+
+    row = Row(what="this", ours=0.5, other="that", theirs=1.0)
+    monkeypatch.setattr(cases, "CASES", {"small": lambda seconds: [row]})
+    code, out, err = run("bench", "small", "--threads", 1)
+    assert (code, out) == (0, row.text() + "\n")
+    assert "1 thread" in err
+    code, out, err = run("bench", "small", "--threads", 1, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert isinstance(json.loads(out), dict)
+    assert '"ratio": 0.5' in out
+
+
+# Mistakes
+
+
+MISTAKES = {
+    "unknown verb": (["trian"], "trian"),
+    "unknown experiment": (["lab", "atention"], "'atention'"),
+    "unknown picture": (["plot", "tables"], "'tables'"),
+    "unknown case": (["bench", "nothing"], "'nothing'"),
+    "unknown option": (["lab", "attention", "--nothing"], "--nothing"),
+    "unknown option before the verb": (["--nothing", "lab"], "--nothing"),
+    "option without a value": (["lab", "attention", "--out"], "--out"),
+    "missing thing": (["plot"], "what"),
+    "one thing too many": (["lab", "attention", "again"], "again"),
+    "no number as a seed": (["lab", "attention", "--seed", "one"], "--seed"),
+    "no threads": (["lab", "attention", "--threads", "0"], "--threads"),
+    "fewer than no threads": (["lab", "attention", "--threads", "-1"], "--threads"),
+    "half a thread": (["lab", "attention", "--threads", "1.5"], "--threads"),
+    "threads in words": (["bench", "attention", "--threads", "all"], "--threads"),
+    "an empty number of threads": (["lab", "attention", "--threads", ""], "--threads"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_line_and_a_hint(run, mistake):
+    """C01."""
+    arguments, named = MISTAKES[mistake]
+    code, out, err = run(*arguments)
+    assert_a_mistake(code, out, err)
+    assert named in err.splitlines()[0]
+
+
+def test_the_error_names_what_would_have_been_right(run):
+    assert all(name in run("lab", "atention")[2] for name in EXPERIMENTS)
+    assert "waves, table, mask, alibi" in run("plot", "tables")[2]
+
+
+def test_no_verb_is_answered_with_help_or_a_hint(run):
+    code, out, err = run()
+    if code == 0:
+        assert out.startswith("Usage: clearhead")
+        assert err == ""
+    else:
+        assert_a_mistake(code, out, err)
+
+
+@pytest.mark.parametrize("threads", ["1000000", "99999999999999999999"])
+def test_more_threads_than_any_machine_has_are_refused(tmp_path, threads):
+    done = run_outside("lab", "attention", "--out", tmp_path, "--threads", threads)
+    assert_a_mistake(done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert b"threads" in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file"])
+def test_a_file_where_a_folder_should_be_is_a_mistake(run, tmp_path, place):
+    file = tmp_path / "taken"
+    file.write_text("mine")
+    out_folder = file if place == "a file" else file / "pictures"
+    code, out, err = run("lab", "attention", "--out", out_folder, "--threads", 1)
+    assert_a_mistake(code, out, err)
+    assert str(file) in err
+    assert file.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_one_may_not_write_to_is_a_mistake(run, tmp_path):
+    tmp_path.chmod(0o500)
+    assert_a_mistake(*run("plot", "mask", "--out", tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--debug", "lab", "nothing"], ["lab", "nothing", "--debug"]]
+)
+def test_debug_shows_the_traceback_of_the_mistake(arguments):
+    done = run_outside(*arguments)
+    assert done.returncode == 2
+    assert b"Traceback" in done.stderr
+    assert b"experiment must be one of" in done.stderr
+
+
+def test_a_fault_of_ours_is_not_dressed_as_the_users(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["clearhead", "lab", "attention"])
+    monkeypatch.setattr("clearhead.lab.run", _raise(ZeroDivisionError("ours")))
+    with pytest.raises(ZeroDivisionError, match="ours"):
+        command.main()
+
+
+def test_an_interrupt_is_said_in_a_word(run, monkeypatch):
+    monkeypatch.setattr("clearhead.lab.run", _raise(KeyboardInterrupt()))
+    code, out, err = run("lab", "attention", "--threads", 1)
+    assert code == 130
+    assert out == ""
+    assert err.strip() == "interrupted"
+
+
+def _raise(error):
+    def function(*_, **__):
+        raise error
+
+    return function
+
+
+# Terminals
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["lab"]], ids=" ".join)
+def test_a_reader_that_has_seen_enough_is_no_error(arguments):
+    """C02: what `clearhead lab | head -0` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_outside(*arguments, stdout=writing)
+    finally:
+        os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 0
+
+
+def test_a_full_disk_is_a_mistake_in_words():
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    with open("/dev/full", "wb") as full:
+        done = run_outside("lab", stdout=full)
+    assert done.returncode != 0
+    assert b"Traceback" not in done.stderr
+
+
+TERMINALS = {
+    "narrow, no colour, C locale": {"COLUMNS": "20", "NO_COLOR": "1", "LC_ALL": "C"},
+    "C locale without Python's help": {
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+    },
+    "latin letters only": {"PYTHONIOENCODING": "latin-1"},
+    "dumb": {"TERM": "dumb", "FORCE_COLOR": "", "COLUMNS": "1"},
+}
+
+
+@pytest.mark.parametrize("terminal", TERMINALS)
+def test_every_terminal_gets_the_numbers(tmp_path, terminal):
+    """C02."""
+    variables = TERMINALS[terminal]
+    done = run_outside("lab", "attention", "--out", tmp_path, "--threads", 1, **variables)
+    assert done.stderr == b""
+    assert done.returncode == 0
+    assert b"takes 92% of what it gets" in done.stdout
+    assert b"\x1b[" not in done.stdout
+    mistake = run_outside("lab", "nothing", **variables)
+    assert_a_mistake(mistake.returncode, mistake.stdout.decode(), mistake.stderr.decode())
+    assert run_outside("--help", **variables).returncode == 0

@@ -1,0 +1,265 @@
+"""The shape of the package: who imports whom, what every file has, and what none may have."""
+
+import ast
+import json
+import os
+import resource
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import clearhead
+
+PACKAGE = Path(clearhead.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
+
+# Data flows one way: each may import from those before it, never from those after.
+ORDER = ["shapes", "runtime", "data", "positions", "attention", "layers", "models", "generation"]
+ORDER += ["training", "inspection", "lab", "exercises", "bench", "interop", "studio", "cli"]
+HEAVY = {"torch", "numpy", "matplotlib", "scipy", "pandas", "PIL"}
+UNSAFE_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml"}
+
+
+def statements(tree, *, running_only=False):
+    """Every node; with running_only those that run at import: not in functions, not for types."""
+    for node in ast.iter_child_nodes(tree):
+        if running_only and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if running_only and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from statements(node, running_only=running_only)
+
+
+def imported(tree, *, running_only=False):
+    """The full name of each imported module, with a leading dot for each step of a relative one."""
+    for node in statements(tree, running_only=running_only):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            yield module
+            if node.module == "clearhead":
+                yield from (f"clearhead.{alias.name}" for alias in node.names)
+
+
+def part_of(relative_path):
+    """shapes for shapes.py, attention for attention/masks.py."""
+    return Path(relative_path).parts[0].removesuffix(".py")
+
+
+def wrong_imports(name, source):
+    """What is wrong with the imports of the file of this name in the package."""
+    own, modules = part_of(name), list(imported(ast.parse(source)))
+    complaints = [f"{module} is relative" for module in modules if module.startswith(".")]
+    for module in modules:
+        root, _, rest = module.partition(".")
+        if root != "clearhead" or not rest or rest.startswith("__"):
+            continue
+        other = rest.split(".")[0]
+        if other not in ORDER:
+            complaints.append(f"{module} has no place in the order")
+        elif ORDER.index(other) > ORDER.index(own):
+            complaints.append(f"{module} stands below {own}")
+    return complaints
+
+
+def unsafe_calls(source):
+    """pickle, torch.load, eval( and exec( run what a file says; module.eval() is fine."""
+    tree = ast.parse(source)
+    found = [name for name in imported(tree) if name.split(".")[0] in UNSAFE_MODULES]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found += [node.func.id] * (node.func.id in ("eval", "exec", "compile", "__import__"))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "np.load"):
+            found.append(ast.unparse(node))
+        if isinstance(node, ast.ImportFrom) and node.module == "torch":
+            found += [f"torch.{a.name}" for a in node.names if a.name == "load"]
+    return found
+
+
+def read(name):
+    return (PACKAGE / name).read_text(encoding="utf-8")
+
+
+# Imports
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "__init__.py"])
+def test_a_file_imports_absolutely_and_only_from_above(name):
+    assert part_of(name) in ORDER, f"{name} has no place in the order"
+    assert wrong_imports(name, read(name)) == []
+
+
+def test_the_package_itself_imports_nothing():
+    assert list(imported(ast.parse(read("__init__.py")))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "complaint"),
+    [
+        ("positions/x.py", "from clearhead.attention import Mask", "stands below positions"),
+        ("attention/x.py", "import clearhead.layers.block", "stands below attention"),
+        ("shapes.py", "def f():\n    from clearhead import runtime", "stands below shapes"),
+        ("attention/x.py", "from . import masks", "relative"),
+        ("attention/x.py", "from ..positions import x", "relative"),
+        ("attention/x.py", "from clearhead.utils import x", "no place"),
+        ("lab/x.py", "if True:\n    import clearhead.cli.main", "stands below lab"),
+    ],
+)
+def test_a_wrong_import_would_be_found(name, source, complaint):
+    assert any(complaint in words for words in wrong_imports(name, source))
+
+
+def test_a_right_import_is_not_complained_about():
+    source = (
+        "import torch\nfrom clearhead import __version__\nfrom clearhead.shapes import check_qk"
+    )
+    assert wrong_imports("attention/x.py", source) == []
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("cli/")])
+def test_the_command_line_imports_nothing_heavy_at_the_start(name):
+    roots = {m.split(".")[0] for m in imported(ast.parse(read(name)), running_only=True)}
+    assert not roots & HEAVY
+
+
+def test_the_list_of_experiments_imports_nothing_heavy():
+    tree = ast.parse(read("lab/__init__.py"))
+    modules = set(imported(tree, running_only=True))
+    assert not {m.split(".")[0] for m in modules} & HEAVY
+    assert not {m for m in modules if m.startswith("clearhead")}
+
+
+def test_imports_for_types_and_inside_functions_do_not_run_at_the_start():
+    source = "if TYPE_CHECKING:\n    import numpy\ndef f():\n    import torch\nimport json"
+    assert list(imported(ast.parse(source), running_only=True)) == ["json"]
+    assert "matplotlib" in imported(ast.parse("try:\n    import matplotlib\nfinally:\n    pass"))
+
+
+# What every file has
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_says_what_it_is(name):
+    assert (ast.get_docstring(ast.parse(read(name))) or "").strip(), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "__init__.py"])
+def test_every_file_lists_its_public_names_and_they_exist(name):
+    module = import_module(
+        "clearhead." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    )
+    assert hasattr(module, "__all__"), f"{name} has no __all__"
+    assert [n for n in module.__all__ if not hasattr(module, n)] == []
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.endswith("/__init__.py")])
+def test_the_map_of_a_folder_names_every_file_in_it(name):
+    """Who opens a folder finds in its docstring which file to read."""
+    text = ast.get_docstring(ast.parse(read(name))) or ""
+    if name.startswith("cli/"):
+        return  # one file per verb, each under its own name
+    files = [p.name for p in (PACKAGE / name).parent.glob("*.py") if p.name != "__init__.py"]
+    assert [file for file in files if file not in text] == []
+
+
+def test_the_map_of_the_package_names_every_folder():
+    folders = {part_of(name) for name in NAMES if name != "__init__.py"}
+    assert [folder for folder in folders if folder not in clearhead.__doc__] == []
+
+
+def test_the_maps_order_is_the_order_of_imports():
+    listed = [line.split()[0].rstrip("/").removesuffix(".py") for line in map_lines()]
+    assert listed == [part for part in ORDER if part in listed]
+
+
+def map_lines():
+    return [line for line in clearhead.__doc__.splitlines() if line.startswith("    ")]
+
+
+# What no file has
+
+
+def test_there_is_no_drawer_for_odds_and_ends():
+    assert not {Path(n).stem for n in NAMES} & {"util", "utils", "helpers", "misc", "common"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_file_runs_what_another_file_says(name):
+    assert unsafe_calls(read(name)) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from pickle import loads",
+        "torch.load('x')",
+        "from torch import load",
+        "eval('1')",
+        "exec('x = 1')",
+        "read = torch.load",
+    ],
+)
+def test_an_unsafe_call_would_be_found(source):
+    assert unsafe_calls(source)
+    assert not unsafe_calls("model.eval()\nsafetensors.torch.load_file('x')")
+
+
+# Help is instant
+
+PROGRAM = """
+import json, sys
+sys.argv = ["clearhead", *json.loads(sys.argv[1])]
+from clearhead.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+QUICK = [["--help"], ["--version"], ["lab"], ["lab", "--help"], ["lab", "nothing"], ["plot", "x"]]
+
+
+def environment():
+    """That of a user: whatever this process was told about threads or profiling is left out."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("COV_", "PYTEST"))}
+    return kept | {"PYTHONPATH": str(PACKAGE.parent)}
+
+
+@pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
+def test_help_and_mistakes_import_nothing_heavy(arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+    )
+    modules = json.loads(done.stderr.splitlines()[-1])
+    assert "clearhead.cli.main" in modules
+    assert not {module.split(".")[0] for module in modules} & HEAVY
+
+
+def cpu_seconds(*arguments):
+    """Processor time of a child, the best of three: what other programs do does not count."""
+    best = float("inf")
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *arguments], capture_output=True, env=environment())
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return best
+
+
+@pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
+def test_help_and_mistakes_answer_at_once(arguments):
+    bare = cpu_seconds("-c", "pass")
+    assert cpu_seconds("-m", "clearhead.cli.main", *arguments) - bare < 0.3

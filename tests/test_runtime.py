@@ -1,0 +1,151 @@
+"""Seed, device and threads: `auto` measures, nothing is left changed, nonsense is refused."""
+
+import os
+import random
+
+import pytest
+import torch
+
+from clearhead import runtime
+from clearhead.runtime import (
+    choose_threads,
+    measure_threads,
+    pick_device,
+    seed_everything,
+    set_threads,
+)
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    draws = []
+    for seed in (3, 3, 4):
+        seed_everything(seed)
+        draws.append((random.random(), torch.rand(2).tolist()))
+    assert draws[0] == draws[1] != draws[2]
+
+
+# Threads
+
+
+def test_measuring_gives_seconds_for_each_candidate_and_changes_nothing():
+    before, state = torch.get_num_threads(), torch.get_rng_state()
+    seconds = measure_threads((1, 2), repeats=2)
+    assert set(seconds) == {1, 2}
+    assert all(0 < s < 60 for s in seconds.values())
+    assert torch.get_num_threads() == before
+    assert torch.equal(torch.get_rng_state(), state), "measuring drew from the generator of the run"
+
+
+def test_measuring_restores_the_threads_when_it_is_interrupted(monkeypatch):
+    before = torch.get_num_threads()
+
+    def interrupted(*_):
+        assert torch.get_num_threads() == before + 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runtime, "_small_work", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure_threads((before + 1,))
+    assert torch.get_num_threads() == before
+
+
+def test_the_median_counts_and_a_hopeless_candidate_is_not_tried_again(monkeypatch):
+    times = {
+        1: [0.010, 0.030, 0.011, 0.012, 0.009],
+        2: [0.200],
+        3: [0.008, 0.020, 0.021, 0.022, 0.023],
+    }
+    monkeypatch.setattr(runtime, "_timed", lambda _: times[torch.get_num_threads()].pop(0))
+    assert measure_threads((1, 2, 3)) == {1: 0.011, 2: 0.200, 3: 0.021}
+    assert times == {1: [], 2: [], 3: []}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [({1: 0.010, 2: 0.100}, 1), ({1: 0.010, 2: 0.006}, 2), ({1: 0.010, 2: 0.010}, 1)],
+)
+def test_the_faster_number_of_threads_is_chosen(monkeypatch, seconds, chosen):
+    monkeypatch.setattr(runtime, "measure_threads", lambda candidates: seconds)
+    assert choose_threads() == chosen
+    assert set_threads("auto") == chosen
+    assert torch.get_num_threads() == chosen
+
+
+def test_one_thread_and_all_usable_cores_are_compared(monkeypatch):
+    asked = []
+
+    def measure(candidates):
+        asked.append(candidates)
+        return dict.fromkeys(candidates, 1.0)
+
+    monkeypatch.setattr(runtime, "measure_threads", measure)
+    if hasattr(os, "sched_getaffinity"):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 5})
+        choose_threads()
+        monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    choose_threads()
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert choose_threads() == 1
+    assert asked[-2:] == [(1, 6), (1, 1)]
+    assert asked[:-2] in ([], [(1, 3)])
+
+
+def test_a_number_of_threads_is_set_as_it_is():
+    assert set_threads(2) == 2
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.parametrize(
+    ("threads", "error", "words"),
+    [
+        (0, ValueError, "threads must be at least 1, got 0"),
+        (-1, ValueError, "threads must be at least 1, got -1"),
+        (1.0, TypeError, "threads must be a whole number, got 1.0"),
+        (True, TypeError, "threads must be a whole number, got True"),
+        ("all", TypeError, "threads must be a whole number, got 'all'"),
+        (10**30, ValueError, "^threads must be"),
+    ],
+)
+def test_nonsense_is_no_number_of_threads(threads, error, words):
+    before = torch.get_num_threads()
+    with pytest.raises(error, match=words):
+        set_threads(threads)
+    assert torch.get_num_threads() == before
+
+
+# Devices
+
+
+def test_the_processor_is_always_there():
+    assert pick_device("cpu") == torch.device("cpu")
+
+
+def test_auto_is_the_accelerator_if_there_is_one(monkeypatch):
+    found = torch.device("meta")
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: found)
+    assert pick_device() == pick_device("auto") == found
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    assert pick_device() == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "cuda:x", "AUTO", "vulkan", "hpu", "privateuseone"])
+def test_a_device_that_is_not_there_is_refused(name):
+    with pytest.raises(
+        ValueError, match=rf"^device '{name}' cannot be used here .*use auto or cpu$"
+    ):
+        pick_device(name)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here it can be used")
+def test_a_missing_graphics_card_is_a_sentence_and_not_a_crash():
+    with pytest.raises(ValueError, match="device 'cuda' cannot be used here") as caught:
+        pick_device("cuda")
+    assert "\n" not in str(caught.value)
