@@ -19,6 +19,8 @@ from clearhead.shapes import check_positive
 
 __all__ = ["choose_threads", "measure_threads", "pick_device", "seed_everything", "set_threads"]
 
+MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
+
 
 def seed_everything(seed: int) -> None:
     """Every generator that a run may draw from."""
@@ -34,7 +36,7 @@ def pick_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as reason:
+    except (RuntimeError, AssertionError, ImportError) as reason:
         raise ValueError(
             f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); use auto or cpu"
         ) from reason
@@ -46,6 +48,8 @@ def set_threads(threads: int | Literal["auto"] = "auto") -> int:
     if threads == "auto":
         threads = choose_threads()
     check_positive(threads=threads)
+    if threads > MOST_THREADS:
+        raise ValueError(f"threads must be at most {MOST_THREADS}, got {threads}; take auto")
     torch.set_num_threads(threads)
     return threads
 
@@ -64,7 +68,8 @@ def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, 
     candidate that falls far behind is not tried again.
     """
     before = torch.get_num_threads()
-    x, w = torch.randn(256, 384), torch.randn(384, 384)
+    # Not drawn: measuring must not move the generator of the run.
+    x, w = torch.full((256, 384), 0.5), torch.full((384, 384), 0.05)
     seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
     try:
         for _ in range(repeats):

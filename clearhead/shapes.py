@@ -16,6 +16,7 @@ __all__ = [
     "check_dropout",
     "check_float_tensor",
     "check_int_tensor",
+    "check_kv",
     "check_last_axis",
     "check_length",
     "check_positive",
@@ -122,6 +123,17 @@ def check_qkv(q: Any, k: Any, v: Any, *, same_width: bool = True) -> None:
     """q (..., T, Dh), k (..., S, Dh), v (..., S, Dv): same leading axes, S, dtype and device."""
     check_qk(q, k, same_width=same_width)
     _check_partner(q, "v", v)
+    _check_row_per_key(k, v)
+
+
+def check_kv(k: Any, v: Any) -> None:
+    """k (..., S, Dh), v (..., S, Dv): a value for each key."""
+    check_float_tensor("k", k, min_axes=2)
+    _check_partner(k, "v", v, of="k")
+    _check_row_per_key(k, v)
+
+
+def _check_row_per_key(k: Tensor, v: Tensor) -> None:
     if v.size(-2) != k.size(-2):
         raise ValueError(
             f"v must have one row per key, {k.size(-2)}, got {v.size(-2)} "
@@ -129,20 +141,21 @@ def check_qkv(q: Any, k: Any, v: Any, *, same_width: bool = True) -> None:
         )
 
 
-def _check_partner(q: Tensor, name: str, x: Any) -> None:
+def _check_partner(q: Tensor, name: str, x: Any, of: str = "q") -> None:
     check_float_tensor(name, x, min_axes=2)
     if x.shape[:-2] != q.shape[:-2]:
         raise ValueError(
-            f"{name} must have the leading axes of q, {tuple(q.shape[:-2])}, got "
-            f"{tuple(x.shape[:-2])} (q {shape_text(q)}, {name} {shape_text(x)}); "
+            f"{name} must have the leading axes of {of}, {tuple(q.shape[:-2])}, got "
+            f"{tuple(x.shape[:-2])} ({of} {shape_text(q)}, {name} {shape_text(x)}); "
             f"use {name}.expand(...)"
         )
     if x.dtype != q.dtype:
         raise TypeError(
-            f"{name} must have the dtype of q, {q.dtype}, got {x.dtype}; use {name}.to(q.dtype)"
+            f"{name} must have the dtype of {of}, {q.dtype}, got {x.dtype}; "
+            f"use {name}.to({of}.dtype)"
         )
     if x.device != q.device:
         raise ValueError(
-            f"{name} must be on the device of q, {q.device}, got {x.device}; "
-            f"use {name}.to(q.device)"
+            f"{name} must be on the device of {of}, {q.device}, got {x.device}; "
+            f"use {name}.to({of}.device)"
         )

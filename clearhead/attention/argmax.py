@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.attention.dot_product import check_bias
 from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import without_dead_keys
+from clearhead.attention.softmax import widened, without_dead_keys
 from clearhead.shapes import check_qk
 
 __all__ = ["weights"]
@@ -40,12 +40,12 @@ def weights(q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None 
     check_qk(q, k)
     allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
     (k,) = without_dead_keys(allowed, k)
-    scores = q @ k.mT
+    scores = widened(q) @ widened(k).mT
     if bias is not None:
         check_bias(bias, scores.shape, q)
         scores = scores + bias
-    if allowed is None:
-        return _OneHotOfLargest.apply(scores)
-    return _OneHotOfLargest.apply(scores.masked_fill(~allowed, -torch.inf)).masked_fill(
-        ~allowed, 0.0
-    )
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    chosen = _OneHotOfLargest.apply(scores)
+    chosen = chosen.masked_fill(scores.isnan().any(dim=-1, keepdim=True), torch.nan)
+    return (chosen if allowed is None else chosen.masked_fill(~allowed, 0.0)).to(q.dtype)

@@ -7,7 +7,7 @@ at each step, T² projections for T tokens; with it, each is computed once.
 import torch
 from torch import Tensor
 
-from clearhead.shapes import check_positive, check_qk, shape_text
+from clearhead.shapes import check_int_tensor, check_kv, check_positive, shape_text
 
 __all__ = ["KVCache"]
 
@@ -36,19 +36,22 @@ class KVCache:
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add k (B, G, T, Dh) and v (B, G, T, Dv); returns all S keys and values so far."""
-        check_qk(k, v, same_width=False)
+        check_kv(k, v)
         start, end = self._length, self._length + k.size(-2)
         self._k = self._with_room(self._k, k, end, "k")
         self._v = self._with_room(self._v, v, end, "v")
-        self._k[..., start:end, :] = k.detach()
-        self._v[..., start:end, :] = v.detach()
+        # By .data: only rows behind those handed out are written, so autograd need not mind.
+        self._k.data[..., start:end, :] = k.detach()
+        self._v.data[..., start:end, :] = v.detach()
         self._length = end
         return self._k[..., :end, :], self._v[..., :end, :]
 
     def reorder(self, rows: Tensor) -> None:
         """Keep these batch rows, in this order; a row may be taken twice (beam search does)."""
+        check_int_tensor("rows", rows)
         if self._k is not None and self._v is not None:
-            self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
+            with torch.inference_mode(False):
+                self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
 
     def _with_room(self, kept: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
         if kept is not None:

@@ -11,7 +11,7 @@ The kernels never hold the T × S weights. Three things are ours:
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -70,11 +70,18 @@ def attend(
     output = _fused(q, k, v, allowed, bias, scale, fused_causal)
     if _all_finite(*_telling(q, k, v, mask, output, fused_causal)):
         return output
-    if allowed is not None:  # if all that is broken is padding, the kernel serves after all
-        k_live, v_live = without_dead_keys(allowed, k, v)
-        if _all_finite(q, k_live, v_live):
-            return _fused(q, k_live, v_live, allowed, bias, scale, fused_causal)
-    return dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale)
+    # Something is broken. Broken queries are set aside and dead keys are zeroed: if that was all,
+    # the kernel serves, and every other number is the same to the bit; if not, the reference does.
+    broken = ~q.isfinite().all(dim=-1, keepdim=True)
+    q = q.masked_fill(broken, 0.0)
+    if allowed is not None:
+        k, v = without_dead_keys(allowed, k, v)
+        broken = broken & allowed.any(dim=-1, keepdim=True)
+    if _all_finite(k, v):
+        output = _fused(q, k, v, allowed, bias, scale, fused_causal)
+    else:
+        output = cast(Tensor, dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale))
+    return output.masked_fill(broken, torch.nan)
 
 
 def _telling(

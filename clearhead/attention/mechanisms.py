@@ -10,12 +10,13 @@ with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeabl
 
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from clearhead.attention import additive, argmax, dot_product, dot_product_fast, linear, linear_fast
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import mix, without_dead_keys
-from clearhead.shapes import check_dropout, check_last_axis, check_positive, check_qkv
+from clearhead.shapes import check_dropout, check_last_axis, check_positive, check_qk, check_qkv
 
 __all__ = [
     "AdditiveAttention",
@@ -30,6 +31,7 @@ class Mechanism(nn.Module):
     """Attention from any `weights`: the output is their mixture of the values."""
 
     dropout: float = 0.0
+    scaled = True  # whether scores, a bias among them, are divided by √Dh
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
@@ -86,6 +88,8 @@ class DotProductAttention(Mechanism):
 class AdditiveAttention(Mechanism):
     """softmax(wᵀ tanh(W_q q + W_k k) + bias) v, for queries and keys of any widths."""
 
+    scaled = False
+
     def __init__(self, d_query: int, d_key: int, d_hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
         check_positive(d_query=d_query, d_key=d_key, d_hidden=d_hidden)
@@ -98,6 +102,7 @@ class AdditiveAttention(Mechanism):
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
+        check_qk(q, k, same_width=False)
         check_last_axis("q", q, "d_query", self.d_query, min_axes=2)
         check_last_axis("k", k, "d_key", self.d_key, min_axes=2)
         w_q, w_k, w = self.proj_q.weight, self.proj_k.weight, self.proj_score.weight[0]
@@ -139,10 +144,12 @@ class LinearAttention(Mechanism):
         bias: Tensor | None = None,
     ) -> Tensor:
         """The output, by running sums. Shapes as in linear.attend."""
-        return linear_fast.attend(q, k, v, self.feature_map, mask=mask, bias=bias)
+        with torch.autocast(q.device.type, enabled=False):  # long sums need all their digits
+            return linear_fast.attend(q, k, v, self.feature_map, mask=mask, bias=bias)
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """sim(q, k) / Σ sim(q, k'): (..., T, S), by the O(T·S) sum."""
-        return linear.weights(q, k, self.feature_map, mask=mask, bias=bias)
+        with torch.autocast(q.device.type, enabled=False):
+            return linear.weights(q, k, self.feature_map, mask=mask, bias=bias)

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from clearhead.attention.cache import KVCache
+from clearhead.attention.dot_product import check_bias
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
+from clearhead.attention.softmax import mix
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 from clearhead.shapes import check_divides, check_last_axis, shape_text
 
@@ -54,6 +56,12 @@ class MultiHeadAttention(nn.Module):
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_divides("n_heads", n_heads, "d_model", d_model)
         check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
+        if mechanism is not None and not isinstance(mechanism, Mechanism):
+            raise TypeError(
+                f"mechanism must be a Mechanism such as DotProductAttention(), "
+                f"got {type(mechanism).__name__}"
+            )
+        _check_scheme(positions, n_heads, d_model // n_heads)
         if mechanism is not None and dropout:
             raise ValueError(
                 f"dropout={dropout} is for the default mechanism; "
@@ -95,7 +103,14 @@ class MultiHeadAttention(nn.Module):
                 positions = torch.arange(len(cache), len(cache) + x.size(1), device=x.device)
             q, k = self.positions(q, positions=positions), self.positions(k, positions=positions)
         if cache is not None:
+            if source is not None:
+                raise ValueError(
+                    "cache keeps x as it grows, but source is another sequence and whole at once; "
+                    "leave cache out"
+                )
             k, v = cache.append(k, v)
+        if bias is not None:
+            check_bias(bias, (*q.shape[:-1], k.size(-2)), q)
         bias = self._with_position_bias(bias, q.size(-2), k.size(-2))
         if self.n_kv_heads < self.n_heads:
             shared = self.n_heads // self.n_kv_heads
@@ -106,7 +121,9 @@ class MultiHeadAttention(nn.Module):
         """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
         source = x if source is None else source
         for name, sequence in (("x", x), ("source", source)):
-            check_last_axis(name, sequence, "d_model", self.d_model, min_axes=3)
+            check_last_axis(name, sequence, "d_model", self.d_model)
+            if sequence.ndim != 3:
+                raise ValueError(f"{name} must have shape (B, T, D), got {shape_text(sequence)}")
         if source.size(0) != x.size(0):
             raise ValueError(
                 f"source must have the batch of x, {x.size(0)}, got {source.size(0)} "
@@ -120,9 +137,29 @@ class MultiHeadAttention(nn.Module):
         if self.positions is None or isinstance(self.positions, RotaryPositions):
             return bias
         by_distance = self.positions(T, S)  # (H, T, S)
-        if self.positions.after_scaling:
+        if self.positions.after_scaling and self.mechanism.scaled:
             by_distance = by_distance * math.sqrt(self.d_head)
         return by_distance if bias is None else bias + by_distance
+
+
+def _check_scheme(positions: object, n_heads: int, d_head: int) -> None:
+    """A position scheme that acts inside attention, built for these heads."""
+    if positions is None:
+        return
+    if isinstance(positions, RotaryPositions):
+        name, has, needs = "d_head", positions.d_head, d_head
+    elif isinstance(positions, ToeplitzBias | AlibiBias):
+        name, has, needs = "n_heads", positions.n_heads, n_heads
+    else:
+        raise TypeError(
+            f"positions must be RotaryPositions, ToeplitzBias or AlibiBias, "
+            f"got {type(positions).__name__}; what is added to x stands before attention"
+        )
+    if has != needs:
+        raise ValueError(
+            f"positions was built for other heads, its {name} is {has}; "
+            f"build it with {name}={needs}"
+        )
 
 
 def loop_over_heads(
@@ -157,5 +194,5 @@ def loop_over_heads(
         if isinstance(attention.positions, RotaryPositions):
             q, k = attention.positions(q), attention.positions(k)
         weights = attention.mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
-        heads.append(weights @ v)
+        heads.append(mix(weights, v, of_head(allowed, h)))
     return attention.proj_out(torch.cat(heads, dim=-1))

@@ -70,10 +70,18 @@ class JoinedHeads(nn.Module):
         check_positive(d_output=d_output)
         if not heads:
             raise ValueError("heads must hold at least one attention module, got none")
+        for head in heads:
+            if not isinstance(head, _Head):
+                raise TypeError(
+                    f"heads must be SelfAttention or CrossAttention, got {type(head).__name__}"
+                )
         self.heads = nn.ModuleList(heads)
         self.proj_out = nn.Linear(sum(head.d_output for head in heads), d_output)
 
-    def forward(self, *inputs: Tensor, mask: MaskLike = None) -> Tensor:
-        """inputs as each head takes them: x, or x and y → (B, T, d_output)."""
-        joined = torch.cat([head(*inputs, mask=mask) for head in self.heads], dim=-1)
-        return self.proj_out(joined)
+    def forward(self, x: Tensor, y: Tensor | None = None, *, mask: MaskLike = None) -> Tensor:
+        """x (B, T, ·), and y (B, S, ·) for cross-attention heads → (B, T, d_output)."""
+        outputs = [
+            head(x, mask=mask) if isinstance(head, SelfAttention) else head(x, y, mask=mask)
+            for head in self.heads
+        ]
+        return self.proj_out(torch.cat(outputs, dim=-1))

@@ -35,4 +35,4 @@ def bench(
             if not json:
                 typer.echo(row.text())
     if json:
-        typer.echo(json_format.dumps(rows, ensure_ascii=False))
+        typer.echo(json_format.dumps({"rows": rows}, ensure_ascii=False))

@@ -21,6 +21,9 @@ def lab(
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment: the claim, the numbers, a picture."""
+    if name is None and json:
+        typer.echo(json_format.dumps(EXPERIMENTS, ensure_ascii=False))
+        return
     if name is None:
         for known, claim in EXPERIMENTS.items():
             typer.echo(f"{known:12} {claim}")

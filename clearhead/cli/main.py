@@ -4,8 +4,10 @@ One file per verb. Help and mistakes answer at once: nothing imports torch befor
 go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage, 130 interrupted.
 """
 
+import io
 import os
 import sys
+import traceback
 
 # Before torch starts its threads: they shall sleep while they wait, not spin. With another program
 # on the machine a spinning pair was measured 10 to 30 times slower than one thread.
@@ -49,18 +51,25 @@ def _common(
 
 def main() -> None:
     """Run a command; a mistake is one line and a hint, a traceback only if --debug asks."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # in any place
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without √ shows ?
     try:
-        sys.exit(app(standalone_mode=False) or 0)
-    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
+        if code == 130:  # what typer makes of Ctrl-C
+            print("interrupted", file=sys.stderr)
+        sys.exit(code)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # the reader, `head`, has seen enough
+            sys.exit(0)
+        raise
     except Exception as mistake:
         sentence = _sentence(mistake)
-        if sentence is None or "--debug" in sys.argv:
+        if sentence is None:
             raise
+        if len(arguments) < len(sys.argv) - 1:
+            traceback.print_exc()
         print(f"error: {sentence}\nhint: clearhead --help lists the verbs", file=sys.stderr)
         sys.exit(2)
 

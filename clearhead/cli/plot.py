@@ -1,11 +1,12 @@
 """clearhead plot WHAT: one picture of a part of the library."""
 
+import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.options import Out
+from clearhead.cli.options import Json, Out
 
 if TYPE_CHECKING:
     from clearhead.inspection.figures import Picture
@@ -19,12 +20,13 @@ def plot(
     what: Annotated[str, typer.Argument(help=f"One of {', '.join(PICTURES)}.")],
     out: Out = Path("pictures"),
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
+    json: Json = False,
 ) -> None:
     """Draw sinusoidal waves, the whole table of positions, a mask, or the biases of ALiBi."""
     if what not in PICTURES:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, got {what!r}")
     path = _picture(what).save(out / (what + (".svg" if svg else ".png")))
-    typer.echo(f"picture: {path}")
+    typer.echo(json_format.dumps({"picture": str(path)}) if json else f"picture: {path}")
 
 
 def _picture(what: str) -> "Picture":

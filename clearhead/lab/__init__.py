@@ -31,6 +31,8 @@ class Finding:
 
 def run(name: str, *, seed: int = 0) -> Finding:
     """Run the experiment of this name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
     finding: Finding = module.experiment(seed=seed)
     return finding
