@@ -20,6 +20,7 @@ The mean over m draws errs by about 1/√m.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,8 @@ __all__ = [
     "weights",
 ]
 
-HARMLESS = 40.0  # exp(±40), and sums of many such, are far from the limits of float32
+# Exponents that exp and a sum of many of its values can bear in float32, with room for smaller ones.
+HARMLESS = (-20.0, 70.0)
 
 
 class FeatureMap(nn.Module):
@@ -69,9 +71,17 @@ class FeatureMap(nn.Module):
         """sim(q_t, k_s) up to those factors: (..., T, D), (..., S, D) → (..., T, S)."""
         return self.queries(q) @ self.keys(k, self.shift(k)).mT
 
+    def query_slices(self, q: Tensor) -> Iterable[Tensor]:
+        """The features of queries a slice at a time, (..., T, C) each; one slice unless said."""
+        return [self.queries(q)]
+
+    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> Iterable[Tensor]:
+        """The features of keys, sliced as those of queries."""
+        return [self.keys(k, shift)]
+
 
 class EluFeatures(FeatureMap):
-    """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) for the others. D features, all positive."""
+    """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) for the others. Dh features, all positive."""
 
     def forward(self, x: Tensor) -> Tensor:
         # Faster than elu itself, and exact far below zero, where elu + 1 has lost its digits.
@@ -93,6 +103,25 @@ class QuadraticFeatures(FeatureMap):
     def similarity(self, q: Tensor, k: Tensor) -> Tensor:
         """(q·k + 1)², with no features at all."""
         return (q @ k.mT + 1.0).square()
+
+    def query_slices(self, q: Tensor) -> Iterable[Tensor]:
+        return _products(q, q)
+
+    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> Iterable[Tensor]:
+        return _products(k, 2.0 * k)
+
+
+def _products(x: Tensor, others: Tensor, rows: int = 8) -> Iterator[Tensor]:
+    """1 and x_i, then the products x_i x_j, some rows i at a time with every j from the first on.
+
+    `others` is x for queries and 2x for keys. With both i and j in those rows a product comes as
+    often as in (q·k)²; every other comes once instead of twice, so that of the keys is doubled.
+    """
+    yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
+    for i in range(0, x.size(-1), rows):
+        own = x[..., i : i + rows]
+        columns = torch.cat([own, others[..., i + rows :]], dim=-1)
+        yield (own.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
 
 
 class _RandomFeatures(FeatureMap):
@@ -144,11 +173,18 @@ class FourierFeatures(_RandomFeatures):
         return self.keys(x) / math.sqrt(self.n_features // 2)
 
     def queries(self, q: Tensor) -> Tensor:
-        angles = self.angles(q)
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+        return torch.cat(self.query_slices(q), dim=-1)
 
     def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
-        return self.queries(k) * _minus(self.half_norms(k), shift).exp()
+        return torch.cat(self.key_slices(k, shift), dim=-1)
+
+    def query_slices(self, q: Tensor) -> list[Tensor]:
+        angles = self.angles(q)
+        return [angles.sin(), angles.cos()]
+
+    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> list[Tensor]:
+        factor = _minus(self.half_norms(k), shift).exp()
+        return [waves * factor for waves in self.query_slices(k)]
 
     def shift(self, k: Tensor) -> Tensor | None:
         norms = torch.linalg.vector_norm(k.detach(), dim=-1, keepdim=True)
@@ -245,7 +281,7 @@ def refuse_bias(bias: Tensor | None) -> None:
 
 
 def _beyond_harmless(exponents: Tensor) -> Tensor:
-    """How far the largest exponent of a sequence (..., S, C) lies beyond ±HARMLESS: (..., 1, 1).
+    """How far the largest exponent of a sequence (..., S, C) lies beyond HARMLESS: (..., 1, 1).
 
     Mostly 0, so that the ordinary exponents are untouched and a later key does not change the last
     digit of an earlier output.
@@ -254,7 +290,7 @@ def _beyond_harmless(exponents: Tensor) -> Tensor:
         return exponents.new_zeros(*exponents.shape[:-2], 1, 1)
     largest = exponents.detach().amax(dim=(-2, -1), keepdim=True)
     largest = largest.nan_to_num(0.0, 0.0, 0.0)  # a broken key must not reach the others
-    return largest - largest.clamp(-HARMLESS, HARMLESS)
+    return largest - largest.clamp(*HARMLESS)
 
 
 def _minus(exponents: Tensor, shift: Tensor | None) -> Tensor:

@@ -1,11 +1,11 @@
-"""Kernel attention in time and memory linear in the length: the sums of linear.py in another order.
+"""Kernel attention in time and memory linear in the length: the sums of linear.py rearranged.
 
     not causal    output_t = φ(q_t)·Σ_s φ(k_s) v_sᵀ       / φ(q_t)·Σ_s φ(k_s)
     causal        output_t = φ(q_t)·Σ_{s≤t} φ(k_s) v_sᵀ   / φ(q_t)·Σ_{s≤t} φ(k_s)
 
 A column of ones beside v makes the denominator one more column of the numerator. The sum over the
-keys so far, C × (Dv + 1) numbers, is the state. The causal form goes by chunks of positions: a
-query takes what stands in its own chunk pair by pair, and what stands before it from the state:
+keys so far, (C, W), is the state. The causal form goes by chunks of positions: a query takes what
+stands in its own chunk pair by pair, and what stands before the chunk from the state:
 
     sums = tril(φ(q) φ(k)ᵀ) v  +  φ(q) state        state ← state + φ(k)ᵀ v
 
@@ -15,7 +15,7 @@ chunk only into its own document. No tensor here has T·S elements.
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ from torch.utils.checkpoint import checkpoint
 
 from clearhead.attention.linear import (
     FeatureMap,
+    FourierFeatures,
+    PositiveFeatures,
     QuadraticFeatures,
     quotient,
     refuse_bias,
@@ -36,10 +38,9 @@ from clearhead.shapes import check_positive, check_qkv
 
 __all__ = ["attend"]
 
-BLOCK = 512  # positions whose features are made at once: few enough to stay in the cache
-SLICE = 8  # rows of the triangle of products x_i x_j that make one slice of quadratic features
+BLOCK = 1024  # positions, of one head or of several, worked on at once: few enough for the cache
 
-State = list[Tensor]  # (N, W, C) for each slice of features; this way round the products are faster
+State = list[Tensor]  # for each slice of features, the sum φ(k)ᵀ [v, 1] so far, (N, C, W)
 
 
 def attend(
@@ -68,24 +69,37 @@ def attend(
 
     def count(flags: Tensor) -> Tensor:
         """Of the flagged keys (N, S, W), how many each query may see: (N, T, W)."""
-        flags = flags.to(v.dtype)
-        sums = _sums(
-            _Features(_Ones(), k), q, k, flags[..., :-1], flags[..., -1:], causal, ids, chunk
-        )
-        return torch.cat(list(sums), dim=1)
+        features = _Features(_Ones(), None, chunk)
+        blocks = _sums(features, q, k, flags.to(v.dtype), ones[..., :0], causal, ids)
+        return _joined(blocks, *q.shape[:2])
 
     if real is not None:
         k, v, ones = (x.masked_fill(~real, 0.0) for x in (k, v, ones))
-        q = q.masked_fill(count(real) == 0, 0.0)  # or a NaN in it would turn the empty sum into NaN
-    broken = _broken(k, v) if causal or ids is not None else None
-    if broken is not None:
-        k, v = (x.masked_fill(~x.isfinite(), 0.0) for x in (k, v))
-    features = _Features(feature_map, k)
-    sums = _sums(features, q, k, v, ones, causal, ids, chunk)
-    if broken is not None:
-        sums = [torch.cat(list(sums), dim=1).masked_fill(count(broken) > 0, torch.nan)]
-    output = torch.cat([quotient(block[..., :-1], block[..., -1:]) for block in sums], dim=1)
+        # A NaN in a query that sees nothing would turn its empty sum into NaN.
+        q = q.masked_fill(count(real) == 0, 0.0)
+
+    def mixed(k: Tensor, v: Tensor) -> Tensor:
+        """The output (N, T, Dv)."""
+        Dv, features = v.size(-1), _Features(feature_map, feature_map.shift(k), chunk)
+        blocks = _sums(features, q, k, v, ones, causal, ids)
+        return _joined((quotient(x[..., :Dv], x[..., Dv : Dv + 1]) for x in blocks), *q.shape[:2])
+
+    output = mixed(k, v)
+    if (causal or ids is not None) and not _trusted(k, v, output, by_last_row=ids is None):
+        # Inside a chunk, 0 · NaN reaches queries that may not see it: sum without, then show it.
+        broken = ~v.isfinite() | ~k.isfinite().all(dim=-1, keepdim=True)
+        output = mixed(*(x.masked_fill(~x.isfinite(), 0.0) for x in (k, v)))
+        output = output.masked_fill(count(broken) > 0, torch.nan)
     return output.reshape(*leading, T, v.size(-1)).to(dtype)
+
+
+def _trusted(k: Tensor, v: Tensor, output: Tensor, by_last_row: bool) -> bool:
+    """Whether no key and no value is broken, by a look at as few numbers as will do."""
+    if k.device.type != "cpu" or torch.compiler.is_compiling():
+        return False  # to look would wait for the device: the worst is assumed
+    if by_last_row and output.size(1):  # the last query of a causal mask sees every key
+        return bool(output[:, -1].detach().sum().isfinite())
+    return bool((k.detach().sum() + v.detach().sum()).isfinite())
 
 
 # What the mask says
@@ -124,39 +138,44 @@ class _Ones(FeatureMap):
         return x.new_ones(*x.shape[:-1], 1)
 
 
-def _broken(k: Tensor, v: Tensor) -> Tensor | None:
-    """Which entries of [v, 1] (N, S, Dv + 1) are not finite, or have such a key; None if none.
-
-    Inside a chunk a broken number would also reach queries that may not see it, by 0 · NaN.
-    """
-    # One look at a sum is cheap; where it would have to wait for the device, the worst is assumed.
-    if k.device.type == "cpu" and bool((k.detach().sum() + v.detach().sum()).isfinite()):
-        return None
-    broken_keys = ~k.isfinite().all(dim=-1, keepdim=True)
-    return torch.cat([~v.isfinite() | broken_keys, broken_keys], dim=-1)
-
-
 # The features
 
 
+@dataclass(frozen=True)
 class _Features:
-    """The features of one sequence's queries and keys, in slices (N, L, C) that stay in the cache.
+    """The features of some sequences, and how many of their positions are taken at once."""
 
-    Most maps have one slice. Of the quadratic features a slice holds the products x_i x_j of a few
-    rows i with every j from the first of them on. With both i and j in those rows a product comes
-    as often as in (q·k)²; every other comes once instead of twice, so the keys' is doubled. They
-    are made again for the gradient, not kept.
-    """
+    map: FeatureMap
+    shift: Tensor | None  # (N, 1, 1)
+    chunk: int
 
-    def __init__(self, feature_map: FeatureMap, k: Tensor) -> None:
-        self.map, self.shift = feature_map, feature_map.shift(k)
-        self.many = type(feature_map) is QuadraticFeatures
+    @property
+    def block(self) -> int:
+        """Few features leave room for more positions."""
+        return BLOCK if isinstance(self.map, FourierFeatures | PositiveFeatures) else 2 * BLOCK
 
-    def queries(self, q: Tensor) -> Iterator[Tensor]:
-        return _quadratic_slices(q, q) if self.many else iter([self.map.queries(q)])
+    @property
+    def many(self) -> bool:
+        """Whether they come in many slices: then they are made again for the gradient, not kept."""
+        return isinstance(self.map, QuadraticFeatures)
 
-    def keys(self, k: Tensor) -> Iterator[Tensor]:
-        return _quadratic_slices(k, 2.0 * k) if self.many else iter([self.map.keys(k, self.shift)])
+    def of_heads(self, heads: slice) -> "_Features":
+        return replace(self, shift=None if self.shift is None else self.shift[heads])
+
+    def groups(self, N: int, T: int) -> Iterator[slice]:
+        """Heads that fill a block together; only of many features is a block one chunk long."""
+        span = max(1, min(T, self.chunk) if self.many else T)
+        size = max(1, self.block // span)
+        return (slice(start, start + size) for start in range(0, max(N, 1), size))
+
+    def blocks(self, T: int) -> Iterator[tuple[int, int, int]]:
+        """T positions in blocks of whole chunks, and a rest: start, stop, number of chunks."""
+        most, start = max(1, 1 if self.many else self.block // self.chunk), 0
+        while start < T:
+            n = max(1, min(most, (T - start) // self.chunk))
+            stop = min(start + n * self.chunk, T)
+            yield start, stop, n
+            start = stop
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """function(self, *args), without keeping many features for the gradient."""
@@ -165,23 +184,14 @@ class _Features:
         return function(self, *args)
 
 
-def _quadratic_slices(x: Tensor, others: Tensor) -> Iterator[Tensor]:
-    """1 and x_i, then x_i x_j; `others` is x for queries and 2x for keys."""
-    yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
-    for i in range(0, x.size(-1), SLICE):
-        rows = x[..., i : i + SLICE]
-        columns = torch.cat([rows, others[..., i + SLICE :]], dim=-1)
-        yield (rows.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
-
-
 def _suiting_chunk(feature_map: FeatureMap, q: Tensor) -> int:
     """Measured: the more features, the dearer the state, the longer the chunks that avoid it."""
     n_features = feature_map(q.new_empty(0, q.size(-1))).size(-1)
     return 64 if n_features <= 1024 else 512
 
 
-# The sums: q (N, T, D), k (N, S, D) and [v, ones] (N, S, W) → Σ_{s allowed} sim(q_t, k_s) [v_s, 1],
-# (N, T, W) in blocks of positions; v and ones are joined where a block of them is needed
+# The sums: q (N, T, D), k (N, S, D), v (N, S, Dv) → Σ_{s allowed} sim(q_t, k_s) [v_s, 1], in blocks
+# (·, ·, W) whose rows follow each other as those of (N, T, W) do
 
 
 def _sums(
@@ -192,23 +202,40 @@ def _sums(
     ones: Tensor,
     causal: bool,
     ids: Tensor | None,
-    chunk: int,
-) -> Iterable[Tensor]:
-    T, S = q.size(1), k.size(1)
+) -> Iterator[Tensor]:
+    (N, T, _), S = q.shape, k.size(1)
     if ids is not None and S > 0:
-        sums = _document_sums(features, _last(q, S), k, v, ones, causal, ids, chunk)
-        yield _last(sums, T)
+        yield _last(_document_sums(features, _last(q, S), k, v, ones, causal, ids), T)
+    elif not causal:
+        yield from _whole_sums(features, q, k, v, ones)
+    else:
+        n = min(T, S)
+        state = _collected(features, *(x[:, : S - n] for x in (k, v, ones)))
+        blocks = _running_sums(features, state, *(_last(x, n) for x in (q, k, v, ones)))
+        if 0 < n == T:
+            yield from blocks
+        else:  # of more queries than keys, the first stand before every key
+            early = q[:, : T - n].masked_fill(torch.ones_like(q[:, : T - n]).bool(), 0.0)
+            sums = [features.run(_received, early, state)]
+            yield torch.cat([*sums, _joined(blocks, N, n)] if n else sums, dim=1)
+
+
+def _joined(blocks: Iterable[Tensor], N: int, T: int) -> Tensor:
+    """The rows of all blocks, as (N, T, W)."""
+    rows = [block.flatten(0, 1) for block in blocks]
+    return torch.cat(rows).reshape(N, T, rows[0].size(-1))
+
+
+def _whole_sums(
+    features: _Features, q: Tensor, k: Tensor, v: Tensor, ones: Tensor
+) -> Iterator[Tensor]:
+    """Every query sees every key: by one state, or pair by pair if that is less work."""
+    if features.many and k.size(1) <= features.chunk:
+        yield features.map.similarity(q, k) @ _with_ones(v, ones)
         return
-    if not causal:
-        state = _collected(features, k, v, ones)
-        for block in q.split(BLOCK, dim=1):
-            yield features.run(_received, block, state)
-        return
-    n = min(T, S)
-    state = _collected(features, *(x[:, : S - n] for x in (k, v, ones)))
-    if n < T or n == 0:  # of more queries than keys, the first stand before every key
-        yield features.run(_received, q[:, : T - n], state)
-    yield from _running_sums(features, state, [_last(x, n) for x in (q, k, v, ones)], chunk)
+    state = _collected(features, k, v, ones)
+    for block in q.split(BLOCK, dim=1) if q.size(0) == 1 else [q]:
+        yield features.run(_received, block, state)
 
 
 def _collected(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
@@ -222,15 +249,22 @@ def _collected(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State
 
 
 def _collect(features: _Features, k: Tensor, v: Tensor, ones: Tensor) -> State:
-    values = torch.cat([v, ones], dim=-1)
-    return [values.mT @ keys for keys in features.keys(k)]
+    values = _with_ones(v, ones)
+    return [keys.mT @ values for keys in features.map.key_slices(k, features.shift)]
+
+
+def _with_ones(v: Tensor, ones: Tensor) -> Tensor:
+    """[v, 1], the ones repeated up to a width that the processor's vectors divide: (N, L, W)."""
+    if ones.size(-1) == 0:
+        return v
+    return torch.cat([v, ones.expand(-1, -1, 16 - v.size(-1) % 16)], dim=-1)
 
 
 def _received(features: _Features, q: Tensor, state: State) -> Tensor:
     """What queries take from a state: (N, L, D) → (N, L, W)."""
     sums = state[0].new_zeros(())
-    for queries, old in zip(features.queries(q), state, strict=True):
-        sums = sums + queries @ old.mT
+    for queries, old in zip(features.map.query_slices(q), state, strict=True):
+        sums = sums + queries @ old
     return sums
 
 
@@ -242,25 +276,23 @@ def _document_sums(
     ones: Tensor,
     causal: bool,
     ids: Tensor,
-    chunk: int,
 ) -> Tensor:
     """The sums over the keys of a query's own document, for T = S; ids (N, S)."""
     order = ids.argsort(dim=-1, stable=True)
-    ids, *tensors = (_taken(x, order) for x in (ids, q, k, v, ones))
     empty = _collected(features, *(x[:, :0] for x in (k, v, ones)))
-    sums = torch.cat(list(_running_sums(features, empty, tensors, chunk, ids)), dim=1)
+    ids, *tensors = (_taken(x, order) for x in (ids, q, k, v, ones))
+    sums = _joined(_running_sums(features, empty, *tensors, ids=ids), *ids.shape)
     if not causal:  # the keys behind a query are those before it on the way back
         ids, *tensors = (x.flip(1) for x in (ids, *tensors))
-        later = _running_sums(features, empty, tensors, chunk, ids, diagonal=-1)
-        sums = sums + torch.cat(list(later), dim=1).flip(1)
+        back = _running_sums(features, empty, *tensors, ids=ids, diagonal=-1)
+        sums = sums + _joined(back, *ids.shape).flip(1)
     return _taken(sums, order.argsort(dim=-1))
 
 
 def _running_sums(
     features: _Features,
     state: State,
-    tensors: list[Tensor],
-    chunk: int,
+    *tensors: Tensor,
     ids: Tensor | None = None,
     diagonal: int = 0,
 ) -> Iterator[Tensor]:
@@ -268,21 +300,17 @@ def _running_sums(
 
     With diagonal −1 a query's own key is left out.
     """
-    for start, stop, n in _blocks(tensors[0].size(1), chunk):
-        block = (x[:, start:stop] for x in tensors)
-        borders = None if ids is None else _borders(ids, start, stop, n)
-        sums, state = features.run(_step, state, *block, n, borders, diagonal)
-        yield sums
-
-
-def _blocks(T: int, chunk: int) -> Iterator[tuple[int, int, int]]:
-    """T positions cut into blocks of whole chunks, and a rest: start, stop, number of chunks."""
-    start = 0
-    while start < T:
-        n = max(1, min(BLOCK, T - start) // chunk)
-        stop = min(start + n * chunk, T)
-        yield start, stop, n
-        start = stop
+    N, T, _ = tensors[0].shape
+    for heads in features.groups(N, T):
+        own, of_heads, sums = [x[heads] for x in state], features.of_heads(heads), []
+        for start, stop, n in features.blocks(T):
+            block = (x[heads, start:stop] for x in tensors)
+            borders = None if ids is None else _borders(ids[heads], start, stop, n)
+            block_sums, own = of_heads.run(_step, own, *block, n, borders, diagonal)
+            sums.append(block_sums)
+        if len(sums) > 1 and sums[0].size(0) > 1:
+            sums = [torch.cat(sums, dim=1)]
+        yield from sums
 
 
 @dataclass(frozen=True)
@@ -324,52 +352,59 @@ def _step(
     diagonal: int,
 ) -> tuple[Tensor, State]:
     """The sums (N, L, W) of a block of n chunks, L positions in all, and the state after it."""
-    values = kept = torch.cat([v, ones], dim=-1)
-    if borders is not None:
-        kept = values.masked_fill(~borders.keeps, 0.0)
-    N, L, W = values.shape
+    N, L, _ = q.shape
 
     def chunks(x: Tensor) -> Tensor:
         return x.reshape(N * n, L // n, x.size(-1))
 
+    shift = features.shift if n == 1 or features.shift is None else _repeated(features.shift, n)
+    q, k, values = chunks(q), chunks(k), chunks(_with_ones(v, ones))
+    # A transposed copy of the keys pays: both products with them then run at full speed.
+    keys_by_slice = (keys.mT.contiguous() for keys in features.map.key_slices(k, shift))
     slices: Iterable[tuple[Tensor, Tensor]]
+    slices = zip(features.map.query_slices(q), keys_by_slice, strict=True)
     if features.many:
-        slices = zip(features.queries(q), features.keys(k), strict=True)
-        pairs = features.map.similarity(chunks(q), chunks(k))
+        pairs = features.map.similarity(q, k)
     else:
-        only_queries, only_keys = next(features.queries(q)), next(features.keys(k))
-        slices = [(only_queries, only_keys)]
-        pairs = chunks(only_queries) @ chunks(only_keys).mT
-    pairs = pairs.tril_(diagonal)  # (N·n, chunk, chunk)
+        slices = list(slices)
+        pairs = slices[0][0] @ slices[0][1]
+        for queries, keys in slices[1:]:
+            pairs = pairs.baddbmm_(queries, keys)
+    pairs, kept = pairs.tril_(diagonal), values  # (N·n, chunk, chunk)
     if borders is not None:
         pairs = pairs.masked_fill(~borders.same, 0.0)
-    sums = pairs @ chunks(values)  # (N·n, chunk, W)
+        kept = values.masked_fill(~chunks(borders.keeps), 0.0)
+    sums = pairs @ values  # (N·n, chunk, W)
 
     after = []
     for old, (queries, keys) in zip(state, slices, strict=True):
         if borders is not None:
-            queries = queries.masked_fill(~borders.reads, 0.0)
-        C = keys.size(-1)
-        new = (chunks(kept).mT @ chunks(keys)).reshape(N, n, W * C)
-        before, last = _passed_on(old.reshape(N, 1, W * C), new, borders)
-        sums = sums.baddbmm_(chunks(queries), before.reshape(N * n, W, C).mT)
-        after.append(last.reshape(N, W, C))
-    return sums.reshape(N, L, W), after
+            queries = queries.masked_fill(~chunks(borders.reads), 0.0)
+        before, last = _passed_on(old, keys @ kept, n, borders)
+        sums = sums.baddbmm_(queries, before)
+        after.append(last)
+    return sums.reshape(N, L, sums.size(-1)), after
 
 
-def _passed_on(old: Tensor, new: Tensor, borders: _Borders | None) -> tuple[Tensor, Tensor]:
-    """The state before each of n chunks (N, n, W·C) and after the last (N, 1, W·C).
+def _passed_on(old: Tensor, new: Tensor, n: int, borders: _Borders | None) -> tuple[Tensor, Tensor]:
+    """The state before each of n chunks (N·n, C, W) and after the last (N, C, W).
 
-    old (N, 1, W·C) is the state before the block, new (N, n, W·C) what each chunk adds to it.
+    old (N, C, W) is the state before the block, new (N·n, C, W) what each chunk adds to it.
     """
-    N, n, _ = new.shape
+    N, C, W = old.shape
+    old, new = old.reshape(N, 1, C * W), new.reshape(N, n, C * W)
     if borders is None:
         links = new.new_ones(n, n).tril_(-1).expand(N, n, n)
     else:
         links, old = borders.links.to(new.dtype), old * borders.carries
     before = torch.baddbmm(old, links, new) if n > 1 else old
     last = before[:, -1:] if borders is None else before[:, -1:] * borders.through
-    return before, last + new[:, -1:]
+    return before.reshape(N * n, C, W), (last + new[:, -1:]).reshape(N, C, W)
+
+
+def _repeated(shift: Tensor, n: int) -> Tensor:
+    """(N, 1, 1) → (N·n, 1, 1), once for each chunk."""
+    return shift.expand(-1, n, 1).reshape(-1, 1, 1)
 
 
 def _last(x: Tensor, n: int) -> Tensor:

@@ -60,7 +60,6 @@ def masks(S: int) -> dict[str, Mask | None]:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three chunks of 4, so that a short sequence crosses every kind of border."""
     monkeypatch.setattr(linear_fast, "BLOCK", 12)
-    monkeypatch.setattr(linear_fast, "SLICE", 3)
 
 
 def gradients(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
