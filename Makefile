@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
 # Every pip call is held to the exact versions: a newer torch would bring gigabytes of CUDA.
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: install demo test check fix bench clean

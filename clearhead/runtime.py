@@ -23,7 +23,7 @@ MOST_THREADS = 1024  # beyond what a process may start, the thread library ends 
 
 
 def seed_everything(seed: int) -> None:
-    """Every generator that a run may draw from."""
+    """The generators of Python and of torch; nothing here draws from NumPy's."""
     random.seed(seed)
     torch.manual_seed(seed)
 
@@ -31,8 +31,9 @@ def seed_everything(seed: int) -> None:
 def pick_device(name: str = "auto") -> torch.device:
     """`auto` is the accelerator if there is one, else the CPU; a device not there is refused."""
     if name == "auto":
-        accelerator = torch.accelerator.current_accelerator(check_available=True)
-        return accelerator or torch.device("cpu")
+        if not torch.accelerator.is_available():
+            return torch.device("cpu")
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

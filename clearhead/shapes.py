@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "check_bias",
     "check_choice",
     "check_divides",
     "check_dropout",
@@ -22,7 +23,9 @@ __all__ = [
     "check_positive",
     "check_qk",
     "check_qkv",
+    "check_sequence",
     "shape_text",
+    "values_at_hand",
 ]
 
 
@@ -31,10 +34,15 @@ def shape_text(x: Tensor) -> str:
     return str(tuple(x.shape))
 
 
+def values_at_hand(x: Tensor) -> bool:
+    """Whether numbers can be read without waiting for a device or breaking a compiled graph."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def check_positive(**sizes: int) -> None:
     """Each named size is a whole number of at least 1."""
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int):
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
             raise TypeError(
                 f"{name} must be a whole number, got {size!r} of type {type(size).__name__}"
             )
@@ -87,14 +95,46 @@ def check_int_tensor(name: str, x: Any) -> None:
         raise TypeError(f"{name} must hold integers, got {x.dtype}; use {name}.long()")
 
 
-def check_last_axis(name: str, x: Any, width_name: str, width: int, min_axes: int = 1) -> None:
-    """A floating-point tensor (..., width)."""
+def check_last_axis(
+    name: str,
+    x: Any,
+    width_name: str,
+    width: int,
+    min_axes: int = 1,
+    like: Tensor | None = None,
+) -> None:
+    """A floating-point tensor (..., width), with the dtype and device of a parameter `like`."""
     check_float_tensor(name, x, min_axes)
     if x.size(-1) != width:
         raise ValueError(
             f"{name} has width {x.size(-1)} (shape {shape_text(x)}) but {width_name} is {width}; "
             f"give it {width} columns or build the module with {width_name}={x.size(-1)}"
         )
+    if like is None:
+        return
+    if x.device != like.device:
+        raise ValueError(
+            f"{name} must be on the device of the module, {like.device}, got {x.device}; "
+            f"use {name}.to({str(like.device)!r})"
+        )
+    if x.dtype != like.dtype and not _autocast(x):
+        raise TypeError(
+            f"{name} must have the dtype of the module, {like.dtype}, got {x.dtype}; "
+            f"use {name}.to({like.dtype}) or module.to({x.dtype})"
+        )
+
+
+def check_sequence(name: str, x: Any, width: int, like: Tensor | None = None) -> None:
+    """A floating-point tensor (B, T, d_model)."""
+    check_last_axis(name, x, "d_model", width, like=like)
+    if x.ndim != 3:
+        raise ValueError(f"{name} must have shape (B, T, D), got {shape_text(x)}")
+
+
+def _autocast(x: Tensor) -> bool:
+    """Whether operations choose their own precision, so that dtypes may differ."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def check_length(name: str, length: int, max_len: int) -> None:
@@ -103,6 +143,29 @@ def check_length(name: str, length: int, max_len: int) -> None:
         raise ValueError(
             f"{name} has length {length} but max_len is {max_len}; "
             f"shorten it or build the module with max_len={length}"
+        )
+
+
+def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
+    """A floating-point bias that broadcasts to the scores, on their device."""
+    if not isinstance(bias, Tensor):
+        raise TypeError(f"bias must be a torch.Tensor, got {type(bias).__name__}")
+    if not bias.is_floating_point():
+        raise TypeError(
+            f"bias must hold floating-point numbers to add to the scores, got {bias.dtype}; "
+            f"to forbid keys use mask="
+        )
+    if bias.device != q.device:
+        raise ValueError(
+            f"bias must be on the device of q, {q.device}, got {bias.device}; use bias.to(q.device)"
+        )
+    given = (1,) * (len(scores_shape) - bias.ndim) + tuple(bias.shape)
+    if len(given) != len(scores_shape) or any(
+        have not in (1, want) for have, want in zip(given, scores_shape, strict=True)
+    ):
+        raise ValueError(
+            f"bias must broadcast to the scores {tuple(scores_shape)}, got {shape_text(bias)}; "
+            f"its last axes are (heads, queries, keys)"
         )
 
 

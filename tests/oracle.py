@@ -372,3 +372,40 @@ def elu_plus_one(query: Vector, key: Vector) -> tuple[float, Vector, Vector]:
     by_query = [slope(x) * phi(y) for x, y in zip(query, key, strict=True)]
     by_key = [phi(x) * slope(y) for x, y in zip(query, key, strict=True)]
     return sim, by_query, by_key
+
+
+def fourier(frequencies: Tensor) -> Similarity:
+    """exp((‖q‖² + ‖k‖²)/2s²) · mean of cos(w·(q − k)) over the frequencies w, with s² = √D."""
+    rows = frequencies.double().tolist()
+
+    def similarity(query: Vector, key: Vector) -> tuple[float, Vector, Vector]:
+        s2 = math.sqrt(len(query))
+        factor = math.exp((_dot(query, query) + _dot(key, key)) / (2 * s2)) / len(rows)
+        angles = [_dot(w, query) - _dot(w, key) for w in rows]
+        sim = factor * sum(map(math.cos, angles))
+        turn = [
+            factor * sum(math.sin(angle) * w[d] for angle, w in zip(angles, rows, strict=True))
+            for d in range(len(query))
+        ]
+        by_query = [sim * x / s2 - t for x, t in zip(query, turn, strict=True)]
+        by_key = [sim * x / s2 + t for x, t in zip(key, turn, strict=True)]
+        return sim, by_query, by_key
+
+    return similarity
+
+
+def positive(frequencies: Tensor) -> Similarity:
+    """Mean of exp(w·(q + k) − (‖q‖² + ‖k‖²)/2s²) over the frequencies w, with s² = √D."""
+    rows = frequencies.double().tolist()
+
+    def similarity(query: Vector, key: Vector) -> tuple[float, Vector, Vector]:
+        s2 = math.sqrt(len(query))
+        norms = (_dot(query, query) + _dot(key, key)) / (2 * s2)
+        terms = [math.exp(_dot(w, query) + _dot(w, key) - norms) / len(rows) for w in rows]
+        sim = sum(terms)
+        pull = [sum(e * w[d] for e, w in zip(terms, rows, strict=True)) for d in range(len(query))]
+        by_query = [p - sim * x / s2 for x, p in zip(query, pull, strict=True)]
+        by_key = [p - sim * x / s2 for x, p in zip(key, pull, strict=True)]
+        return sim, by_query, by_key
+
+    return similarity

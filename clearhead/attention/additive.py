@@ -9,9 +9,9 @@ Unlike the dot product, queries and keys may have different widths, and nothing 
 
 from torch import Tensor
 
-from clearhead.attention.dot_product import check_bias
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import masked_softmax, without_dead_keys
+from clearhead.shapes import check_bias
 
 __all__ = ["weights"]
 

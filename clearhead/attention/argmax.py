@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.attention.dot_product import check_bias
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import widened, without_dead_keys
-from clearhead.shapes import check_qk
+from clearhead.shapes import check_bias, check_qk
 
 __all__ = ["weights"]
 

@@ -49,6 +49,9 @@ class KVCache:
     def reorder(self, rows: Tensor) -> None:
         """Keep these batch rows, in this order; a row may be taken twice (beam search does)."""
         check_int_tensor("rows", rows)
+        if rows.ndim != 1:
+            raise ValueError(f"rows must have shape (B,), got {shape_text(rows)}")
+        rows = rows.long()
         if self._k is not None and self._v is not None:
             with torch.inference_mode(False):
                 self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)

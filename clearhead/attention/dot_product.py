@@ -13,9 +13,9 @@ from torch import Tensor
 
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import masked_softmax, mix, widened, without_dead_keys
-from clearhead.shapes import check_qk, check_qkv, shape_text
+from clearhead.shapes import check_bias, check_qk, check_qkv
 
-__all__ = ["attend", "check_bias", "weights"]
+__all__ = ["attend", "weights"]
 
 
 def weights(
@@ -65,23 +65,3 @@ def attend(
     kept = torch.nn.functional.dropout(taken, dropout) if dropout else taken
     output = mix(kept, v, allowed)
     return (output, taken) if return_weights else output
-
-
-def check_bias(bias: Tensor, scores_shape: torch.Size | tuple[int, ...], q: Tensor) -> None:
-    """A floating-point bias that broadcasts to the scores, on their device."""
-    if not isinstance(bias, Tensor):
-        raise TypeError(f"bias must be a torch.Tensor, got {type(bias).__name__}")
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"bias must hold floating-point numbers to add to the scores, got {bias.dtype}; "
-            f"to forbid keys use mask="
-        )
-    if bias.device != q.device:
-        raise ValueError(f"bias must be on the device of q, {q.device}, got {bias.device}")
-    given = (1,) * (len(scores_shape) - bias.ndim) + tuple(bias.shape)
-    if len(given) != len(scores_shape) or any(
-        have not in (1, want) for have, want in zip(given, scores_shape, strict=True)
-    ):
-        raise ValueError(
-            f"bias must broadcast to the scores {tuple(scores_shape)}, got {shape_text(bias)}"
-        )

@@ -4,7 +4,8 @@ The kernels never hold the T × S weights. Three things are ours:
 
 - the structure of the mask picks the kernel: purely causal, or a boolean tensor as small as it
   broadcasts;
-- a value that is NaN or infinite reaches only the queries that may see it, as in the reference;
+- a value that is NaN or infinite reaches only the queries that may see it, as in the reference (on
+  an accelerator and under torch.compile, where looking would wait, only padding is shielded);
 - a bias that learns. PyTorch gives up the fused kernel for it; `_FusedWithBias` keeps the fused
   forward pass and forms the score gradient one batch element at a time, in buffers that stay in
   the cache.
@@ -21,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from clearhead.attention import dot_product
 from clearhead.attention.masks import Mask, MaskLike, dense_mask
 from clearhead.attention.softmax import without_dead_keys
-from clearhead.shapes import check_qkv
+from clearhead.shapes import check_bias, check_qkv, values_at_hand
 
 __all__ = ["attend"]
 
@@ -39,8 +40,8 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by how well each query matches each key; as dot_product.attend.
 
-    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). Weights and dropout need the T ×
-    S matrix, so when they are asked for the reference computes it.
+    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). Weights and dropout need the
+    whole matrix, so when they are asked for the reference computes it.
     """
     check_qkv(q, k, v)
     T, S = q.size(-2), k.size(-2)
@@ -56,29 +57,44 @@ def attend(
             return_weights=return_weights,
         )
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    causal = isinstance(mask, Mask) and mask.only_causal
-    if causal and T == 1:
-        causal, mask = False, None  # the last query sees every key
-    fused_causal = causal and T == S and bias is None  # the kernel's causal is aligned at the start
-    allowed = None if fused_causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
     if bias is not None:
-        dot_product.check_bias(bias, (*q.shape[:-1], S), q)
-    if q.device.type != "cpu" or torch.compiler.is_compiling():
-        # To look at the numbers would wait for the device: shield from broken ones in any case.
+        check_bias(bias, (*q.shape[:-1], S), q)
+    only_causal = isinstance(mask, Mask) and mask.only_causal
+    if only_causal and T == 1:
+        only_causal, mask = False, None  # the last query sees every key
+    causal = only_causal and T == S and bias is None  # the kernel aligns it at the start
+    allowed = None if causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
+    if not values_at_hand(q):  # to look would wait for the device: shield from padding in any case
         k, v = without_dead_keys(allowed, k, v)
-        return _fused(q, k, v, allowed, bias, scale, fused_causal)
-    output = _fused(q, k, v, allowed, bias, scale, fused_causal)
-    if _all_finite(*_telling(q, k, v, mask, output, fused_causal)):
+        return _fused(q, k, v, allowed, bias, scale, causal)
+    output = _fused(q, k, v, allowed, bias, scale, causal)
+    if _all_finite(*_telling(q, k, v, mask, output, causal)):
         return output
-    # Something is broken. Broken queries are set aside and dead keys are zeroed: if that was all,
-    # the kernel serves, and every other number is the same to the bit; if not, the reference does.
+    return _despite_broken_numbers(q, k, v, mask, allowed, bias, scale, causal)
+
+
+def _despite_broken_numbers(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: MaskLike,
+    allowed: Tensor | None,
+    bias: Tensor | None,
+    scale: float,
+    causal: bool,
+) -> Tensor:
+    """The output where something is NaN or infinite.
+
+    Broken queries are set aside and dead keys are zeroed: if that was all, the kernel serves, and
+    every other number is the same to the bit; if not, the reference does.
+    """
     broken = ~q.isfinite().all(dim=-1, keepdim=True)
     q = q.masked_fill(broken, 0.0)
     if allowed is not None:
         k, v = without_dead_keys(allowed, k, v)
         broken = broken & allowed.any(dim=-1, keepdim=True)
     if _all_finite(k, v):
-        output = _fused(q, k, v, allowed, bias, scale, fused_causal)
+        output = _fused(q, k, v, allowed, bias, scale, causal)
     else:
         output = cast(Tensor, dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale))
     return output.masked_fill(broken, torch.nan)
@@ -89,8 +105,8 @@ def _telling(
 ) -> tuple[Tensor, ...]:
     """Tensors that are finite only if the kernel can be trusted; as few numbers as will do.
 
-    The kernel takes a row whose scores are all NaN for an empty one and gives zeros, and it lets 0
-    · NaN through where a key is forbidden. If the first key is finite, no row without a mask is
+    The kernel takes a row whose scores are all NaN for an empty one and gives zeros, and where a
+    key is forbidden it lets 0 · NaN through. If the first key is finite, no row without a mask is
     all NaN but by its query; and the last query of a causal mask sees every key, so its output
     shows a broken one.
     """
@@ -126,19 +142,22 @@ def _fused(
     else:
         bias = _with_heads(bias, q.ndim)
         learned = bias.requires_grad and torch.is_grad_enabled()
-        ours = q.device.type == "cpu" and not torch.compiler.is_compiling()
-        if learned and ours and q.size(-1) == v.size(-1):
+        if learned and values_at_hand(q) and q.size(-1) == v.size(-1):
             output = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
         else:
-            added = _added(bias, allowed, scale)
-            added = added if q.device.type == "cpu" else added.to(q.dtype)
+            added = _added(bias, allowed, scale, q)
             output = scaled_dot_product_attention(q4, k4, v4, attn_mask=added, scale=scale)
     return output.reshape(*q.shape[:-1], v.size(-1))
 
 
-def _added(bias: Tensor, allowed: Tensor | None, scale: float) -> Tensor:
-    """What the kernels add after the division by √Dh; this library's bias stands before it."""
-    return bias * scale if allowed is None else (bias * scale).masked_fill(~allowed, -torch.inf)
+def _added(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
+    """What the kernels add after the division by √Dh; this library's bias stands before it.
+
+    In the precision of q; on the CPU a bias keeps float32 beside queries in half precision.
+    """
+    added = bias * scale if allowed is None else (bias * scale).masked_fill(~allowed, -torch.inf)
+    keeps = q.device.type == "cpu" and q.element_size() == 2
+    return added.float() if keeps and added.dtype != q.dtype else added.to(q.dtype)
 
 
 def _with_heads(x: Tensor, axes: int) -> Tensor:
@@ -149,7 +168,7 @@ def _with_heads(x: Tensor, axes: int) -> Tensor:
 
 
 class _FusedWithBias(torch.autograd.Function):
-    """softmax(scale · (q kᵀ + bias)) v with a gradient for the bias, all (B, H, T, ·).
+    """softmax(scale · (q kᵀ + bias)) v with a gradient for the bias; differentiable once.
 
     With P the weights, O the output, G its gradient and dS the gradient of scale · (q kᵀ + bias):
 
@@ -168,7 +187,7 @@ class _FusedWithBias(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-        added = _added(bias, allowed, scale)
+        added = _added(bias, allowed, scale, q)
         output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, False, attn_mask=added.expand(*q.shape[:-1], k.size(-2)), scale=scale
         )
@@ -185,7 +204,7 @@ class _FusedWithBias(torch.autograd.Function):
         grad = grad.to(exact)
         (B, H, T, _), S = q.shape, k.size(-2)
         logsumexp = logsumexp.masked_fill(~logsumexp.isfinite(), 0.0).unsqueeze(-1)  # empty rows
-        taken = (grad * output).sum(-1, keepdim=True)  # (B, H, T, 1)
+        row_sums = (grad * output).sum(-1, keepdim=True)  # (B, H, T, 1)
         grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         shape, bias_dtype = ctx.bias
         grad_bias = q.new_zeros(shape[0], H, T, S)
@@ -195,7 +214,7 @@ class _FusedWithBias(torch.autograd.Function):
             torch.sub(added[b], logsumexp[b], out=weights)
             torch.baddbmm(weights, q[b], k[b].mT, alpha=scale, out=weights).exp_()
             torch.bmm(weights.mT, grad[b], out=grad_v[b])
-            torch.baddbmm(taken[b].expand(H, T, S), grad[b], v[b].mT, beta=-1, out=grad_scores)
+            torch.baddbmm(row_sums[b].expand(H, T, S), grad[b], v[b].mT, beta=-1, out=grad_scores)
             grad_scores.mul_(weights)
             grad_bias[b % len(grad_bias)].add_(grad_scores)
             torch.bmm(grad_scores, k[b], out=grad_q[b])

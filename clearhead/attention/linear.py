@@ -39,7 +39,7 @@ __all__ = [
     "weights",
 ]
 
-# Exponents that exp and a sum of many of its values can bear in float32, with room for smaller ones.
+# Exponents that exp and long sums of it bear in float32, with room for smaller ones.
 HARMLESS = (-20.0, 70.0)
 
 
@@ -263,7 +263,8 @@ def _weights(
     similarity = feature_map.similarity(widened(q), widened(k))  # (..., T, S)
     if allowed is not None:
         similarity = similarity.masked_fill(~allowed, 0.0)
-    return quotient(similarity, similarity.sum(dim=-1, keepdim=True))
+    weights = quotient(similarity, similarity.sum(dim=-1, keepdim=True))
+    return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
 
 
 def quotient(sums: Tensor, total: Tensor) -> Tensor:

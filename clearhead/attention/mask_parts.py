@@ -11,18 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.shapes import shape_text
+from clearhead.positions.distance import offsets
+from clearhead.shapes import shape_text, values_at_hand
 
 __all__ = ["Causal", "Given", "Padding", "Part", "Segments", "Tokens", "Window", "last_columns"]
 
 
-def _offsets(T: int, S: int, device: torch.device | None) -> Tensor:
-    """How far key s stands behind query t, (T, S): negative for the future."""
-    queries = torch.arange(S - T, S, device=device)
-    return queries[:, None] - torch.arange(S, device=device)
-
-
-def _check_rows(name: str, x: Tensor, S: int) -> None:
+def _check_one_per_key(name: str, x: Tensor, S: int) -> None:
     if x.size(-1) != S:
         raise ValueError(
             f"{name} has {x.size(-1)} columns (shape {shape_text(x)}) but there are {S} keys; "
@@ -35,7 +30,7 @@ class Causal:
     """No looking ahead."""
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        return _offsets(T, S, device) >= 0
+        return offsets(T, S, device) >= 0
 
     def __repr__(self) -> str:
         return "Mask.causal()"
@@ -48,7 +43,7 @@ class Window:
     n: int
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        return _offsets(T, S, device).abs() < self.n
+        return offsets(T, S, device).abs() < self.n
 
     def __repr__(self) -> str:
         return f"Mask.window({self.n})"
@@ -71,7 +66,7 @@ class Padding:
                 f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
                 f"give (B,) lengths, or (B, {T}) with one for each query"
             )
-        if device is None or device.type == "cpu":  # elsewhere the look would wait for the device
+        if values_at_hand(lens):
             longest = int(lens.max()) if lens.numel() else 0
             if longest > S:
                 raise ValueError(
@@ -95,7 +90,7 @@ class Tokens:
         return self.token_mask.size(-1)
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        _check_rows("token_mask", self.token_mask, S)
+        _check_one_per_key("token_mask", self.token_mask, S)
         return self.token_mask.to(device)[:, None, :]
 
     def __repr__(self) -> str:
@@ -114,7 +109,7 @@ class Segments:
 
     def of_keys(self, S: int) -> Tensor:
         """The ids of all S keys, (B, S)."""
-        _check_rows("segment ids", self.ids, S)
+        _check_one_per_key("segment ids", self.ids, S)
         return self.ids.long()
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:

@@ -28,7 +28,7 @@ from clearhead.attention.mask_parts import (
     Window,
     last_columns,
 )
-from clearhead.shapes import check_int_tensor, check_positive, shape_text
+from clearhead.shapes import check_int_tensor, check_positive, shape_text, values_at_hand
 
 __all__ = ["Mask", "MaskLike", "as_mask", "dense_mask"]
 
@@ -61,11 +61,11 @@ class Mask:
                 f"valid_lens must have shape (B,) or (B, T), got {shape_text(valid_lens)}; "
                 f"for a mask of real tokens use Mask.tokens(...)"
             )
-        if valid_lens.device.type == "cpu" and valid_lens.numel() and int(valid_lens.min()) < 0:
+        if values_at_hand(valid_lens) and valid_lens.numel() and int(valid_lens.min()) < 0:
             raise ValueError(
                 f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
             )
-        return Mask((Padding(valid_lens),))
+        return Mask((Padding(valid_lens.clone()),))
 
     @staticmethod
     def tokens(token_mask: Tensor) -> "Mask":
@@ -76,7 +76,7 @@ class Mask:
                 f"token_mask must have shape (B, S), got {shape_text(token_mask)}; "
                 f"for a (T, S) matrix use Mask.of(...)"
             )
-        return Mask((Tokens(token_mask),))
+        return Mask((Tokens(token_mask.clone()),))
 
     @staticmethod
     def segments(ids: Tensor) -> "Mask":
@@ -84,7 +84,7 @@ class Mask:
         check_int_tensor("segment ids", ids)
         if ids.ndim != 2:
             raise ValueError(f"segment ids must have shape (B, S), got {shape_text(ids)}")
-        return Mask((Segments(ids),))
+        return Mask((Segments(ids.clone()),))
 
     @staticmethod
     def of(allowed: Tensor) -> "Mask":
@@ -160,7 +160,7 @@ class Mask:
         """
         matrix = any(isinstance(part, Given) and part.allowed.ndim == 3 for part in self.parts)
         dense = self.broadcastable(T, S, axes=3 if matrix else 4, device=device)
-        return dense.expand(*dense.shape[:-2], T, S)
+        return dense.expand(*dense.shape[:-2], T, S).contiguous()
 
     def broadcastable(
         self, T: int, S: int, *, axes: int, device: torch.device | str | None = None
@@ -214,7 +214,9 @@ class Mask:
                     joined = pairs.masked_fill((joined < 0) | (ids < 0), -1)
         return joined
 
-    def positions(self, T: int, S: int | None = None) -> Tensor:
+    def positions(
+        self, T: int, S: int | None = None, *, device: torch.device | str | None = None
+    ) -> Tensor:
         """Where each of the last T of S tokens stands: (T,), or (B, T) if the batch differs.
 
         Padding is not counted and packed documents start again at 0, so a left-padded sequence has
@@ -223,17 +225,19 @@ class Mask:
         S = T if S is None else S
         real, document = self.real_keys(S), self.documents(S)
         if real is None:
-            return last_columns(torch.arange(S).unsqueeze(0), T, fill=0)[0]
+            return last_columns(torch.arange(S, device=device).unsqueeze(0), T, fill=0)[0]
         if document is None:
             document = real.new_zeros(real.shape, dtype=torch.long)
         real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
         # Sorted by document, each one's tokens stand together in their order and can be counted.
-        order = document.argsort(dim=-1, stable=True)
-        count = real.gather(-1, order).cumsum(-1)
-        first = torch.searchsorted(document.gather(-1, order), document)
-        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)
+        order = document.argsort(dim=-1, stable=True)  # (B, S)
+        count = real.gather(-1, order).cumsum(-1)  # real tokens up to each sorted place
+        first = torch.searchsorted(
+            document.gather(-1, order), document
+        )  # where its document begins
+        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # those of others
         positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
-        return last_columns(positions.clamp(min=0), T, fill=0)
+        return last_columns(positions.clamp(min=0), T, fill=0).to(device)
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
         """The mask as text: a row for each query, ■ where it may attend."""
@@ -305,7 +309,9 @@ def _check_bool(name: str, x: object, true_means: str = "may attend") -> None:
             f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
         )
     if x.dtype != torch.bool:
-        raise TypeError(f"{wanted}; use {name}.bool() if 1 means {true_means}")
+        raise TypeError(
+            f"{wanted}; use {name}.bool() if 1 means {true_means}, Mask.padding({name}) for lengths"
+        )
 
 
 def _with_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:

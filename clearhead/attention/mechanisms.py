@@ -8,6 +8,7 @@ with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeabl
 `weights` when someone looks.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
@@ -31,11 +32,12 @@ class Mechanism(nn.Module):
     """Attention from any `weights`: the output is their mixture of the values."""
 
     dropout: float = 0.0
-    scaled = True  # whether scores, a bias among them, are divided by √Dh
+    scaled = True  # a bias meant for after the division by √Dh must be multiplied by √Dh
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
+        """How much each query takes from each key: (..., T, S)."""
         raise NotImplementedError(f"{type(self).__name__} must say how weights come from q and k")
 
     def forward(
@@ -47,6 +49,7 @@ class Mechanism(nn.Module):
         mask: MaskLike = None,
         bias: Tensor | None = None,
     ) -> Tensor:
+        """The mixture of the values by these weights, with dropout on them while training."""
         check_qkv(q, k, v, same_width=False)
         allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
         (v,) = without_dead_keys(allowed, v)
@@ -102,6 +105,7 @@ class AdditiveAttention(Mechanism):
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
+        """softmax over the scores of the small network: (..., T, S)."""
         check_qk(q, k, same_width=False)
         check_last_axis("q", q, "d_query", self.d_query, min_axes=2)
         check_last_axis("k", k, "d_key", self.d_key, min_axes=2)
@@ -115,6 +119,7 @@ class ArgmaxAttention(Mechanism):
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
+        """1 for the best key, 0 for every other: (..., T, S)."""
         return argmax.weights(q, k, mask=mask, bias=bias)
 
 
@@ -144,12 +149,22 @@ class LinearAttention(Mechanism):
         bias: Tensor | None = None,
     ) -> Tensor:
         """The output, by running sums. Shapes as in linear.attend."""
-        with torch.autocast(q.device.type, enabled=False):  # long sums need all their digits
+        with _full_precision(q):  # long sums need all their digits
             return linear_fast.attend(q, k, v, self.feature_map, mask=mask, bias=bias)
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """sim(q, k) / Σ sim(q, k'): (..., T, S), by the O(T·S) sum."""
-        with torch.autocast(q.device.type, enabled=False):
+        with _full_precision(q):
             return linear.weights(q, k, self.feature_map, mask=mask, bias=bias)
+
+
+def _full_precision(q: Tensor) -> AbstractContextManager[object]:
+    """No autocast on the device of q, if it has one."""
+    device = q.device.type
+    return (
+        torch.autocast(device, enabled=False)
+        if torch.amp.is_autocast_available(device)
+        else nullcontext()
+    )

@@ -4,8 +4,8 @@
     output = [head_1 … head_H] W_O
 
 `loop_over_heads` computes this as it is written. The module computes it for all heads at once: one
-projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads (G
-< H, Ainslie et al. 2023) each serves H / G query heads.
+projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads, G
+< H (Ainslie et al. 2023), each serves H / G query heads.
 """
 
 import math
@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from clearhead.attention.cache import KVCache
-from clearhead.attention.dot_product import check_bias
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.softmax import mix
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
-from clearhead.shapes import check_divides, check_last_axis, shape_text
+from clearhead.shapes import check_bias, check_divides, check_sequence, shape_text
 
 __all__ = ["MultiHeadAttention", "loop_over_heads", "merge_heads", "split_heads"]
 
@@ -28,7 +27,8 @@ __all__ = ["MultiHeadAttention", "loop_over_heads", "merge_heads", "split_heads"
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, Dh), a view."""
     check_divides("n_heads", n_heads, "width of x", x.size(-1))
-    return x.unflatten(-1, (n_heads, x.size(-1) // n_heads)).transpose(-3, -2)
+    split = x.unflatten(-1, (n_heads, x.size(-1) // n_heads))  # (B, T, H, Dh)
+    return split.transpose(-3, -2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -86,54 +86,61 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """x (B, T, D) listens to source (B, S, D), or to itself and what the cache holds → (B, T,
-        D).
+        """x (B, T, D) listens to source (B, S, D), or to itself and the cache → (B, T, D).
 
         mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
-        say where x stands for a rotary scheme; by default it follows the cache.
+        say where x stands for a rotary scheme – the others need none –; by default it follows the
+        cache. No gradient flows through what the cache holds, the keys of x included.
         """
+        self._check_call(x, source, cache)
         q, k, v = self._project(x, source)
+        T, S = q.size(-2), k.size(-2) + (0 if cache is None else len(cache))
+        if bias is not None:
+            check_bias(bias, (*q.shape[:-1], S), q)
+        bias = self._with_position_bias(bias, T, S)
         if isinstance(self.positions, RotaryPositions):
-            if source is not None:
-                raise ValueError(
-                    "rotary positions compare places in one sequence, but source is another; "
-                    "build the cross-attention without positions"
-                )
             if positions is None and cache is not None:
-                positions = torch.arange(len(cache), len(cache) + x.size(1), device=x.device)
+                positions = torch.arange(S - T, S, device=x.device)
             q, k = self.positions(q, positions=positions), self.positions(k, positions=positions)
         if cache is not None:
-            if source is not None:
-                raise ValueError(
-                    "cache keeps x as it grows, but source is another sequence and whole at once; "
-                    "leave cache out"
-                )
+            dense_mask(mask, (*q.shape[:-1], S), x.device)  # refuses before the cache has grown
             k, v = cache.append(k, v)
-        if bias is not None:
-            check_bias(bias, (*q.shape[:-1], k.size(-2)), q)
-        bias = self._with_position_bias(bias, q.size(-2), k.size(-2))
-        if self.n_kv_heads < self.n_heads:
-            shared = self.n_heads // self.n_kv_heads
+        shared = self.n_heads // self.n_kv_heads
+        if shared > 1:  # (B, G, S, Dh) → (B, H, S, Dh)
             k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
         return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
 
-    def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
-        source = x if source is None else source
-        for name, sequence in (("x", x), ("source", source)):
-            check_last_axis(name, sequence, "d_model", self.d_model)
-            if sequence.ndim != 3:
-                raise ValueError(f"{name} must have shape (B, T, D), got {shape_text(sequence)}")
+    def _check_call(self, x: Tensor, source: Tensor | None, cache: KVCache | None) -> None:
+        """x and source (B, ·, D) of one batch; nothing given that a source cannot be used with."""
+        check_sequence("x", x, self.d_model, self.proj_q.weight)
+        if source is None:
+            return
+        check_sequence("source", source, self.d_model, self.proj_q.weight)
         if source.size(0) != x.size(0):
             raise ValueError(
                 f"source must have the batch of x, {x.size(0)}, got {source.size(0)} "
                 f"(x {shape_text(x)}, source {shape_text(source)})"
             )
+        if isinstance(self.positions, RotaryPositions):
+            raise ValueError(
+                "rotary positions compare places in one sequence, but source is another; "
+                "build the cross-attention without positions"
+            )
+        if cache is not None:
+            raise ValueError(
+                "cache keeps x as it grows, but source is another sequence and whole at once; "
+                "leave cache out"
+            )
+
+    def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
+        source = x if source is None else source
         q, k, v = self.proj_q(x), self.proj_k(source), self.proj_v(source)
         kv_heads = self.n_kv_heads
         return split_heads(q, self.n_heads), split_heads(k, kv_heads), split_heads(v, kv_heads)
 
     def _with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
+        """bias plus the scheme's own, if it is one by distance: broadcasts to (B, H, T, S)."""
         if self.positions is None or isinstance(self.positions, RotaryPositions):
             return bias
         by_distance = self.positions(T, S)  # (H, T, S)

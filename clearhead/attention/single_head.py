@@ -44,7 +44,7 @@ class SelfAttention(_Head):
         super().__init__(d_input, d_input, d_key, d_output)
 
     def forward(self, x: Tensor, *, mask: MaskLike = None) -> Tensor:
-        check_last_axis("x", x, "d_input", self.d_x, min_axes=2)
+        check_last_axis("x", x, "d_input", self.d_x, 2, self.proj_q.weight)
         return self._attend(x, x, mask)
 
 
@@ -56,8 +56,8 @@ class CrossAttention(_Head):
         super().__init__(d_x, d_y, d_key, d_output)
 
     def forward(self, x: Tensor, y: Tensor, *, mask: MaskLike = None) -> Tensor:
-        check_last_axis("x", x, "d_x", self.d_x, min_axes=2)
-        check_last_axis("y", y, "d_y", self.d_y, min_axes=2)
+        check_last_axis("x", x, "d_x", self.d_x, 2, self.proj_q.weight)
+        check_last_axis("y", y, "d_y", self.d_y, 2, self.proj_k.weight)
         return self._attend(x, y, mask)
 
 
@@ -80,6 +80,8 @@ class JoinedHeads(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor | None = None, *, mask: MaskLike = None) -> Tensor:
         """x (B, T, ·), and y (B, S, ·) for cross-attention heads → (B, T, d_output)."""
+        if y is not None and all(isinstance(head, SelfAttention) for head in self.heads):
+            raise ValueError("y is for cross-attention heads, but all heads are self-attention")
         outputs = [
             head(x, mask=mask) if isinstance(head, SelfAttention) else head(x, y, mask=mask)
             for head in self.heads

@@ -3,8 +3,8 @@
     weights[t, s] = exp(scores[t, s]) / Σ_{s' allowed} exp(scores[t, s'])     0 where not allowed
     output[t]     = Σ_{s allowed} weights[t, s] v[s]
 
-This is the only place that decides what a query gets that may attend to nothing: zeros, with zero
-gradient.
+This is the only place that decides what softmax gives a query that may attend to nothing: zeros,
+with zero gradient.
 """
 
 import torch
@@ -52,6 +52,7 @@ def mix(weights: Tensor, v: Tensor, mask: MaskLike = None) -> Tensor:
         return weights @ v
     broken = ~v.isfinite()
     reached = allowed.expand_as(weights).to(v.dtype) @ broken.to(v.dtype) > 0
+    # Detached: a NaN is shown, but does not travel back.
     return torch.where(reached, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))
 
 

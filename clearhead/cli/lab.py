@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Json, Out, Quiet, Seed, Threads, thread_count
-from clearhead.lab import EXPERIMENTS
+from clearhead.cli.options import Device, Json, Out, Quiet, Seed, Threads, thread_count
+from clearhead.lab import EXPERIMENTS, check_name, run
 
 __all__ = ["lab"]
 
@@ -16,6 +16,7 @@ def lab(
     name: Annotated[str | None, typer.Argument(help="Which one; none lists them.")] = None,
     out: Out = Path("pictures"),
     seed: Seed = 0,
+    device: Device = "auto",
     threads: Threads = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -28,13 +29,10 @@ def lab(
         for known, claim in EXPERIMENTS.items():
             typer.echo(f"{known:12} {claim}")
         return
-    if name not in EXPERIMENTS:
-        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
 
-    from clearhead.lab import run
-
+    check_name(name)
     thread_count(threads)
-    finding = run(name, seed=seed)
+    finding = run(name, seed=seed, device=device)
     path = finding.picture.save(out / f"{name}.png")
     if json:
         typer.echo(json_format.dumps({**finding.numbers, "picture": str(path)}, ensure_ascii=False))

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Json", "Out", "Quiet", "Seed", "Threads", "thread_count"]
+__all__ = ["Device", "Json", "Out", "Quiet", "Seed", "Threads", "thread_count"]
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps, …")]
 Threads = Annotated[
     str,
     typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster."),

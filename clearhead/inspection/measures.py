@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead.attention.softmax import widened
 from clearhead.inspection.record import Trace
+from clearhead.positions.distance import offsets
 from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
 
 __all__ = ["Layers", "class_token_map", "distance", "entropy", "named_layers", "rollout"]
@@ -26,16 +28,14 @@ Layers = Trace | Mapping[str, Any] | Sequence[Any]
 def entropy(weights: Tensor) -> Tensor:
     """How spread out each query's attention is, in nats: (..., T, S) → (..., T); 0 if empty."""
     check_float_tensor("weights", weights, min_axes=2)
-    return torch.special.entr(_exact(weights)).sum(dim=-1)
+    return torch.special.entr(widened(weights)).sum(dim=-1)
 
 
 def distance(weights: Tensor) -> Tensor:
     """How far away each query looks on average, in tokens: (..., T, S) → (..., T)."""
     check_float_tensor("weights", weights, min_axes=2)
     T, S = weights.shape[-2:]
-    queries = torch.arange(S - T, S, device=weights.device)
-    apart = (queries[:, None] - torch.arange(S, device=weights.device)).abs()
-    return (_exact(weights) * apart).sum(dim=-1)
+    return (widened(weights) * offsets(T, S, weights.device).abs()).sum(dim=-1)
 
 
 def rollout(layers: Layers) -> Tensor:
@@ -46,11 +46,11 @@ def rollout(layers: Layers) -> Tensor:
     named = named_layers(layers)
     check_one_size(named, square=True)
     first = next(iter(named.values()))
-    identity = torch.eye(first.size(-1), dtype=_exact(first).dtype, device=first.device)
+    identity = torch.eye(first.size(-1), dtype=widened(first).dtype, device=first.device)
     joined = identity.expand(first.size(0), -1, -1)
     for weights in named.values():
-        step = (_exact(weights).mean(dim=1) + identity) / 2  # (B, T, T)
-        joined = step / step.sum(dim=-1, keepdim=True) @ joined
+        mixing = (widened(weights).mean(dim=1) + identity) / 2  # (B, T, T)
+        joined = mixing / mixing.sum(dim=-1, keepdim=True) @ joined
     return joined
 
 
@@ -73,7 +73,7 @@ def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean")
     if method == "rollout":
         seen = rollout(named)
     else:
-        seen = torch.stack([_exact(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
+        seen = torch.stack([widened(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
     return seen[:, 0, 1:].unflatten(-1, (rows, columns))
 
 
@@ -98,12 +98,17 @@ def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str
     if names is not None:
         if len(names) != len(found):
             raise ValueError(f"names has {len(names)} entries but there are {len(found)} layers")
+        if len(set(names)) < len(names):
+            raise ValueError(f"names must differ from each other, got {list(names)}")
         found = dict(zip(names, found.values(), strict=True))
     return found
 
 
 def check_one_size(named: dict[str, Tensor], square: bool = False) -> tuple[int, int]:
-    """The T and S that all layers share."""
+    """The T and S that all layers share, with one batch."""
+    batches = {weights.size(0) for weights in named.values()}
+    if len(batches) > 1:
+        raise ValueError(f"layers must have one batch size, got {sorted(batches)}")
     sizes = {name: tuple(weights.shape[-2:]) for name, weights in named.items()}
     T, S = next(iter(sizes.values()))
     other = next((name for name, size in sizes.items() if size != (T, S)), None)
@@ -125,8 +130,3 @@ def _as_tensor(name: str, x: Any) -> Tensor:
     if x.ndim != 4:
         raise ValueError(f"{name} must have shape (B, H, T, S), got {shape_text(x)}")
     return x
-
-
-def _exact(weights: Tensor) -> Tensor:
-    """Half precision is summed in float32."""
-    return weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights

@@ -13,7 +13,7 @@ by the textbook form, when someone asks.
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +46,11 @@ class AttentionCall:
     bias: Tensor | None
     output: Tensor
     autocast: torch.dtype | None = None
+    versions: tuple[int, ...] | None = None  # of the mechanism's parameters at the time of the call
 
     @property
     def weights(self) -> Tensor:
-        """How much each query takes from each key, before dropout: (B, H, T, S)."""
+        """How much each query takes from each key, before dropout: (B, H, T, S) or (B, T, S)."""
         return self._weights(self.q, self.k, self.mask, self.bias)
 
     def weights_of(self, heads: Chosen = None, rows: Chosen = None) -> Tensor:
@@ -81,8 +82,13 @@ class AttentionCall:
         return self._weights(q, k, allowed, bias)
 
     def _weights(self, q: Tensor, k: Tensor, mask: MaskLike, bias: Tensor | None) -> Tensor:
+        if self.versions not in (None, _versions(self.mechanism)):
+            raise RuntimeError(
+                f"the parameters of {type(self.mechanism).__name__} have changed since this call, "
+                f"so its weights cannot be computed any more; ask before the optimizer's step"
+            )
         # Whatever precision surrounds the question, the answer is in that of the call.
-        precision = torch.autocast(q.device.type, self.autocast, enabled=self.autocast is not None)
+        precision = _precision(q.device.type, self.autocast)
         with torch.no_grad(), precision:
             return self.mechanism.weights(q, k, mask=mask, bias=bias)
 
@@ -246,8 +252,25 @@ def _attention_call(
         mask,
         None if bias is None else bias.detach(),
         output.detach(),
-        torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None,
+        torch.get_autocast_dtype(device) if _autocast(device) else None,
+        _versions(mechanism),
     )
+
+
+def _precision(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    """The autocast of the call, or none."""
+    if not torch.amp.is_autocast_available(device):
+        return nullcontext()
+    return torch.autocast(device, dtype, enabled=dtype is not None)
+
+
+def _autocast(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def _versions(module: nn.Module) -> tuple[int, ...]:
+    """How often each parameter has been written to."""
+    return tuple(p._version for p in module.parameters() if not p.is_inference())
 
 
 def _with_heads(weights: Tensor) -> Tensor:
@@ -258,7 +281,9 @@ def _index(name: str, chosen: Chosen, n: int, device: torch.device) -> Tensor:
     """A number, slice or list as a tensor of places from 0 to n − 1."""
     if isinstance(chosen, slice):
         return torch.arange(n, device=device)[list(range(n)[chosen])]
-    places = [chosen] if isinstance(chosen, int) else list(chosen or [])
+    if chosen is None:
+        return torch.arange(n, device=device)
+    places = [chosen] if isinstance(chosen, int) else [int(place) for place in chosen]
     for place in places:
         if not -n <= place < n:
             raise IndexError(f"{name} has no {place}: this call has {n} {name}, from 0 to {n - 1}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clearhead.inspection.figures import Picture
 
-__all__ = ["EXPERIMENTS", "Finding", "run"]
+__all__ = ["EXPERIMENTS", "Finding", "check_name", "run"]
 
 EXPERIMENTS = {
     "attention": "A word finds what it needs: one head, computed step by step on a sentence.",
@@ -29,10 +29,18 @@ class Finding:
     picture: "Picture"
 
 
-def run(name: str, *, seed: int = 0) -> Finding:
-    """Run the experiment of this name."""
+def check_name(name: str) -> None:
+    """There is an experiment of this name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
+
+
+def run(name: str, *, seed: int = 0, device: str = "auto") -> Finding:
+    """Run the experiment of this name."""
+    check_name(name)
+    from clearhead.runtime import pick_device, seed_everything
+
+    seed_everything(seed)
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
-    finding: Finding = module.experiment(seed=seed)
+    finding: Finding = module.experiment(device=pick_device(device))
     return finding

@@ -47,31 +47,31 @@ def build() -> tuple[MultiHeadAttention, Tensor]:
     return attention.eval(), x
 
 
-def experiment(*, seed: int = 0) -> Finding:
-    """Attention moves what a word needs to where it is needed; the seed changes nothing."""
+def experiment(*, device: torch.device | str = "cpu") -> Finding:
+    """Attention moves what a word needs to where it is needed."""
     attention, x = build()
+    attention, x = attention.to(device), x.to(device)
     with torch.no_grad(), record(attention) as trace:
         output = attention(x)
         attention(x, mask=Mask.causal())
         difference = (output - loop_over_heads(attention, x)).abs().max().item()
-    free, causal = (call.weights for call in trace.calls(""))
-    layers = {"every word may be seen": free, "causal: no looking ahead": causal}
-    picture = figures.attention_grid(layers, tokens=WORDS)
+    call, masked = trace.calls("")
+    free, causal = call.weights[0].cpu(), masked.weights[0].cpu()  # (H, T, S)
+    layers = {"every word may be seen": free[None], "causal: no looking ahead": causal[None]}
+    the, hungry, dog, left, _, crowded, park = range(len(WORDS))
     numbers = {
-        "hungry_takes_from_dog": free[0, 0, 1, 2].item(),
-        "crowded_takes_from_park": free[0, 0, 5, 6].item(),
-        "left_takes_from_each": free[0, 0, 3, 0].item(),
-        "causal_hungry_takes_from_the": causal[0, 0, 1, 0].item(),
-        "dog_looks_back_at_hungry": free[0, 1, 2, 1].item(),
+        "hungry_takes_from_dog": free[0, hungry, dog].item(),
+        "crowded_takes_from_park": free[0, crowded, park].item(),
+        "left_takes_from_each": free[0, left, the].item(),
+        "causal_hungry_takes_from_the": causal[0, hungry, the].item(),
+        "dog_looks_back_at_hungry": free[1, dog, hungry].item(),
         "fused_minus_written_out": difference,
     }
     return Finding(
         claim="Attention lets a word find what it needs, by content or by place.",
-        text=_story(
-            trace.calls("")[0].q[0, 0, 1], trace.calls("")[0].k[0, 0], free[0, 0, 1], numbers
-        ),
+        text=_story(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry], numbers),
         numbers=numbers,
-        picture=picture,
+        picture=figures.attention_grid(layers, tokens=WORDS),
     )
 
 
@@ -80,7 +80,7 @@ def _story(q: Tensor, k: Tensor, weights: Tensor, numbers: dict[str, float]) -> 
     scores = k @ q
     rows = [
         ("q·k", scores),
-        ("/ √2", scores / math.sqrt(q.numel())),
+        (f"/ √{q.numel()}", scores / math.sqrt(q.numel())),
         ("softmax", weights),
     ]
     table = ["".join(f"{word:>9}" for word in ["", *WORDS])]

@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., D) → (..., D), token by token."""
-        check_last_axis("x", x, "d_model", self.d_model)
+        check_last_axis("x", x, "d_model", self.d_model, like=self.proj_in.weight)
         activate = ACTIVATIONS[self.activation]
         inner = self.proj_in(x)  # (..., F)
         inner = activate(inner) if self.proj_gate is None else activate(self.proj_gate(x)) * inner

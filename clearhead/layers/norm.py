@@ -38,7 +38,7 @@ class LayerNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(d_model)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        check_last_axis("x", x, "d_model", self.d_model)
+        check_last_axis("x", x, "d_model", self.d_model, like=self.gain)
         return nn.functional.layer_norm(x, (self.d_model,), self.gain, self.shift, self.eps)
 
     def extra_repr(self) -> str:
@@ -55,8 +55,8 @@ class RMSNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        check_last_axis("x", x, "d_model", self.d_model)
-        return nn.functional.rms_norm(x, (self.d_model,), self.gain, self.eps)
+        check_last_axis("x", x, "d_model", self.d_model, like=self.gain)
+        return nn.functional.rms_norm(x, (self.d_model,), self.gain.to(x.dtype), self.eps)
 
     def extra_repr(self) -> str:
         return f"d_model={self.d_model}, eps={self.eps:g}"

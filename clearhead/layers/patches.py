@@ -25,7 +25,8 @@ def cut_patches(images: Tensor, patch_size: Size) -> Tensor:
     check_divides("patch height", height, "image height", images.size(-2))
     check_divides("patch width", width, "image width", images.size(-1))
     grid = images.unflatten(-1, (-1, width)).unflatten(-3, (-1, height))
-    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+    # (B, channels, rows, height, columns, width) → (B, rows, columns, channels, height, width)
+    return grid.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # (B, P, channels · p · p)
 
 
 class PatchEmbedding(nn.Module):
@@ -58,7 +59,7 @@ class PatchEmbedding(nn.Module):
                 f"{self.channels}, got {shape_text(images)}"
             )
         self._grid(*images.shape[-2:])
-        return self.conv(images).flatten(2).mT.contiguous()
+        return self.conv(images).flatten(2).mT.contiguous()  # (B, D, rows, columns) → (B, P, D)
 
     def _grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of patches in a picture."""

@@ -95,7 +95,7 @@ class LinearRNN(nn.Module):
 
     def _driven(self, x: Tensor) -> Tensor:
         """W_x x_t + b_h for every step."""
-        check_last_axis("x", x, "d_input", self.d_input, min_axes=3)
+        check_last_axis("x", x, "d_input", self.d_input, min_axes=3, like=self.input.weight)
         return self.input(x)
 
     def _check_state(self, state: Tensor, x: Tensor) -> None:

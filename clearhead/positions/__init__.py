@@ -7,7 +7,8 @@
     rotary.py        q and k turned by an angle that grows with the position     any length
 
 `positions` are integers (T,) or (B, T), and None means 0 … T−1: padded or packed tokens and tokens
-after a cache say where they stand. A bias by distance needs none: padding changes no distance.
+after a cache say where they stand. A bias by distance needs none: padding on the left changes no
+distance.
 """
 
 from clearhead.positions.alibi import AlibiBias

@@ -11,6 +11,7 @@ one of the slopes of 2n.
 import torch
 from torch import Tensor, nn
 
+from clearhead.positions.distance import offsets
 from clearhead.shapes import check_positive
 
 __all__ = ["AlibiBias", "alibi_slopes"]
@@ -40,10 +41,7 @@ class AlibiBias(nn.Module):
     def forward(self, T: int, S: int | None = None) -> Tensor:
         """The bias (H, T, S) of T queries, the last of S positions; S = T unless given."""
         S = T if S is None else S
-        keys = torch.arange(S, device=self.slopes.device)
-        queries = torch.arange(S - T, S, device=self.slopes.device)
-        distance = (queries[:, None] - keys).abs()  # (T, S)
-        return distance * -self.slopes[:, None, None]
+        return offsets(T, S, self.slopes.device).abs() * -self.slopes[:, None, None]
 
     def extra_repr(self) -> str:
         return f"n_heads={self.n_heads}"

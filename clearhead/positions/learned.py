@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from clearhead.shapes import (
     check_int_tensor,
-    check_last_axis,
     check_length,
     check_positive,
+    check_sequence,
     shape_text,
+    values_at_hand,
 )
 
 __all__ = ["LearnedPositions", "check_position_limit", "check_positions"]
@@ -28,13 +29,13 @@ class LearnedPositions(nn.Module):
 
     def forward(self, x: Tensor, *, positions: Tensor | None = None) -> Tensor:
         """x (B, T, D) → x + a row for each token; positions (T,) or (B, T), or None = 0 … T−1."""
-        check_last_axis("x", x, "d_model", self.d_model, min_axes=3)
+        check_sequence("x", x, self.d_model, self.weight)
         check_length("x", x.size(1), self.max_len)
         if positions is None:
             return x + self.weight[: x.size(1)]
         check_positions(positions, x)
         check_position_limit(positions, self.max_len)
-        return x + nn.functional.embedding(positions, self.weight)
+        return x + nn.functional.embedding(positions.long(), self.weight)
 
     def extra_repr(self) -> str:
         return f"max_len={self.max_len}, d_model={self.d_model}"
@@ -55,20 +56,18 @@ def check_positions(positions: Tensor, x: Tensor) -> None:
             f"positions must be on the device of x, {x.device}, got {positions.device}; "
             f"use positions.to(x.device)"
         )
-    if _values_are_at_hand(positions) and (lowest := int(positions.min())) < 0:
+    if values_at_hand(positions) and positions.numel() and (lowest := int(positions.min())) < 0:
         raise ValueError(f"positions must not be negative, got {lowest}; the first stands at 0")
 
 
 def check_position_limit(positions: Tensor, max_len: int) -> None:
     """Every position has a row in a table of max_len rows."""
-    if _values_are_at_hand(positions) and (highest := int(positions.max())) >= max_len:
+    if (
+        values_at_hand(positions)
+        and positions.numel()
+        and (highest := int(positions.max())) >= max_len
+    ):
         raise ValueError(
             f"positions reach {highest}, which needs a length of {highest + 1}, but max_len is "
             f"{max_len}; shorten the sequence or build the module with max_len={highest + 1}"
         )
-
-
-def _values_are_at_hand(positions: Tensor) -> bool:
-    """Whether values can be read without waiting for a device or breaking a compiled graph."""
-    there = positions.device.type == "cpu" and not torch.compiler.is_compiling()
-    return there and positions.numel() > 0

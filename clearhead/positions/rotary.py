@@ -65,7 +65,7 @@ class RotaryPositions(nn.Module):
             positions = positions.view(-1, *[1] * (x.ndim - 3), x.size(-2))
         if (n := rows_needed(positions)) is None:
             return turns(positions, self.d_head, self.base).to(x.dtype)
-        return _table(n, self.d_head, self.base, x.dtype, x.device)[positions]
+        return _table(n, self.d_head, self.base, x.dtype, x.device)[positions.long()]
 
     def extra_repr(self) -> str:
         return f"d_head={self.d_head}, base={self.base:g}"

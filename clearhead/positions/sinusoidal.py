@@ -11,14 +11,19 @@ There is no limit on the length: the table is computed once, and again when it m
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.positions.learned import check_position_limit, check_positions
-from clearhead.shapes import check_dropout, check_last_axis, check_length, check_positive
+from clearhead.shapes import (
+    check_dropout,
+    check_length,
+    check_positive,
+    check_sequence,
+    values_at_hand,
+)
 
 __all__ = ["SinusoidalPositions", "angles", "kept_table", "sinusoid_table"]
 
@@ -50,15 +55,17 @@ def kept_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     The table stays outside the modules: no checkpoint carries it and all layers share it.
     """
 
-    @lru_cache(maxsize=16)
-    def keep(n: int, *key: Any) -> Tensor:
-        with torch.inference_mode(False):  # so that a table made in inference serves training later
-            return build(n, *key)
+    kept: dict[Any, Tensor] = {}
 
     def table(n: int, *key: Any) -> Tensor:
-        if torch.compiler.is_compiling():  # what a tracer makes must not outlive it
-            return build(n, *key)
-        return keep(1 << max(n - 1, 255).bit_length(), *key)[:n]
+        rows = 1 << max(n - 1, 255).bit_length()
+        found = kept.get((rows, *key))
+        if found is None:
+            with torch.inference_mode(False):  # so that it serves training later, too
+                found = build(rows, *key)
+            if type(found) is Tensor and not torch.compiler.is_compiling():
+                kept[rows, *key] = found  # what a tracer makes must not outlive it
+        return found[:n]
 
     return table
 
@@ -85,7 +92,7 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: Tensor, *, positions: Tensor | None = None) -> Tensor:
         """x (B, T, D) → (B, T, D); positions (T,) or (B, T), or None = 0 … T−1."""
-        check_last_axis("x", x, "d_model", self.d_model, min_axes=3)
+        check_sequence("x", x, self.d_model)
         if self.max_len is not None:
             check_length("x", x.size(1), self.max_len)
         if self.scale_input:
@@ -101,7 +108,7 @@ class SinusoidalPositions(nn.Module):
             check_position_limit(positions, self.max_len)
         if (n := rows_needed(positions)) is None:
             return sinusoids(positions, self.d_model).to(x.dtype)
-        return _table(n, self.d_model, x.dtype, x.device)[positions]
+        return _table(n, self.d_model, x.dtype, x.device)[positions.long()]
 
     def extra_repr(self) -> str:
         limit = "" if self.max_len is None else f", max_len={self.max_len}"
@@ -111,7 +118,11 @@ class SinusoidalPositions(nn.Module):
 
 
 def rows_needed(positions: Tensor) -> int | None:
-    """How long a table these positions need; None if asking would mean waiting for a device."""
-    if positions.device.type != "cpu" or torch.compiler.is_compiling():
+    """How long a table these positions need; None if they are better computed one by one.
+
+    That is so where asking would mean waiting for a device, and for a few positions far away.
+    """
+    if not values_at_hand(positions):
         return None
-    return int(positions.max()) + 1 if positions.numel() else 0
+    n = int(positions.max()) + 1 if positions.numel() else 0
+    return n if n <= max(4096, 4 * positions.numel()) else None
