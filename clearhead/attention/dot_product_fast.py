@@ -20,6 +20,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.attention import dot_product
+from clearhead.attention.mask_parts import Causal, Padding
 from clearhead.attention.masks import Mask, MaskLike, dense_mask
 from clearhead.attention.softmax import without_dead_keys
 from clearhead.shapes import check_bias, check_qkv, values_at_hand
@@ -105,14 +106,19 @@ def _telling(
 ) -> tuple[Tensor, ...]:
     """Tensors that are finite only if the kernel can be trusted; as few numbers as will do.
 
-    The kernel takes a row whose scores are all NaN for an empty one and gives zeros, and where a
-    key is forbidden it lets 0 · NaN through. If the first key is finite, no row without a mask is
-    all NaN but by its query; and the last query of a causal mask sees every key, so its output
-    shows a broken one.
+    The kernel lets 0 · NaN through where a key is forbidden: then its output shows it. But a row
+    whose scores are all NaN it takes for an empty one and gives zeros. That comes from a broken
+    query, or from keys of which all that the row may see are broken – not while the first key is
+    whole, if every row that sees any key sees that one.
     """
     if mask is None:
         return q, k[..., 0, :]
-    return (q, k[..., 0, :], output[..., -1, :]) if causal else (q, k, v)
+    if causal:  # the last query sees every key, so its row alone shows a broken one
+        return q, k[..., 0, :], output[..., -1, :]
+    parts = mask.parts if isinstance(mask, Mask) else (None,)
+    if all(isinstance(part, Causal | Padding) for part in parts) and not output.requires_grad:
+        return q, k[..., 0, :], output
+    return q, k, v  # a dead key may spoil the gradient alone: 0 · ∞
 
 
 def _all_finite(*tensors: Tensor) -> bool:

@@ -4,8 +4,8 @@
     output = [head_1 … head_H] W_O
 
 `loop_over_heads` computes this as it is written. The module computes it for all heads at once: one
-projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads, G
-< H (Ainslie et al. 2023), each serves H / G query heads.
+projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads,
+G < H (Ainslie et al. 2023), each serves H / G query heads.
 """
 
 import math

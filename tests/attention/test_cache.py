@@ -1,45 +1,24 @@
 """Keys and values kept between steps: however a sequence is cut, the numbers stay the same."""
 
+import parts
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import LONGEST, SCHEMES, B, D, Dh, G, H
 
-from clearhead.attention import (
-    AdditiveAttention,
-    EluFeatures,
-    KVCache,
-    LinearAttention,
-    Mask,
-    MultiHeadAttention,
-)
+from clearhead.attention import KVCache, Mask, MultiHeadAttention
 from clearhead.layers import Block, Stack
-from clearhead.positions import (
-    AlibiBias,
-    LearnedPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    ToeplitzBias,
-)
+from clearhead.positions import LearnedPositions, SinusoidalPositions, ToeplitzBias
 
-B, H, G, Dh, N = 2, 6, 3, 4, 32
-D = H * Dh
-
-SCHEMES = {
-    "none": lambda: None,
-    "rotary": lambda: RotaryPositions(Dh),
-    "toeplitz": lambda: ToeplitzBias(H, N),
-    "alibi": lambda: AlibiBias(H),
+ADDED = {
+    "learned": lambda: LearnedPositions(LONGEST, D),
+    "sinusoidal": lambda: SinusoidalPositions(D),
 }
-ADDED = {"learned": lambda: LearnedPositions(N, D), "sinusoidal": lambda: SinusoidalPositions(D)}
 
 
 def build(scheme="none", n_kv_heads=G, **options):
-    torch.manual_seed(0)
-    positions = SCHEMES[scheme]()
-    if isinstance(positions, ToeplitzBias):
-        torch.nn.init.normal_(positions.weight)
-    return MultiHeadAttention(D, H, n_kv_heads=n_kv_heads, positions=positions, **options).eval()
+    return parts.build(scheme=scheme, n_kv_heads=n_kv_heads, **options)
 
 
 def keys_and_values(length, batch=B, d_value=3):
@@ -49,23 +28,41 @@ def keys_and_values(length, batch=B, d_value=3):
 # Cached passes are the full pass
 
 
-@pytest.mark.parametrize("n_kv_heads", [H, G, 1])
-@pytest.mark.parametrize("scheme", SCHEMES)
 @torch.no_grad()
-def test_every_split_of_32_tokens_gives_the_full_pass(scheme, n_kv_heads):
-    """N14: a prefix at once, then the rest at once, at every split point."""
-    attention = build(scheme, n_kv_heads)
-    x = torch.randn(B, N, D)
+def check_every_split(attention, length, block_size):
+    """A prefix at once, then the rest at once, at every split point."""
+    x = torch.randn(B, length, D)
     full = attention(x, mask=Mask.causal())
-    for split in range(N + 1):
-        cache = KVCache(block_size=8)
-        parts = [
-            attention(y, mask=Mask.causal(), cache=cache) for y in x.split([split, N - split], 1)
-        ]
-        assert len(cache) == N
-        cached = torch.cat(parts, dim=1)
+    for split in range(length + 1):
+        cache = KVCache(block_size)
+        cut = x.split([split, length - split], dim=1)
+        cached = torch.cat([attention(y, mask=Mask.causal(), cache=cache) for y in cut], dim=1)
+        assert len(cache) == length
         assert (cached - full).abs().max() <= 1e-6
         assert torch.equal(cached.argmax(-1), full.argmax(-1))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_n14_every_split_of_32_tokens_gives_the_full_pass(scheme):
+    check_every_split(build(scheme), 32, block_size=8)
+
+
+@pytest.mark.parametrize("n_kv_heads", [H, 1])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_n14_every_split_of_12_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
+    check_every_split(build(scheme, n_kv_heads), 12, block_size=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_kv_heads", [H, 1])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_n14_every_split_of_32_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
+    check_every_split(build(scheme, n_kv_heads), 32, block_size=8)
+
+
+@pytest.mark.parametrize("mechanism", ["additive", "argmax", "elu"])
+def test_n14_other_mechanisms_are_cached_too(mechanism):
+    check_every_split(parts.build(mechanism, n_kv_heads=G), 12, block_size=4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -73,14 +70,14 @@ def test_every_split_of_32_tokens_gives_the_full_pass(scheme, n_kv_heads):
 def test_a_prefix_and_then_token_by_token_gives_the_full_pass(scheme):
     """N14 and N12: the one new token sees all cached keys."""
     attention = build(scheme)
-    x = torch.randn(B, N, D)
+    x = torch.randn(B, 32, D)
     full = attention(x, mask=Mask.causal())
-    for prefix in (0, 1, 7, 8, 9, N - 1):
+    for prefix in (0, 1, 7, 8, 9, 31):
         cache = KVCache(block_size=8)
-        parts = [attention(x[:, :prefix], mask=Mask.causal(), cache=cache)]
-        for t in range(prefix, N):
-            parts.append(attention(x[:, t : t + 1], mask=Mask.causal(), cache=cache))
-        assert (torch.cat(parts, dim=1) - full).abs().max() <= 1e-6
+        outputs = [attention(x[:, :prefix], mask=Mask.causal(), cache=cache)]
+        for t in range(prefix, 32):
+            outputs.append(attention(x[:, t : t + 1], mask=Mask.causal(), cache=cache))
+        assert (torch.cat(outputs, dim=1) - full).abs().max() <= 1e-6
 
 
 @given(sizes=st.lists(st.integers(0, 5), min_size=1, max_size=6), block_size=st.integers(1, 9))
@@ -88,9 +85,9 @@ def test_a_prefix_and_then_token_by_token_gives_the_full_pass(scheme):
 def test_chunked_prefill_of_any_sizes_gives_the_full_pass(sizes, block_size):
     attention, cache = build("rotary"), KVCache(block_size)
     x = torch.randn(B, sum(sizes), D)
-    parts = [attention(y, mask=Mask.causal(), cache=cache) for y in x.split(sizes, dim=1)]
+    outputs = [attention(y, mask=Mask.causal(), cache=cache) for y in x.split(sizes, dim=1)]
     full = attention(x, mask=Mask.causal())
-    torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-6)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -107,23 +104,6 @@ def test_one_query_after_seven_cached_keys_sees_all_eight():
         assert not torch.allclose(attention(other)[:, 7:], last)
 
 
-@pytest.mark.parametrize("mechanism", ["additive", "elu"])
-@torch.no_grad()
-def test_other_mechanisms_are_cached_too(mechanism):
-    chosen = (
-        AdditiveAttention(Dh, Dh, 5) if mechanism == "additive" else LinearAttention(EluFeatures())
-    )
-    attention = build(mechanism=chosen)
-    x = torch.randn(B, 12, D)
-    full = attention(x, mask=Mask.causal())
-    for split in range(13):
-        cache = KVCache(block_size=4)
-        parts = [
-            attention(y, mask=Mask.causal(), cache=cache) for y in x.split([split, 12 - split], 1)
-        ]
-        torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("scheme", SCHEMES)
 @torch.no_grad()
 def test_a_stack_of_blocks_with_a_cache_each_gives_the_full_pass(scheme):
@@ -132,8 +112,8 @@ def test_a_stack_of_blocks_with_a_cache_each_gives_the_full_pass(scheme):
     x = torch.randn(B, 9, D)
     full = stack(x, mask=Mask.causal())
     caches = [KVCache(4), KVCache(4)]
-    parts = [stack(y, mask=Mask.causal(), caches=caches) for y in x.split([3, 1, 4, 1], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=2e-6)
+    outputs = [stack(y, mask=Mask.causal(), caches=caches) for y in x.split([3, 1, 4, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full, rtol=0, atol=2e-6)
     with pytest.raises(ValueError, match="caches must hold one KVCache for each block, 2, got 1"):
         stack(x, caches=caches[:1])
 
@@ -143,8 +123,8 @@ def test_a_window_is_counted_from_the_new_token():
     attention, mask = build(), Mask.causal() & Mask.window(3)
     x, cache = torch.randn(B, 12, D), KVCache()
     full = attention(x, mask=mask)
-    parts = [attention(y, mask=mask, cache=cache) for y in x.split([5, 1, 6], dim=1)]
-    torch.testing.assert_close(torch.cat(parts, dim=1), full, rtol=0, atol=1e-6)
+    outputs = [attention(y, mask=mask, cache=cache) for y in x.split([5, 1, 6], dim=1)]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()

@@ -3,22 +3,17 @@
 import itertools
 import math
 
+import parts
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import BIASES, KERNELS, ONE_OF_EACH, SCHEMES, SCORES, B, D, Dh, H, S, T
 
 from clearhead.attention import (
-    AdditiveAttention,
     ArgmaxAttention,
-    DotProductAttention,
-    EluFeatures,
-    FourierFeatures,
-    LinearAttention,
     Mask,
     MultiHeadAttention,
-    PositiveFeatures,
-    QuadraticFeatures,
     attend,
     loop_over_heads,
     merge_heads,
@@ -28,22 +23,6 @@ from clearhead.inspection import record
 from clearhead.layers import Block, Stack
 from clearhead.positions import AlibiBias, LearnedPositions, RotaryPositions, ToeplitzBias
 
-B, H, T, S, Dh = 2, 6, 5, 7, 4
-D = H * Dh
-
-SCORES = {
-    "dot product": DotProductAttention,
-    "additive": lambda: AdditiveAttention(Dh, Dh, 3),
-    "argmax": ArgmaxAttention,
-}
-KERNELS = {
-    "elu": EluFeatures,
-    "quadratic": QuadraticFeatures,
-    "fourier": lambda: FourierFeatures(Dh, 64),
-    "positive": lambda: PositiveFeatures(Dh, 32),
-}
-BIASES = {"toeplitz": lambda: ToeplitzBias(H, 9), "alibi": lambda: AlibiBias(H)}
-POSITIONS = {"none": lambda: None, "rotary": lambda: RotaryPositions(Dh)} | BIASES
 STRUCTURED = {
     "none": None,
     "causal": Mask.causal(),
@@ -60,18 +39,20 @@ MASKS = STRUCTURED | {
 }
 
 
-def build(mechanism=None, positions=None, **options):
-    """An attention in float64 whose every parameter is random, a Toeplitz bias too."""
-    torch.manual_seed(0)
-    attention = MultiHeadAttention(D, H, mechanism=mechanism, positions=positions, **options)
-    if isinstance(positions, ToeplitzBias):
-        torch.nn.init.normal_(positions.weight)
-    return attention.double()
+def build(mechanism="dot product", scheme="none", **options):
+    return parts.build(mechanism, scheme, **options).double()
 
 
 def tokens(length=T, batch=B, seed=1):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, length, D, dtype=torch.float64, generator=generator)
+
+
+def heads_of(attention, x):
+    """q, k and v (B, H, T, Dh) as projected, before any positions."""
+    return [
+        split_heads(proj(x), H) for proj in (attention.proj_q, attention.proj_k, attention.proj_v)
+    ]
 
 
 def assert_same(attention, compute, other, inputs):
@@ -103,49 +84,46 @@ def assert_same_as_loop(attention, mask, x, source=None):
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("mechanism", SCORES)
-def test_all_heads_at_once_are_the_heads_one_by_one(mechanism, positions, mask):
-    attention = build(SCORES[mechanism](), POSITIONS[positions](), n_kv_heads=3)
+def test_all_heads_at_once_are_the_heads_one_by_one(mechanism, scheme, mask):
+    attention = build(mechanism, scheme, n_kv_heads=3)
     assert_same_as_loop(attention, MASKS[mask], tokens())
 
 
 @pytest.mark.parametrize("mask", STRUCTURED)
-@pytest.mark.parametrize("positions", ["none", "rotary"])
-@pytest.mark.parametrize("feature_map", KERNELS)
-def test_linear_heads_at_once_are_the_heads_one_by_one(feature_map, positions, mask):
-    mechanism = LinearAttention(KERNELS[feature_map]())
-    attention = build(mechanism, POSITIONS[positions](), n_kv_heads=2)
+@pytest.mark.parametrize("scheme", ["none", "rotary"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_linear_heads_at_once_are_the_heads_one_by_one(kernel, scheme, mask):
+    attention = build(kernel, scheme, n_kv_heads=2)
     assert_same_as_loop(attention, STRUCTURED[mask], tokens())
 
 
-@pytest.mark.parametrize("positions", BIASES)
-def test_linear_heads_refuse_a_bias_by_distance(positions):
-    attention = build(LinearAttention(EluFeatures()), BIASES[positions]())
+@pytest.mark.parametrize("scheme", BIASES)
+def test_linear_heads_refuse_a_bias_by_distance(scheme):
+    attention = build("elu", scheme)
     with pytest.raises(ValueError, match="linear attention has no scores to which bias="):
         attention(tokens())
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 3, 6])
-@pytest.mark.parametrize("mechanism", [*SCORES, "elu"])
+@pytest.mark.parametrize("mechanism", ONE_OF_EACH)
 def test_shared_key_value_heads_are_the_heads_one_by_one(mechanism, n_kv_heads):
-    chosen = SCORES[mechanism]() if mechanism in SCORES else LinearAttention(EluFeatures())
-    attention = build(chosen, n_kv_heads=n_kv_heads)
+    attention = build(mechanism, n_kv_heads=n_kv_heads)
     assert attention.proj_k.out_features == attention.proj_v.out_features == n_kv_heads * Dh
     assert_same_as_loop(attention, Mask.causal(), tokens())
 
 
-@pytest.mark.parametrize("mechanism", [*SCORES, "elu"])
+@pytest.mark.parametrize("mechanism", ONE_OF_EACH)
 def test_cross_attention_is_the_heads_one_by_one(mechanism):
-    chosen = SCORES[mechanism]() if mechanism in SCORES else LinearAttention(EluFeatures())
     mask = Mask.padding(torch.tensor([4, 7]))
-    assert_same_as_loop(build(chosen, n_kv_heads=2), mask, tokens(T), tokens(S, seed=2))
+    assert_same_as_loop(build(mechanism, n_kv_heads=2), mask, tokens(T), tokens(S, seed=2))
 
 
 @pytest.mark.parametrize("bias_shape", [(T, T), (H, T, T), (1, H, T, T), (B, 1, 1, T)])
-@pytest.mark.parametrize("positions", ["none", "toeplitz", "alibi"])
-def test_a_bias_is_added_for_all_heads_as_for_each(positions, bias_shape):
-    attention = build(positions=POSITIONS[positions](), n_kv_heads=3)
+@pytest.mark.parametrize("scheme", ["none", "toeplitz", "alibi"])
+def test_a_bias_is_added_for_all_heads_as_for_each(scheme, bias_shape):
+    attention = build(scheme=scheme, n_kv_heads=3)
     added = torch.randn(bias_shape, dtype=torch.float64)
     assert_same(
         attention,
@@ -206,7 +184,8 @@ def test_it_is_pytorchs_multihead_attention_with_the_same_parameters(bias, lengt
     masks += [Mask.padding(torch.tensor([2, length])), Mask.window(2) & Mask.of(by_head | True)]
     for mask in masks:
         x, source = (y.requires_grad_() for y in (tokens(), tokens(length, seed=2)))
-        output = ours(x, source, mask=mask)
+        with record(ours) as trace:
+            output = ours(x, source, mask=mask)
         expected, maps = theirs(
             x,
             source,
@@ -215,8 +194,7 @@ def test_it_is_pytorchs_multihead_attention_with_the_same_parameters(bias, lengt
             average_attn_weights=False,
         )
         torch.testing.assert_close(output, expected)
-        q, k, _ = ours._project(x, source)
-        torch.testing.assert_close(ours.mechanism.weights(q, k, mask=mask), maps)
+        torch.testing.assert_close(trace[""].weights, maps.detach())
         direction = torch.randn_like(output)
         own = [x, source, *(layer.weight for layer in layers), ours.proj_out.weight]
         other = [x, source, theirs.in_proj_weight, theirs.out_proj.weight]
@@ -272,7 +250,7 @@ def test_split_heads_is_a_view_and_refuses_a_width_that_does_not_divide():
 def test_valid_lengths_serve_every_head_as_if_repeated_for_it():
     """MISSION E5: the parallel form with valid lengths repeated per head."""
     attention, x = build(), tokens()
-    q, k, v = (y.flatten(0, 1) for y in attention._project(x, None))  # (B·H, T, Dh)
+    q, k, v = (y.flatten(0, 1) for y in heads_of(attention, x))  # (B·H, T, Dh)
     for lens in (torch.tensor([3, 0]), torch.tensor([[1, 2, 3, 4, 5], [5, 0, 2, 2, 1]])):
         repeated = Mask.padding(lens.repeat_interleave(H, dim=0))
         heads = attend(q, k, v, mask=repeated).unflatten(0, (B, H))
@@ -284,23 +262,23 @@ def test_valid_lengths_serve_every_head_as_if_repeated_for_it():
 
 
 def softmax_by_hand(attention, x, bias_before=0.0, bias_after=0.0):
-    q, k, v = attention._project(x, None)
+    q, k, v = heads_of(attention, x)
     scores = (q @ k.mT + bias_before) / math.sqrt(Dh) + bias_after
     return attention.proj_out(merge_heads(scores.softmax(-1) @ v))
 
 
 def test_the_toeplitz_bias_stands_inside_the_division():
     """MISSION A4: softmax((Q Kᵀ + M_h) / √d_h), M_h[i, j] = m_h[j − i]."""
-    attention, x = build(positions=ToeplitzBias(H, 9)), tokens()
+    attention, x = build(scheme="toeplitz"), tokens()
     bias = torch.zeros(H, T, T, dtype=torch.float64)
     for h, i, j in itertools.product(range(H), range(T), range(T)):
-        bias[h, i, j] = attention.positions.weight[h, 9 + j - i]
+        bias[h, i, j] = attention.positions.weight[h, parts.LONGEST + j - i]
     torch.testing.assert_close(attention(x), softmax_by_hand(attention, x, bias_before=bias))
 
 
 def test_alibi_is_added_after_the_division():
     """Press et al. 2022: softmax(q kᵀ / √Dh − slope · distance); 6 heads take 4 slopes, then 2."""
-    attention, x = build(positions=AlibiBias(H)), tokens()
+    attention, x = build(scheme="alibi"), tokens()
     slopes = [2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3]
     places = torch.arange(T)
     distance = (places[:, None] - places).abs()
@@ -310,8 +288,8 @@ def test_alibi_is_added_after_the_division():
 
 def test_alibi_is_as_strong_in_additive_attention_which_divides_by_nothing():
     """softmax(wᵀ tanh(W_q q + W_k k) + alibi): the paper's numbers, not √Dh times them."""
-    attention, x = build(AdditiveAttention(Dh, Dh, 3), AlibiBias(H)), tokens()
-    q, k, v = attention._project(x, None)
+    attention, x = build("additive", "alibi"), tokens()
+    q, k, v = heads_of(attention, x)
     weights = attention.mechanism.weights(q, k, bias=attention.positions(T))
     torch.testing.assert_close(attention(x), attention.proj_out(merge_heads(weights @ v)))
 
@@ -319,17 +297,17 @@ def test_alibi_is_as_strong_in_additive_attention_which_divides_by_nothing():
 def test_a_given_bias_and_a_bias_by_distance_are_both_heard():
     """The given one always stands inside the division, ALiBi outside of it."""
     x, added = tokens(), torch.randn(B, 1, T, T, dtype=torch.float64)
-    attention = build(positions=ToeplitzBias(H, 9))
+    attention = build(scheme="toeplitz")
     expected = softmax_by_hand(attention, x, bias_before=added + attention.positions(T))
     torch.testing.assert_close(attention(x, bias=added), expected)
-    attention = build(positions=AlibiBias(H))
+    attention = build(scheme="alibi")
     expected = softmax_by_hand(attention, x, bias_before=added, bias_after=attention.positions(T))
     torch.testing.assert_close(attention(x, bias=added), expected)
 
 
 def test_rotary_positions_turn_queries_and_keys_but_not_values():
-    attention, x = build(positions=RotaryPositions(Dh)), tokens()
-    q, k, v = attention._project(x, None)
+    attention, x = build(scheme="rotary"), tokens()
+    q, k, v = heads_of(attention, x)
     turn = attention.positions
     scores = turn(q) @ turn(k).mT / math.sqrt(Dh)
     expected = attention.proj_out(merge_heads(scores.softmax(-1) @ v))
@@ -337,7 +315,7 @@ def test_rotary_positions_turn_queries_and_keys_but_not_values():
 
 
 def test_rotary_positions_are_relative():
-    attention, x = build(positions=RotaryPositions(Dh)), tokens()
+    attention, x = build(scheme="rotary"), tokens()
     places = torch.arange(T)
     moved = attention(x, positions=places + 1000)
     torch.testing.assert_close(moved, attention(x, positions=places), rtol=0, atol=1e-11)
@@ -346,7 +324,7 @@ def test_rotary_positions_are_relative():
 
 
 def test_rotary_positions_may_differ_by_batch_element():
-    attention, x = build(positions=RotaryPositions(Dh), n_kv_heads=2), tokens()
+    attention, x = build(scheme="rotary", n_kv_heads=2), tokens()
     places = torch.tensor([[0, 1, 2, 3, 4], [0, 2, 4, 6, 8]])
     output = attention(x, positions=places)
     for b in range(B):
@@ -354,22 +332,22 @@ def test_rotary_positions_may_differ_by_batch_element():
         torch.testing.assert_close(output[b : b + 1], alone)
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_order_matters_exactly_when_there_are_positions(positions):
-    attention, x = build(positions=POSITIONS[positions]()), tokens()
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_order_matters_exactly_when_there_are_positions(scheme):
+    attention, x = build(scheme=scheme), tokens()
     order = torch.tensor([3, 0, 4, 1, 2])
     difference = (attention(x[:, order]) - attention(x)[:, order]).abs().max()
-    assert (difference < 1e-12) == (positions == "none")
+    assert (difference < 1e-12) == (scheme == "none")
 
 
 # What a mask makes visible
 
 
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_the_maps_show_exactly_the_token_itself_and_the_one_before(positions):
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_maps_show_exactly_the_token_itself_and_the_one_before(scheme):
     """MISSION D1, for every layer of a stack."""
     torch.manual_seed(0)
-    blocks = [Block(D, H, positions=POSITIONS[positions]()) for _ in range(2)]
+    blocks = [Block(D, H, positions=SCHEMES[scheme]()) for _ in range(2)]
     stack = Stack(blocks)
     with record(stack) as trace:
         stack(tokens().float(), mask=Mask.causal() & Mask.window(2))
@@ -391,14 +369,13 @@ def test_a_mask_of_zeros_and_ones_shows_in_the_maps():
     assert torch.equal(trace[""].weights > 0, flags.bool().expand(B, H, T, T))
 
 
-CAUSAL = [(m, p) for m in SCORES for p in POSITIONS] + [("elu", "none"), ("quadratic", "rotary")]
+CAUSAL = [*itertools.product(SCORES, SCHEMES), ("elu", "none"), ("quadratic", "rotary")]
 
 
-@pytest.mark.parametrize(("mechanism", "positions"), CAUSAL)
-def test_future_tokens_change_nothing(mechanism, positions):
+@pytest.mark.parametrize(("mechanism", "scheme"), CAUSAL)
+def test_future_tokens_change_nothing(mechanism, scheme):
     """MISSION B6 and N10, by perturbing the input: the outputs before are the same to the bit."""
-    chosen = SCORES.get(mechanism) or (lambda: LinearAttention(KERNELS[mechanism]()))
-    attention, x = build(chosen(), POSITIONS[positions](), n_kv_heads=3), tokens()
+    attention, x = build(mechanism, scheme, n_kv_heads=3), tokens()
     before = attention(x, mask=Mask.causal())
     for t in range(1, T):
         other = x.clone()
@@ -408,11 +385,10 @@ def test_future_tokens_change_nothing(mechanism, positions):
         assert not torch.isclose(after[:, t], before[:, t]).all()
 
 
-@pytest.mark.parametrize(("mechanism", "positions"), CAUSAL)
-def test_no_gradient_comes_from_the_future(mechanism, positions):
+@pytest.mark.parametrize(("mechanism", "scheme"), CAUSAL)
+def test_no_gradient_comes_from_the_future(mechanism, scheme):
     """MISSION B6, by gradients: exactly zero after t, and something from each token up to t."""
-    chosen = SCORES.get(mechanism) or (lambda: LinearAttention(KERNELS[mechanism]()))
-    attention, x = build(chosen(), POSITIONS[positions]()), tokens().requires_grad_()
+    attention, x = build(mechanism, scheme), tokens().requires_grad_()
     output = attention(x, mask=Mask.causal())
     for t in range(T):
         (grad,) = torch.autograd.grad(output[:, t].square().sum(), x, retain_graph=True)
@@ -552,16 +528,16 @@ def test_more_axes_than_batch_time_width_are_refused():
 
 
 def test_rotary_positions_refuse_another_sequence():
-    attention, x = build(positions=RotaryPositions(Dh)), tokens()
+    attention, x = build(scheme="rotary"), tokens()
     with pytest.raises(ValueError, match="rotary positions compare places in one sequence"):
         attention(x, tokens(S))
     with pytest.raises(ValueError, match=r"positions must have shape \(5,\) or \(2, 5\)"):
         attention(x, positions=torch.arange(T + 1))
 
 
-@pytest.mark.parametrize("positions", ["none", "toeplitz", "alibi"])
-def test_a_bias_of_another_type_or_shape_is_refused_with_and_without_positions(positions):
-    attention, x = build(positions=POSITIONS[positions]()), tokens()
+@pytest.mark.parametrize("scheme", ["none", "toeplitz", "alibi"])
+def test_a_bias_of_another_type_or_shape_is_refused_with_and_without_positions(scheme):
+    attention, x = build(scheme=scheme), tokens()
     with pytest.raises(TypeError, match=r"bias must hold floating-point numbers .* use mask="):
         attention(x, bias=torch.ones(T, T, dtype=torch.bool))
     with pytest.raises(TypeError, match="bias must hold floating-point numbers"):
@@ -573,7 +549,7 @@ def test_a_bias_of_another_type_or_shape_is_refused_with_and_without_positions(p
 
 
 def test_the_toeplitz_bias_names_its_limit():
-    attention = build(positions=ToeplitzBias(H, T))
+    attention = MultiHeadAttention(D, H, positions=ToeplitzBias(H, T)).double()
     assert attention(tokens(T)).shape == (B, T, D)
     with pytest.raises(ValueError, match="length 6 but max_len is 5"):
         attention(tokens(T + 1))

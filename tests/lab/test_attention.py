@@ -7,6 +7,7 @@ import pytest
 
 from clearhead import lab
 from clearhead.attention import Mask, merge_heads
+from clearhead.inspection import record
 from clearhead.lab.attention import FEATURES, KINDS, STRENGTH, WORDS, build, experiment
 
 # One score of 6/√2 among seven, the others 0.
@@ -61,9 +62,9 @@ def test_every_number_follows_from_the_equation(finding):
 @pytest.mark.parametrize("head", [0, 1])
 def test_all_weights_are_those_computed_by_hand(head, causal):
     attention, x = build()
-    q, k, _ = attention._project(x, None)
-    mask = Mask.causal() if causal else None
-    weights = attention.mechanism.weights(q, k, mask=mask, bias=attention.positions(len(WORDS)))
+    with record(attention) as trace:
+        attention(x, mask=Mask.causal() if causal else None)
+    weights = trace[""].weights
     for t in range(len(WORDS)):
         assert weights[0, head, t].tolist() == close(weights_by_hand(head, t, causal))
 
@@ -120,8 +121,9 @@ def test_the_picture_shows_both_heads_with_and_without_the_mask(finding, tmp_pat
 
 def test_split_and_merged_the_sentence_is_the_same():
     attention, x = build()
-    _, _, v = attention._project(x, None)
-    assert merge_heads(v).equal(x)
+    with record(attention) as trace:
+        attention(x)
+    assert merge_heads(trace[""].v).equal(x)
 
 
 # The list of experiments
