@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from clearhead.lab.attention import experiment
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = sorted(
@@ -40,6 +42,13 @@ def test_commands_named_in_the_pages_work(command, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
+
+
+def test_the_readme_shows_what_the_demo_prints():
+    shown = re.search(r"`make demo`[^\n]*\n\n```\n(.*?)\n```", PAGES[0].read_text(), re.DOTALL)
+    assert shown, "README.md shows what `make demo` prints"
+    lines = shown[1].splitlines()
+    assert lines == experiment().text.splitlines()[: len(lines)]
 
 
 def test_pages_link_only_to_files_that_exist():

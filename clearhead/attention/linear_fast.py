@@ -204,7 +204,10 @@ def _sums(
     ids: Tensor | None,
 ) -> Iterator[Tensor]:
     (N, T, _), S = q.shape, k.size(1)
-    if ids is not None and S > 0:
+    if ids is None and S <= features.chunk and (T == S or not causal):  # few: pair by pair
+        pairs = features.map.similarity(q, k)
+        yield (pairs.tril() if causal else pairs) @ _with_ones(v, ones)
+    elif ids is not None and S > 0:
         yield _last(_document_sums(features, _last(q, S), k, v, ones, causal, ids), T)
     elif not causal:
         yield from _whole_sums(features, q, k, v, ones)
@@ -212,7 +215,7 @@ def _sums(
         n = min(T, S)
         state = _collected(features, *(x[:, : S - n] for x in (k, v, ones)))
         blocks = _running_sums(features, state, *(_last(x, n) for x in (q, k, v, ones)))
-        if 0 < n == T:
+        if n == T and n > 0:
             yield from blocks
         else:  # of more queries than keys, the first stand before every key
             early = q[:, : T - n].masked_fill(torch.ones_like(q[:, : T - n]).bool(), 0.0)
@@ -229,10 +232,7 @@ def _joined(blocks: Iterable[Tensor], N: int, T: int) -> Tensor:
 def _whole_sums(
     features: _Features, q: Tensor, k: Tensor, v: Tensor, ones: Tensor
 ) -> Iterator[Tensor]:
-    """Every query sees every key: by one state, or pair by pair if that is less work."""
-    if features.many and k.size(1) <= features.chunk:
-        yield features.map.similarity(q, k) @ _with_ones(v, ones)
-        return
+    """Every query sees every key: one state serves them all."""
     state = _collected(features, k, v, ones)
     for block in q.split(BLOCK, dim=1) if q.size(0) == 1 else [q]:
         yield features.run(_received, block, state)

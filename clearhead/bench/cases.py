@@ -3,9 +3,9 @@
 `clearhead bench` runs them all; docs/measurements.md keeps the figures and the ideas that failed.
 """
 
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,7 +26,6 @@ from clearhead.attention import (
 from clearhead.bench.timing import Row, best_seconds
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
-from clearhead.runtime import choose_threads, measure_threads
 
 __all__ = ["CASES"]
 
@@ -198,7 +197,7 @@ def crossover(seconds: float) -> Rows:
     with torch.no_grad():
         for name, feature_map in maps.items():
             ours = LinearAttention(feature_map)
-            for T in (128, 256, 512, 1024, 2048, 4096, 8192):
+            for T in (128, 256, 512, 1024, 2048, 4096, 8192, 16384):
                 q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
                 best = best_seconds(
                     {
@@ -221,7 +220,7 @@ def memory(seconds: float) -> Rows:
     maps = {"elu+1": "EluFeatures()", "Fourier, 128 frequencies": "FourierFeatures(64, 256)"}
     rows = []
     for name, feature_map in maps.items():
-        short, long = (_peak_bytes(_LINEAR.format(T=T, map=feature_map)) for T in (8192, 16384))
+        short, long = (_printed(_LINEAR.format(T=T, map=feature_map))[0] for T in (8192, 16384))
         what, matrix = f"peak memory, {name}, T=16384", 4.0 * 4 * 16384**2
         rows += [
             Row(what, long, "T=8192", short, "linear is 2×", unit="MB"),
@@ -245,24 +244,29 @@ print(peak() - before)
 """
 
 
-def _peak_bytes(program: str) -> float:
-    """What a program of its own prints: how much its peak memory grew."""
+def _printed(program: str, **environment: str) -> list[float]:
+    """The numbers that a program prints in a process of its own."""
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **environment},
     )
-    return float(run.stdout)
+    return [float(word) for word in run.stdout.split()]
 
 
 def threads(seconds: float) -> Rows:
-    """What a busy neighbour does to two threads, and what `--threads auto` makes of it."""
+    """What a busy neighbour does to two threads that spin or sleep while they wait."""
+    program = "from clearhead.runtime import *; t = measure_threads((1, 2)); print(t[1], t[2])"
     rows = []
-    for neighbours in (0, 1):
-        with _busy(neighbours):
-            time.sleep(0.2)
-            times = measure_threads((1, 2), repeats=7)
-            chosen = choose_threads()
-        what = f"1 thread, {neighbours} busy neighbour(s)"
-        rows.append(Row(what, times[1], "2 threads", times[2], f"auto takes {chosen}"))
+    for policy in ("active", "passive"):
+        for neighbours in (0, 1):
+            with _busy(neighbours):
+                one, two = _printed(program, OMP_WAIT_POLICY=policy)
+            what = f"1 thread, {neighbours} busy neighbour(s)"
+            taken = f"auto takes {1 if one <= two else 2}"
+            rows.append(Row(what, one, f"2 threads that wait {policy}ly", two, taken))
     return rows
 
 

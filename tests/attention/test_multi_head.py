@@ -50,9 +50,8 @@ def tokens(length=T, batch=B, seed=1):
 
 def heads_of(attention, x):
     """q, k and v (B, H, T, Dh) as projected, before any positions."""
-    return [
-        split_heads(proj(x), H) for proj in (attention.proj_q, attention.proj_k, attention.proj_v)
-    ]
+    projections = (attention.proj_q, attention.proj_k, attention.proj_v)
+    return [split_heads(project(x), H) for project in projections]
 
 
 def assert_same(attention, compute, other, inputs):
