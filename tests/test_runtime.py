@@ -131,8 +131,10 @@ def test_the_processor_is_always_there():
 def test_auto_is_the_accelerator_if_there_is_one(monkeypatch):
     found = torch.device("meta")
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: found)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     assert pick_device() == pick_device("auto") == found
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: None)
+    # A build that knows an accelerator, on a machine that has none.
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     assert pick_device() == torch.device("cpu")
 
 

@@ -204,7 +204,7 @@ def _sums(
     ids: Tensor | None,
 ) -> Iterator[Tensor]:
     (N, T, _), S = q.shape, k.size(1)
-    if ids is None and S <= features.chunk and (T == S or not causal):  # few: pair by pair
+    if ids is None and features.chunk >= S and (T == S or not causal):  # few: pair by pair
         pairs = features.map.similarity(q, k)
         yield (pairs.tril() if causal else pairs) @ _with_ones(v, ones)
     elif ids is not None and S > 0:

@@ -245,13 +245,13 @@ def test_debug_shows_the_traceback_of_the_mistake(arguments):
 
 def test_a_fault_of_ours_is_not_dressed_as_the_users(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["clearhead", "lab", "attention"])
-    monkeypatch.setattr("clearhead.lab.run", _raise(ZeroDivisionError("ours")))
+    monkeypatch.setattr("clearhead.lab.attention.experiment", _raise(ZeroDivisionError("ours")))
     with pytest.raises(ZeroDivisionError, match="ours"):
         command.main()
 
 
 def test_an_interrupt_is_said_in_a_word(run, monkeypatch):
-    monkeypatch.setattr("clearhead.lab.run", _raise(KeyboardInterrupt()))
+    monkeypatch.setattr("clearhead.lab.attention.experiment", _raise(KeyboardInterrupt()))
     code, out, err = run("lab", "attention", "--threads", 1)
     assert code == 130
     assert out == ""
