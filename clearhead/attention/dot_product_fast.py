@@ -20,7 +20,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.attention import dot_product
-from clearhead.attention.mask_parts import Causal, Padding
 from clearhead.attention.masks import Mask, MaskLike, dense_mask
 from clearhead.attention.softmax import without_dead_keys
 from clearhead.shapes import check_bias, check_qkv, values_at_hand
@@ -67,9 +66,9 @@ def attend(
     allowed = None if causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
     if not values_at_hand(q):  # to look would wait for the device: shield from padding in any case
         k, v = without_dead_keys(allowed, k, v)
-        return _fused(q, k, v, allowed, bias, scale, causal)
-    output = _fused(q, k, v, allowed, bias, scale, causal)
-    if _all_finite(*_telling(q, k, v, mask, output, causal)):
+        return _fused(q, k, v, allowed, bias, scale, causal)[0]
+    output, logsumexp = _fused(q, k, v, allowed, bias, scale, causal)
+    if _trusted(q, k, v, allowed, output, logsumexp):
         return output
     return _despite_broken_numbers(q, k, v, mask, allowed, bias, scale, causal)
 
@@ -95,30 +94,32 @@ def _despite_broken_numbers(
         k, v = without_dead_keys(allowed, k, v)
         broken = broken & allowed.any(dim=-1, keepdim=True)
     if _all_finite(k, v):
-        output = _fused(q, k, v, allowed, bias, scale, causal)
+        output = _fused(q, k, v, allowed, bias, scale, causal)[0]
     else:
         output = cast(Tensor, dot_product.attend(q, k, v, mask=mask, bias=bias, scale=scale))
     return output.masked_fill(broken, torch.nan)
 
 
-def _telling(
-    q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, output: Tensor, causal: bool
-) -> tuple[Tensor, ...]:
-    """Tensors that are finite only if the kernel can be trusted; as few numbers as will do.
+def _trusted(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Tensor | None,
+    output: Tensor,
+    logsumexp: Tensor | None,
+) -> bool:
+    """Whether the kernel's output is right, by a look at as few numbers as will do.
 
-    The kernel lets 0 · NaN through where a key is forbidden: then its output shows it. But a row
-    whose scores are all NaN it takes for an empty one and gives zeros. That comes from a broken
-    query, or from keys of which all that the row may see are broken – not while the first key is
-    whole, if every row that sees any key sees that one.
+    A row whose scores are all NaN it takes for an empty one: zeros, with a logsumexp of exactly 0.
+    Any other broken score shows in the row's logsumexp. A broken value reaches every row, even by
+    0 · NaN, or in the causal kernel every row after it: the last row shows it.
     """
-    if mask is None:
-        return q, k[..., 0, :]
-    if causal:  # the last query sees every key, so its row alone shows a broken one
-        return q, k[..., 0, :], output[..., -1, :]
-    parts = mask.parts if isinstance(mask, Mask) else (None,)
-    if all(isinstance(part, Causal | Padding) for part in parts) and not output.requires_grad:
-        return q, k[..., 0, :], output
-    return q, k, v  # a dead key may spoil the gradient alone: 0 · ∞
+    spoils_gradient = allowed is not None and output.requires_grad  # a dead key can, by 0 · ∞
+    if logsumexp is not None and not spoils_gradient:
+        whole = _all_finite(logsumexp, output[..., -1, :])
+        if whole and not bool((logsumexp.detach() == 0).any()):
+            return True
+    return _all_finite(q, k, v)
 
 
 def _all_finite(*tensors: Tensor) -> bool:
@@ -137,23 +138,40 @@ def _fused(
     bias: Tensor | None,
     scale: float,
     causal: bool,
-) -> Tensor:
-    """Lift everything to the (B, H, T, ·) that the kernels know, and choose one."""
+) -> tuple[Tensor, Tensor | None]:
+    """The output, and where the kernel says it the logsumexp of each row's scores.
+
+    Everything is lifted to the (B, H, T, ·) that the kernels know.
+    """
     q4, k4, v4 = (_with_heads(x, q.ndim) for x in (q, k, v))
     allowed = None if allowed is None else _with_heads(allowed, q.ndim)
-    if bias is None:
+    bias = None if bias is None else _with_heads(bias, q.ndim)
+    logsumexp = None
+    if not values_at_hand(q) or q.size(-1) != v.size(-1):
+        added = allowed if bias is None else _added(bias, allowed, scale, q)
         output = scaled_dot_product_attention(
-            q4, k4, v4, attn_mask=allowed, is_causal=causal, scale=scale
+            q4, k4, v4, attn_mask=added, is_causal=causal, scale=scale
         )
+    elif bias is not None and bias.requires_grad and torch.is_grad_enabled():
+        output = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
     else:
-        bias = _with_heads(bias, q.ndim)
-        learned = bias.requires_grad and torch.is_grad_enabled()
-        if learned and values_at_hand(q) and q.size(-1) == v.size(-1):
-            output = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
-        else:
-            added = _added(bias, allowed, scale, q)
-            output = scaled_dot_product_attention(q4, k4, v4, attn_mask=added, scale=scale)
-    return output.reshape(*q.shape[:-1], v.size(-1))
+        if bias is None and allowed is not None:
+            bias = q.new_zeros(())
+        added = None if bias is None else _added(bias, allowed, scale, q)
+        output, logsumexp = _on_cpu(q4, k4, v4, added, scale, causal)
+    return output.reshape(*q.shape[:-1], v.size(-1)), logsumexp
+
+
+def _on_cpu(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float, causal: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The kernel behind scaled_dot_product_attention on a CPU, with its logsumexp (B, H, T)."""
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    if added is not None:
+        added = added.expand(*q.shape[:-1], k.size(-2))
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    output, logsumexp = kernel(q, k, v, 0.0, causal, attn_mask=added, scale=scale)
+    return output, logsumexp
 
 
 def _added(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
@@ -192,11 +210,8 @@ class _FusedWithBias(torch.autograd.Function):
         allowed: Tensor | None,
         scale: float,
     ) -> Tensor:
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         added = _added(bias, allowed, scale, q)
-        output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-            q, k, v, 0.0, False, attn_mask=added.expand(*q.shape[:-1], k.size(-2)), scale=scale
-        )
+        output, logsumexp = _on_cpu(q, k, v, added, scale)
         ctx.save_for_backward(q, k, v, added, output, logsumexp)
         ctx.scale, ctx.bias = scale, (bias.shape, bias.dtype)
         return output

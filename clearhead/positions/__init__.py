@@ -5,6 +5,7 @@
     toeplitz.py      one learned number for each head and distance, in q kᵀ      limited by max_len
     alibi.py         a fixed penalty by distance, added to the scores            any length
     rotary.py        q and k turned by an angle that grows with the position     any length
+    distance.py      how far apart a query and a key stand
 
 `positions` are integers (T,) or (B, T), and None means 0 … T−1: padded or packed tokens and tokens
 after a cache say where they stand. A bias by distance needs none: padding on the left changes no
