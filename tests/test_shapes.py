@@ -201,3 +201,28 @@ def test_checks_change_nothing():
     q, k, v = torch.randn(T, Dh), torch.randn(S, Dh), torch.randn(S, Dv)
     check_qkv(q, k, v)
     assert q._version == k._version == v._version == 0
+
+
+def test_n25_every_module_refuses_another_dtype_or_device_in_words():
+    from clearhead.attention import MultiHeadAttention, SelfAttention
+    from clearhead.layers import Block, FeedForward, LayerNorm, LinearRNN, RMSNorm
+    from clearhead.positions import LearnedPositions
+
+    modules = [
+        MultiHeadAttention(6, 2),
+        SelfAttention(6, 4, 5),
+        Block(6, 2),
+        FeedForward(6),
+        LayerNorm(6),
+        RMSNorm(6),
+        LinearRNN(6, 4, 5),
+        LearnedPositions(9, 6),
+    ]
+    for module in modules:
+        name = type(module).__name__
+        with pytest.raises(TypeError, match=r"x must have the dtype of the module, torch.float32"):
+            module(torch.zeros(2, 3, 6, dtype=torch.float64)), name
+        with pytest.raises(
+            ValueError, match="x must be on the device of the module, cpu, got meta"
+        ):
+            module(torch.zeros(2, 3, 6, device="meta")), name

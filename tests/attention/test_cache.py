@@ -427,3 +427,31 @@ def test_a_cache_for_another_sequence_is_refused():
     attention, x = build(), torch.randn(B, 3, D)
     with pytest.raises(ValueError, match=r"cache.* source"):
         attention(x, torch.randn(B, 5, D), cache=KVCache())
+
+
+@pytest.mark.parametrize("wrong", [{"mask": torch.ones(9, 9).bool()}, {"bias": torch.ones(9, 9)}])
+def test_a_refused_call_leaves_the_cache_as_it_was(wrong):
+    attention, cache = MultiHeadAttention(12, 3), KVCache()
+    x = torch.randn(2, 5, 12)
+    attention(x, mask=Mask.causal(), cache=cache)
+    with pytest.raises(ValueError, match=r"mask|bias"):
+        attention(x, cache=cache, **wrong)
+    assert len(cache) == 5
+
+
+def test_a_sequence_beyond_the_scheme_leaves_the_cache_as_it_was():
+    attention, cache = MultiHeadAttention(12, 3, positions=ToeplitzBias(3, max_len=7)), KVCache()
+    attention(torch.randn(2, 5, 12), cache=cache)
+    with pytest.raises(ValueError, match="length 8 but max_len is 7"):
+        attention(torch.randn(2, 3, 12), cache=cache)
+    assert len(cache) == 5
+
+
+def test_rows_to_keep_are_a_list_of_whole_numbers():
+    cache = KVCache()
+    cache.append(torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4))
+    with pytest.raises(ValueError, match=r"rows must have shape \(B,\), got \(1, 2\)"):
+        cache.reorder(torch.tensor([[0, 1]]))
+    cache.reorder(torch.tensor([1, 1, 0], dtype=torch.int16))
+    k, _ = cache.append(torch.randn(3, 3, 1, 4), torch.randn(3, 3, 1, 4))
+    assert k.shape == (3, 3, 6, 4)

@@ -727,3 +727,18 @@ def test_weights_have_the_right_gradient():
         assert torch.autograd.gradcheck(
             lambda q, k, b, m=mask: dot_product.weights(q, k, mask=m, bias=b), (q, k, bias)
         )
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("other", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_n25_a_bias_may_have_a_precision_of_its_own(dtype, other, learned):
+    q, k, v = (torch.randn(2, 3, n, 4).to(dtype) for n in (5, 7, 7))
+    bias = torch.randn(3, 5, 7).to(other).requires_grad_(learned)
+    output = dot_product_fast.attend(q, k, v, mask=Mask.causal(), bias=bias)
+    expected = dot_product.attend(q, k, v, mask=Mask.causal(), bias=bias)
+    assert output.dtype == expected.dtype == dtype
+    torch.testing.assert_close(output, expected, rtol=0.02, atol=0.02)
+    if learned:
+        output.sum().backward()
+        assert bias.grad.dtype == other

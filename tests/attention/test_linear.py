@@ -544,3 +544,15 @@ def test_mistakes_are_named() -> None:
         linear_fast.attend(q[0, 0], k[0, 0], v[0, 0], EluFeatures(), mask=masks(7)["padding"])
     with pytest.raises(NotImplementedError, match="FeatureMap must say what φ"):
         FeatureMap()(q)
+
+
+@pytest.mark.parametrize("feature_map", [FourierFeatures(4, 8), PositiveFeatures(4, 8)])
+def test_each_head_has_exponents_of_its_own(feature_map, monkeypatch):
+    """Heads that share a block, one with keys so long that its exponents must be shifted."""
+    monkeypatch.setattr(linear_fast, "BLOCK", 64)
+    torch.manual_seed(3)
+    q, k, v = torch.randn(3, 2, 3, 12, 4, dtype=torch.float64)
+    k = k / k.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 30.0, 2.0]).double()[:, None, None]
+    expected = linear.attend(q, k, v, feature_map, mask=Mask.causal())
+    output = linear_fast.attend(q, k, v, feature_map, mask=Mask.causal(), chunk=4)
+    torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-9)

@@ -623,3 +623,31 @@ def test_sizes_that_do_not_fit_are_refused():
         ValueError, match=r"differs by batch element but q has no batch axis; use q\.unsq"
     ):
         dense_mask(Mask.padding(tensor(1)), (3, 5), cpu)
+
+
+# What the caller does afterwards
+
+
+def test_a_mask_keeps_what_it_was_made_of():
+    lens, real, ids = tensor(2, 3), matrix(2, 3), tensor([0, 0, 1], [0, 1, 1])
+    masks = [Mask.padding(lens), Mask.tokens(real), Mask.segments(ids)]
+    before = [mask.dense(3, 3) for mask in masks]
+    lens.zero_(), real.logical_not_(), ids.add_(torch.arange(3))
+    for mask, dense in zip(masks, before, strict=True):
+        assert torch.equal(mask.dense(3, 3), dense), mask
+
+
+def test_a_dense_mask_is_a_matrix_of_its_own():
+    dense = Mask.padding(tensor(2, 3)).dense(3, 4)
+    dense[0, 0, 0, 3] = True
+    assert dense[0, 0, :, 3].tolist() == [True, False, False]
+
+
+def test_positions_come_on_the_device_asked_for():
+    assert Mask.causal().positions(3, 5, device="meta").device.type == "meta"
+    assert Mask.tokens(matrix(2, 4)).positions(3, 4, device="meta").device.type == "meta"
+
+
+def test_lengths_given_as_a_mask_are_answered_with_padding():
+    with pytest.raises(TypeError, match=r"Mask\.padding\(mask\) for lengths"):
+        Mask.of(tensor(2, 3))

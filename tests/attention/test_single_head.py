@@ -210,3 +210,9 @@ def test_other_types_and_batches_are_refused():
         attention(torch.randn(B, T, 6), torch.randn(3, S, 5))
     with pytest.raises(ValueError, match=r"\(T, S\) = \(5, 7\)"):
         attention(torch.randn(B, T, 6), torch.randn(B, S, 5), mask=torch.ones(S, T).bool())
+
+
+def test_a_second_sequence_that_no_head_hears_is_refused():
+    joined = JoinedHeads([SelfAttention(6, 4, 5)], 7)
+    with pytest.raises(ValueError, match="y is for cross-attention heads"):
+        joined(torch.randn(2, 3, 6), torch.randn(2, 4, 6))

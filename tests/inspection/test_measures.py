@@ -139,3 +139,11 @@ def test_layers_of_other_kinds_are_refused() -> None:
         rollout([])
     with pytest.raises(ValueError, match="names has 2 entries but there are 1 layers"):
         named_layers([weights(B, H, T, T)], names=["a", "b"])
+
+
+def test_layers_of_one_name_or_of_two_batches_are_refused() -> None:
+    one, two = torch.rand(1, 2, 3, 3), torch.rand(2, 2, 3, 3)
+    with pytest.raises(ValueError, match="names must differ"):
+        named_layers([one, one], names=["a", "a"])
+    with pytest.raises(ValueError, match=r"one batch size, got \[1, 2\]"):
+        rollout([one, two])

@@ -452,3 +452,15 @@ def test_a_trace_is_a_mapping() -> None:
     assert isinstance(trace, Trace)
     assert dict(trace) == {"": trace[""]}
     assert trace.get("nothing") is None
+
+
+def test_weights_of_parameters_that_have_changed_are_refused() -> None:
+    mechanism = AdditiveAttention(DH, DH, 5)
+    with record(mechanism) as trace:
+        mechanism(*(torch.randn(B, H, T, DH) for _ in range(3)))
+    before = trace[""].weights
+    assert torch.equal(trace[""].weights, before)
+    with torch.no_grad():
+        mechanism.proj_score.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="AdditiveAttention have changed since this call"):
+        _ = trace[""].weights

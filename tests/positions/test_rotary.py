@@ -174,3 +174,29 @@ def test_a_compiled_module_says_the_same():
 
 def test_the_module_has_nothing_to_save():
     assert not RotaryPositions(DH).state_dict()
+
+
+def test_a_few_positions_far_away_need_no_table() -> None:
+    from clearhead.positions.sinusoidal import rows_needed
+
+    assert rows_needed(torch.tensor([3, 100])) == 101
+    assert rows_needed(torch.tensor([2_000_000])) is None
+    x = torch.randn(1, 2, 1, 6, dtype=torch.float64)
+    far, near = (RotaryPositions(6)(x, positions=torch.tensor([p])) for p in (2_000_000, 0))
+    torch.testing.assert_close(far.norm(dim=-1), near.norm(dim=-1))
+
+
+def test_what_a_tracer_makes_is_not_kept_for_others() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    rotary = RotaryPositions(26)
+    with FakeTensorMode():
+        rotary(torch.randn(1, 3, 26))
+    assert rotary(torch.randn(1, 3, 26)).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+def test_positions_may_be_any_whole_numbers(dtype: torch.dtype) -> None:
+    x, positions = torch.randn(2, 3, 6), torch.tensor([4, 0, 2])
+    expected = RotaryPositions(6)(x, positions=positions)
+    assert torch.equal(RotaryPositions(6)(x, positions=positions.to(dtype)), expected)
