@@ -551,8 +551,8 @@ def test_each_head_has_exponents_of_its_own(feature_map, monkeypatch):
     """Heads that share a block, one with keys so long that its exponents must be shifted."""
     monkeypatch.setattr(linear_fast, "BLOCK", 64)
     torch.manual_seed(3)
-    q, k, v = torch.randn(3, 2, 3, 12, 4, dtype=torch.float64)
-    k = k / k.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 30.0, 2.0]).double()[:, None, None]
+    q, k, v = torch.randn(3, 2, 3, 12, 4)
+    k = k / k.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 30.0, 2.0])[:, None, None]
     expected = linear.attend(q, k, v, feature_map, mask=Mask.causal())
     output = linear_fast.attend(q, k, v, feature_map, mask=Mask.causal(), chunk=4)
-    torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(output, expected, rtol=1e-3, atol=1e-4)
