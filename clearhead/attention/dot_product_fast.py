@@ -153,7 +153,7 @@ def _fused(
             q4, k4, v4, attn_mask=added, is_causal=causal, scale=scale
         )
     elif bias is not None and bias.requires_grad and torch.is_grad_enabled():
-        output = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
+        output, logsumexp = _FusedWithBias.apply(q4, k4, v4, bias, allowed, scale)
     else:
         if bias is None and allowed is not None:
             bias = q.new_zeros(())
@@ -209,16 +209,17 @@ class _FusedWithBias(torch.autograd.Function):
         bias: Tensor,
         allowed: Tensor | None,
         scale: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         added = _added(bias, allowed, scale, q)
         output, logsumexp = _on_cpu(q, k, v, added, scale)
         ctx.save_for_backward(q, k, v, added, output, logsumexp)
         ctx.scale, ctx.bias = scale, (bias.shape, bias.dtype)
-        return output
+        ctx.mark_non_differentiable(logsumexp)
+        return output, logsumexp
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         dtype, scale = grad.dtype, ctx.scale
         exact = torch.promote_types(dtype, torch.float32)
         q, k, v, added, output, logsumexp = (x.to(exact) for x in ctx.saved_tensors)
