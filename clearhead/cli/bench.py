@@ -19,7 +19,7 @@ def bench(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure speed against PyTorch's own parts, in turn, and print the ratios."""
+    """Measure speed, as ratios to PyTorch's own parts."""
     from clearhead.bench.cases import CASES
 
     if case is not None and case not in CASES:

@@ -22,7 +22,7 @@ def plot(
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
     json: Json = False,
 ) -> None:
-    """Draw sinusoidal waves, the whole table of positions, a mask, or the biases of ALiBi."""
+    """Draw a part: position waves or table, a mask, ALiBi."""
     if what not in PICTURES:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, got {what!r}")
     path = _picture(what).save(out / (what + (".svg" if svg else ".png")))

@@ -1,6 +1,6 @@
 """One experiment per file. Each states a claim, tries it, and returns a `Finding`.
 
-    attention    attention.py    one head computed step by step on a sentence
+    attention    attention.py    two heads computed step by step on a sentence
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENTS", "Finding", "check_name", "run"]
 
 EXPERIMENTS = {
-    "attention": "A word finds what it needs: one head, computed step by step on a sentence.",
+    "attention": "A word finds what it needs: two heads, step by step on a sentence.",
 }
 
 
