@@ -156,62 +156,44 @@ def toeplitz(seconds: float) -> Rows:
     ]
 
 
+MAPS = {
+    "elu+1": EluFeatures(),
+    "Fourier, 128 frequencies": FourierFeatures(64, 256, seed=0),
+    "positive, 256 features": PositiveFeatures(64, 256, seed=0),
+    "quadratic, 2145 features": QuadraticFeatures(),
+}
+
+
+def _against_softmax(name: str, T: int, seconds: float, aim: str = "") -> Row:
+    """One feature map against the fused softmax kernel, causal, four heads of width 64."""
+    q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
+    ours, mask = LinearAttention(MAPS[name]), Mask.causal()
+    with torch.no_grad():
+        best = best_seconds(
+            {
+                "ours": lambda: ours(q, k, v, mask=mask),
+                "softmax": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+            },
+            seconds=seconds,
+            rounds=3,
+        )
+    return Row(f"linear, {name}, T={T}", best["ours"], "fused softmax", best["softmax"], aim)
+
+
 def linear(seconds: float) -> Rows:
     """Causal linear attention against fused causal softmax attention at T = 8192."""
-    q, k, v = (_normal(1, 4, 8192, 64) for _ in range(3))
-    maps = {
-        "elu+1": (EluFeatures(), "aim ≥ 10×"),
-        "Fourier, 128 frequencies": (FourierFeatures(64, 256, seed=0), "aim ≥ 3.5×"),
-        "positive, 256 features": (PositiveFeatures(64, 256, seed=0), ""),
-        "quadratic, 2145 features": (QuadraticFeatures(), ""),
-    }
-    rows = []
-    with torch.no_grad():
-        for name, (feature_map, aim) in maps.items():
-            ours = LinearAttention(feature_map)
-            best = best_seconds(
-                {
-                    "ours": lambda m=ours: m(q, k, v, mask=Mask.causal()),  # type: ignore[misc]
-                    "softmax": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
-                },
-                seconds=seconds,
-                rounds=3,
-            )
-            rows.append(
-                Row(
-                    f"linear attention, {name}", best["ours"], "fused softmax", best["softmax"], aim
-                )
-            )
-    return rows
+    aims = {"elu+1": "aim ≥ 10×", "Fourier, 128 frequencies": "aim ≥ 3.5×"}
+    return [_against_softmax(name, 8192, seconds, aims.get(name, "")) for name in MAPS]
 
 
 def crossover(seconds: float) -> Rows:
     """From which length on each feature map is faster than fused causal softmax attention."""
-    maps = {
-        "elu+1": EluFeatures(),
-        "Fourier, 128 frequencies": FourierFeatures(64, 256, seed=0),
-        "positive, 256 features": PositiveFeatures(64, 256, seed=0),
-        "quadratic, 2145 features": QuadraticFeatures(),
-    }
     rows = []
-    with torch.no_grad():
-        for name, feature_map in maps.items():
-            ours = LinearAttention(feature_map)
-            for T in (128, 256, 512, 1024, 2048, 4096, 8192, 16384):
-                q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
-                best = best_seconds(
-                    {
-                        "ours": lambda m=ours, x=(q, k, v): m(*x, mask=Mask.causal()),  # type: ignore[misc]
-                        "softmax": lambda x=(q, k, v): scaled_dot_product_attention(
-                            *x, is_causal=True
-                        ),  # type: ignore[misc]
-                    },
-                    seconds=seconds / 3,
-                    rounds=3,
-                )
-                rows.append(Row(f"{name}, T={T}", best["ours"], "fused softmax", best["softmax"]))
-                if rows[-1].ratio < 0.9:
-                    break
+    for name in MAPS:
+        for T in (128, 256, 512, 1024, 2048, 4096, 8192, 16384):
+            rows.append(_against_softmax(name, T, seconds / 3))
+            if rows[-1].ratio < 0.9:
+                break
     return rows
 
 
