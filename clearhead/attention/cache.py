@@ -44,7 +44,13 @@ class KVCache:
         self._k.data[..., start:end, :] = k.detach()
         self._v.data[..., start:end, :] = v.detach()
         self._length = end
-        return self._k[..., :end, :], self._v[..., :end, :]
+        return self.kept()
+
+    def kept(self) -> tuple[Tensor, Tensor]:
+        """All S keys and values so far, as `append` returned them last."""
+        if self._k is None or self._v is None:
+            raise ValueError("the cache is empty; append keys and values first")
+        return self._k[..., : self._length, :], self._v[..., : self._length, :]
 
     def reorder(self, rows: Tensor) -> None:
         """Keep these batch rows, in this order; a row may be taken twice (beam search does)."""

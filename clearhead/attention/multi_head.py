@@ -49,9 +49,11 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
+        qk_norm: bool = False,
     ) -> None:
         """n_kv_heads: key/value heads, n_heads unless given; dropout: on the weights of the default
-        mechanism; positions: rotary, or a bias by distance."""
+        mechanism; positions: rotary, or a bias by distance; qk_norm: each head's queries and keys
+        are brought to one length (RMS norm with a learned gain) before they are compared."""
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_divides("n_heads", n_heads, "d_model", d_model)
@@ -73,6 +75,8 @@ class MultiHeadAttention(nn.Module):
         self.proj_k = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
         self.proj_v = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
         self.proj_out = nn.Linear(d_model, d_model, bias=bias)
+        self.norm_q = nn.RMSNorm(self.d_head, eps=1e-6) if qk_norm else None
+        self.norm_k = nn.RMSNorm(self.d_head, eps=1e-6) if qk_norm else None
         self.mechanism = DotProductAttention(dropout) if mechanism is None else mechanism
         self.positions = positions
 
@@ -90,9 +94,12 @@ class MultiHeadAttention(nn.Module):
 
         mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
         say where x stands for a rotary scheme – the others need none –; by default it follows the
-        cache. No gradient flows through what the cache holds, the keys of x included.
+        cache. No gradient flows through what the cache holds, the keys of x included. With a source
+        the cache keeps its keys and values: the first call fills it, later ones only read it.
         """
-        self._check_call(x, source, cache)
+        self._check_call(x, source)
+        if source is not None and cache is not None:
+            return self._listen_again(x, source, mask, bias, cache)
         q, k, v = self._project(x, source)
         T, S = q.size(-2), k.size(-2) + (0 if cache is None else len(cache))
         if bias is not None:
@@ -105,12 +112,36 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             dense_mask(mask, (*q.shape[:-1], S), x.device)  # refuses before the cache has grown
             k, v = cache.append(k, v)
+        return self._attend(q, k, v, mask, bias)
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Tensor | None
+    ) -> Tensor:
+        """q (B, H, T, Dh), k and v (B, G, S, Dh) → (B, T, D)."""
         shared = self.n_heads // self.n_kv_heads
         if shared > 1:  # (B, G, S, Dh) → (B, H, S, Dh)
             k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
         return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
 
-    def _check_call(self, x: Tensor, source: Tensor | None, cache: KVCache | None) -> None:
+    def _listen_again(
+        self, x: Tensor, source: Tensor, mask: MaskLike, bias: Tensor | None, cache: KVCache
+    ) -> Tensor:
+        """To a source whose keys and values are computed once and then kept."""
+        S = source.size(1)
+        if len(cache) not in (0, S):
+            raise ValueError(
+                f"cache holds {len(cache)} keys but source has length {S}; "
+                f"give each source a cache of its own, or clear() it"
+            )
+        q = self._queries(x)
+        shape = (*q.shape[:-1], S)
+        dense_mask(mask, shape, x.device)  # refuses before the cache is filled
+        if bias is not None:
+            check_bias(bias, shape, q)
+        k, v = cache.append(*self._keys_values(source)) if len(cache) == 0 else cache.kept()
+        return self._attend(q, k, v, mask, self._with_position_bias(bias, q.size(-2), S))
+
+    def _check_call(self, x: Tensor, source: Tensor | None) -> None:
         """x and source (B, ·, D) of one batch; nothing given that a source cannot be used with."""
         check_sequence("x", x, self.d_model, self.proj_q.weight)
         if source is None:
@@ -126,18 +157,21 @@ class MultiHeadAttention(nn.Module):
                 "rotary positions compare places in one sequence, but source is another; "
                 "build the cross-attention without positions"
             )
-        if cache is not None:
-            raise ValueError(
-                "cache keeps x as it grows, but source is another sequence and whole at once; "
-                "leave cache out"
-            )
 
     def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
-        source = x if source is None else source
-        q, k, v = self.proj_q(x), self.proj_k(source), self.proj_v(source)
-        kv_heads = self.n_kv_heads
-        return split_heads(q, self.n_heads), split_heads(k, kv_heads), split_heads(v, kv_heads)
+        return self._queries(x), *self._keys_values(x if source is None else source)
+
+    def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """source (B, S, D) → keys and values (B, G, S, Dh)."""
+        k = split_heads(self.proj_k(source), self.n_kv_heads)
+        v = split_heads(self.proj_v(source), self.n_kv_heads)
+        return k if self.norm_k is None else self.norm_k(k), v
+
+    def _queries(self, x: Tensor) -> Tensor:
+        """x (B, T, D) → (B, H, T, Dh)."""
+        q = split_heads(self.proj_q(x), self.n_heads)
+        return q if self.norm_q is None else self.norm_q(q)
 
     def _with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
         """bias plus the scheme's own, if it is one by distance: broadcasts to (B, H, T, S)."""
@@ -198,6 +232,8 @@ def loop_over_heads(
         q = columns(attention.proj_q, h, x)  # (B, T, Dh)
         k = columns(attention.proj_k, h // shared, source)
         v = columns(attention.proj_v, h // shared, source)
+        if attention.norm_q is not None and attention.norm_k is not None:
+            q, k = attention.norm_q(q), attention.norm_k(k)
         if isinstance(attention.positions, RotaryPositions):
             q, k = attention.positions(q), attention.positions(k)
         weights = attention.mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))

@@ -32,19 +32,21 @@ class Block(nn.Module):
         *,
         pre_norm: bool = True,
         norm: str = "layer",
+        norm_eps: float = 1e-5,
         activation: str = "gelu",
         bias: bool = True,
         dropout: float = 0.0,
         cross: bool = False,
         n_kv_heads: int | None = None,
+        qk_norm: bool = False,
         mechanism: Mechanism | None = None,
         positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
     ) -> None:
-        """norm: "layer" or "rms"; activation: as in FeedForward; bias=False: no bias anywhere.
+        """norm: "layer", "rms" or "none"; activation: as in FeedForward; bias=False: none anywhere.
 
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
-        mechanism and positions: of the self-attention, as in MultiHeadAttention; a mechanism brings
-        its own dropout on the weights.
+        qk_norm, mechanism and positions: of the self-attention, as in MultiHeadAttention; a
+        mechanism brings its own dropout on the weights.
         """
         super().__init__()
         self.pre_norm, self.cross = pre_norm, cross
@@ -56,17 +58,18 @@ class Block(nn.Module):
             bias=bias,
             dropout=dropout if mechanism is None else 0.0,
             positions=positions,
+            qk_norm=qk_norm,
         )
-        self.norm_attention = make_norm(norm, d_model, bias=bias)
+        self.norm_attention = make_norm(norm, d_model, bias=bias, eps=norm_eps)
         if cross:
             self.cross_attention = MultiHeadAttention(
                 d_model, n_heads, n_kv_heads=n_kv_heads, bias=bias, dropout=dropout
             )
-            self.norm_cross = make_norm(norm, d_model, bias=bias)
+            self.norm_cross = make_norm(norm, d_model, bias=bias, eps=norm_eps)
         self.feed_forward = FeedForward(
             d_model, d_ff, activation=activation, bias=bias, dropout=dropout
         )
-        self.norm_feed_forward = make_norm(norm, d_model, bias=bias)
+        self.norm_feed_forward = make_norm(norm, d_model, bias=bias, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -79,18 +82,20 @@ class Block(nn.Module):
         bias: Tensor | None = None,
         positions: Tensor | None = None,
         cache: KVCache | None = None,
+        source_cache: KVCache | None = None,
     ) -> Tensor:
         """x (B, T, D), source (B, S, D) → (B, T, D).
 
-        mask, bias, positions and cache serve the self-attention, source_mask the cross-attention.
+        mask, bias, positions and cache serve the self-attention, source_mask and source_cache the
+        cross-attention.
         """
-        self._check_source(source, source_mask)
+        self._check_source(source, source_mask, source_cache)
 
         def listen(y: Tensor) -> Tensor:
             return self.attention(y, mask=mask, bias=bias, positions=positions, cache=cache)
 
         def listen_to_source(y: Tensor) -> Tensor:
-            return self.cross_attention(y, source, mask=source_mask)
+            return self.cross_attention(y, source, mask=source_mask, cache=source_cache)
 
         x = self._add(x, listen, self.norm_attention)
         if self.cross:
@@ -102,15 +107,18 @@ class Block(nn.Module):
             return x + self.dropout(branch(norm(x)))
         return norm(x + self.dropout(branch(x)))
 
-    def _check_source(self, source: Tensor | None, source_mask: MaskLike) -> None:
+    def _check_source(
+        self, source: Tensor | None, source_mask: MaskLike, source_cache: KVCache | None
+    ) -> None:
         if self.cross and source is None:
             raise ValueError(
                 "source is missing: this block was built with cross=True and listens to one; "
                 "give source (B, S, D) or build it with cross=False"
             )
-        if not self.cross and (source is not None or source_mask is not None):
+        given = (source, source_mask, source_cache)
+        if not self.cross and any(part is not None for part in given):
             raise ValueError(
-                "source and source_mask need a block that listens to a source; "
+                "source, source_mask and source_cache need a block that listens to a source; "
                 "build it with cross=True"
             )
 
@@ -133,15 +141,12 @@ class Stack(nn.Module):
         bias: Tensor | None = None,
         positions: Tensor | None = None,
         caches: Sequence[KVCache] | None = None,
+        source_caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
         """x (B, T, D) → (B, T, D): each block gets the same arguments and a cache of its own."""
-        if caches is not None and len(caches) != len(self.blocks):
-            raise ValueError(
-                f"caches must hold one KVCache for each block, {len(self.blocks)}, "
-                f"got {len(caches)}"
-            )
-        own_caches = [None] * len(self.blocks) if caches is None else caches
-        for block, cache in zip(self.blocks, own_caches, strict=True):
+        of_x = self._one_each("caches", caches)
+        of_source = self._one_each("source_caches", source_caches)
+        for block, cache, source_cache in zip(self.blocks, of_x, of_source, strict=True):
             x = block(
                 x,
                 source,
@@ -150,5 +155,18 @@ class Stack(nn.Module):
                 bias=bias,
                 positions=positions,
                 cache=cache,
+                source_cache=source_cache,
             )
         return x if self.norm is None else self.norm(x)
+
+    def _one_each(
+        self, name: str, caches: Sequence[KVCache] | None
+    ) -> Sequence[KVCache] | Sequence[None]:
+        if caches is None:
+            return [None] * len(self.blocks)
+        if len(caches) != len(self.blocks):
+            raise ValueError(
+                f"{name} must hold one KVCache for each block, {len(self.blocks)}, "
+                f"got {len(caches)}"
+            )
+        return caches

@@ -3,10 +3,12 @@
     y = φ(x W₁ + b₁) W₂ + b₂                    φ: ReLU, GELU, or ReLU² (So et al. 2021)
     y = (SiLU(x W_g) ⊙ (x W₁)) W₂               "swiglu", a gate beside the layer (Shazeer 2020)
 
-With bias=False it is φ(x W₁) W₂ and nothing else.
+With bias=False it is φ(x W₁) W₂ and nothing else. GELU is x Φ(x), Φ the normal distribution;
+"gelu_tanh" is the approximation by tanh that GPT-2 was trained with.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, relu, silu
@@ -24,6 +26,7 @@ def squared_relu(x: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": relu,
     "gelu": gelu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
     "squared_relu": squared_relu,
     "swiglu": silu,
 }

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_choice, check_last_axis, check_positive
 
-__all__ = ["LayerNorm", "RMSNorm", "layer_norm", "make_norm", "rms_norm"]
+__all__ = ["NORMS", "LayerNorm", "RMSNorm", "layer_norm", "make_norm", "rms_norm"]
+
+NORMS = ("layer", "rms", "none")
 
 
 def layer_norm(x: Tensor, gain: Tensor, shift: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -64,9 +66,11 @@ class RMSNorm(nn.Module):
 
 def make_norm(
     kind: str, d_model: int, *, bias: bool = True, eps: float = 1e-5
-) -> LayerNorm | RMSNorm:
-    """A norm by its name: "layer" or "rms"; bias=False takes the shift away."""
-    check_choice("norm", kind, ("layer", "rms"))
+) -> LayerNorm | RMSNorm | nn.Identity:
+    """A norm by its name, "layer", "rms" or "none"; bias=False takes the shift away."""
+    check_choice("norm", kind, NORMS)
+    if kind == "none":
+        return nn.Identity()
     if kind == "rms":
         return RMSNorm(d_model, eps=eps)
     return LayerNorm(d_model, bias=bias, eps=eps)

@@ -422,11 +422,27 @@ def test_rows_that_are_not_integers_are_refused():
         cache.reorder([0, 1])
 
 
-def test_a_cache_for_another_sequence_is_refused():
-    """A source is the same at every step; appending it again would make it heard twice."""
-    attention, x = build(), torch.randn(B, 3, D)
-    with pytest.raises(ValueError, match=r"cache.* source"):
-        attention(x, torch.randn(B, 5, D), cache=KVCache())
+def test_a_source_is_projected_once_and_heard_the_same_at_every_step():
+    """A source is whole from the start; appending it again would make it heard twice."""
+    attention, cache, calls = MultiHeadAttention(12, 3, qk_norm=True), KVCache(), []
+    attention.proj_k.register_forward_hook(lambda *_: calls.append("k"))
+    x, source = torch.randn(2, 4, 12), torch.randn(2, 5, 12)
+    mask = Mask.padding(torch.tensor([5, 3]))
+    whole = attention(x, source, mask=mask)
+    for t in range(4):
+        step = attention(x[:, t : t + 1], source, mask=mask, cache=cache)
+        assert torch.allclose(step, whole[:, t : t + 1], atol=1e-6)
+    assert len(cache) == 5
+    assert len(calls) == 2
+
+
+def test_a_cache_of_another_source_is_refused():
+    attention, cache = MultiHeadAttention(12, 3), KVCache()
+    attention(torch.randn(2, 4, 12), torch.randn(2, 5, 12), cache=cache)
+    with pytest.raises(ValueError, match="cache holds 5 keys but source has length 6"):
+        attention(torch.randn(2, 4, 12), torch.randn(2, 6, 12), cache=cache)
+    with pytest.raises(ValueError, match="the cache is empty"):
+        KVCache().kept()
 
 
 @pytest.mark.parametrize("wrong", [{"mask": torch.ones(9, 9).bool()}, {"bias": torch.ones(9, 9)}])

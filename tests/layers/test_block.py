@@ -276,13 +276,13 @@ def test_mistakes_are_refused():
     x, source = sequence(), sequence(S)
     with pytest.raises(ValueError, match="source is missing: this block was built with cross=True"):
         block(cross=True)(x)
-    with pytest.raises(ValueError, match=r"source and source_mask need a block .* cross=True"):
+    with pytest.raises(ValueError, match=r"source_mask and source_cache need a block .* cross=True"):
         block()(x, source)
-    with pytest.raises(ValueError, match=r"source and source_mask need a block .* cross=True"):
+    with pytest.raises(ValueError, match=r"source_mask and source_cache need a block .* cross=True"):
         block()(x, source_mask=Mask.causal())
     with pytest.raises(ValueError, match="one KVCache for each block, 2, got 1"):
         Stack([block(), block()])(x, caches=[KVCache()])
-    with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', got 'batch'"):
+    with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', 'none', got 'batch'"):
         Block(D, H, norm="batch")
     with pytest.raises(ValueError, match="d_model is 12, which n_heads=5 does not divide"):
         Block(D, 5)

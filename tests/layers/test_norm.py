@@ -98,7 +98,7 @@ def test_make_norm_knows_two_names():
     assert make_norm("layer", D, bias=False).shift is None
     assert make_norm("rms", D, eps=0.5).eps == 0.5
     assert make_norm("layer", D, eps=0.5).eps == 0.5
-    with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', got 'batch'"):
+    with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', 'none', got 'batch'"):
         make_norm("batch", D)
 
 

@@ -1,0 +1,205 @@
+"""GPT: a decoder-only language model (Radford et al. 2019).
+
+    x      = embedding[tokens] + positions
+    x      = blocks(x), each token listening to itself and those before it
+    logits = norm(x) W_headᵀ                 one score for each word that may come next
+
+With the right config it is GPT-2 (learned positions, layer norm, GELU), Llama (rotary positions,
+RMS norm, SwiGLU, grouped heads) or a modern small model (QK-norm, squared ReLU, capped logits).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention import KVCache, Mask
+from clearhead.attention.masks import MaskLike
+from clearhead.layers import Block, Stack, make_norm
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.layers.norm import NORMS
+from clearhead.models.model import Config, Model, check_tokens
+from clearhead.positions import (
+    AlibiBias,
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    ToeplitzBias,
+)
+from clearhead.shapes import check_choice, check_divides, check_dropout, check_positive
+
+__all__ = ["GPT", "GPTConfig"]
+
+POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "toeplitz", "none")
+
+
+@dataclass(frozen=True)
+class GPTConfig(Config):
+    """All that a GPT is built from.
+
+    max_len: the context, the most tokens it looks at; n_kv_heads: n_heads unless given; d_ff:
+    4·d_model unless given; tied: the head is the embedding table; soft_cap: logits c·tanh(x/c).
+    """
+
+    vocab_size: int
+    max_len: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    n_kv_heads: int | None = None
+    d_ff: int | None = None
+    positions: str = "learned"
+    rotary_base: float = 10000.0
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    activation: str = "gelu"
+    bias: bool = True
+    tied: bool = True
+    qk_norm: bool = False
+    soft_cap: float | None = None
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        check_positive(vocab_size=self.vocab_size, max_len=self.max_len, n_layers=self.n_layers)
+        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        if self.n_kv_heads is not None:
+            check_divides("n_kv_heads", self.n_kv_heads, "n_heads", self.n_heads)
+        if self.d_ff is not None:
+            check_positive(d_ff=self.d_ff)
+        check_choice("positions", self.positions, POSITIONS)
+        check_choice("norm", self.norm, NORMS)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_dropout(self.dropout)
+        for name in ("rotary_base", "norm_eps", "soft_cap"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.positions == "rotary":
+            RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
+
+
+class GPT(Model):
+    """Tokens in, logits of the next token out; never looks ahead."""
+
+    config_type = GPTConfig
+    config: GPTConfig
+
+    def __init__(self, config: GPTConfig) -> None:
+        super().__init__(config)
+        c = config
+        self.embedding = nn.Embedding(c.vocab_size, c.d_model)
+        self.positions = _added_positions(c)
+        self.dropout = nn.Dropout(c.dropout)
+        self.stack = Stack(
+            (_block(c) for _ in range(c.n_layers)),
+            make_norm(c.norm, c.d_model, bias=c.bias, eps=c.norm_eps),
+        )
+        self.head = nn.Linear(c.d_model, c.vocab_size, bias=False)
+        self._start_weights()
+        if c.tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        mask: MaskLike = None,
+        positions: Tensor | None = None,
+        caches: Sequence[KVCache] | None = None,
+    ) -> Tensor:
+        """tokens (B, T) → logits (B, T, V); arguments as in `hidden`."""
+        x = self.hidden(
+            tokens, token_mask=token_mask, mask=mask, positions=positions, caches=caches
+        )
+        return self.logits(x)
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        *,
+        token_mask: Tensor | None = None,
+        mask: MaskLike = None,
+        positions: Tensor | None = None,
+        caches: Sequence[KVCache] | None = None,
+    ) -> Tensor:
+        """tokens (B, T) → (B, T, D), what the head reads.
+
+        token_mask (B, S): True = real, S counting cached tokens. mask: joined to the causal one,
+        such as Mask.segments of packed documents. A token's position is the number of real ones
+        before it in its document, so padding on either side changes nothing; positions (T,) or
+        (B, T) say otherwise. caches: one KVCache for each block, see make_caches.
+        """
+        past = 0 if caches is None else len(caches[0])
+        check_tokens("tokens", tokens, self.config.vocab_size)
+        self._check_context(past, tokens.size(1))
+        allowed = Mask.causal()
+        if token_mask is not None:
+            allowed = allowed & Mask.tokens(token_mask)
+        if mask is not None:
+            allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
+        if positions is None and (past or not allowed.only_causal):
+            T = tokens.size(1)
+            positions = allowed.positions(T, past + T, device=tokens.device)
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = self.positions(x, positions=positions)
+        return self.stack(self.dropout(x), mask=allowed, positions=positions, caches=caches)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """What `hidden` gave, (..., D) → (..., V)."""
+        logits = self.head(x)
+        cap = self.config.soft_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def make_caches(self) -> list[KVCache]:
+        """Empty caches, one for each block, for generating token by token."""
+        return [KVCache() for _ in self.stack.blocks]
+
+    def _check_context(self, past: int, length: int) -> None:
+        if past + length > self.config.max_len:
+            kept = f" after {past} kept in the caches" if past else ""
+            raise ValueError(
+                f"tokens has length {length}{kept} but max_len is {self.config.max_len}; "
+                f"shorten it or build the model with max_len={past + length}"
+            )
+
+    def _start_weights(self) -> None:
+        """N(0, 0.02²) as in GPT-2; what is added to the residual sum starts smaller by √(2n)."""
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2 and "positions" not in name:
+                nn.init.normal_(parameter, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            if name.endswith("proj_out.weight"):
+                nn.init.normal_(parameter, std=0.02 / (2 * self.config.n_layers) ** 0.5)
+
+
+def _added_positions(c: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:
+    if c.positions == "learned":
+        return LearnedPositions(c.max_len, c.d_model)
+    return SinusoidalPositions(c.d_model) if c.positions == "sinusoidal" else None
+
+
+def _block(c: GPTConfig) -> Block:
+    inside: RotaryPositions | AlibiBias | ToeplitzBias | None = None
+    if c.positions == "rotary":
+        inside = RotaryPositions(c.d_model // c.n_heads, base=c.rotary_base)
+    elif c.positions == "alibi":
+        inside = AlibiBias(c.n_heads)
+    elif c.positions == "toeplitz":
+        inside = ToeplitzBias(c.n_heads, c.max_len)
+    return Block(
+        c.d_model,
+        c.n_heads,
+        c.d_ff,
+        norm=c.norm,
+        norm_eps=c.norm_eps,
+        activation=c.activation,
+        bias=c.bias,
+        dropout=c.dropout,
+        n_kv_heads=c.n_kv_heads,
+        qk_norm=c.qk_norm,
+        positions=inside,
+    )

@@ -1,0 +1,178 @@
+"""What every model has: a config that says all about it, and a table that describes it.
+
+    config = GPTConfig(vocab_size=65, max_len=64, d_model=128)
+    model = GPT(config)
+    GPTConfig.from_dict(config.to_dict()) == config         # how a saved model is built again
+    print(model.describe())                                 # each layer, its shapes, its parameters
+
+A config is a frozen dataclass. It checks its own types and, in `check`, its own values, so that a
+wrong file is refused by the name of the field before anything is built.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
+
+__all__ = ["Config", "Model", "check_tokens"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The base of all configs; a subclass is a frozen dataclass that may define `check`."""
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = _typed(field.name, getattr(self, field.name), hints[field.name])
+            object.__setattr__(self, field.name, value)  # a whole number is a float where one fits
+        self.check()
+
+    def check(self) -> None:
+        """Raise ValueError where values do not go together."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        values = dataclasses.asdict(self)
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The config of these values; an unknown or missing name is refused."""
+        if not isinstance(values, Mapping):
+            raise TypeError(f"{cls.__name__} is made from names and values, got {values!r:.80}")
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        for name in values:
+            if name not in fields:
+                near = difflib.get_close_matches(str(name), fields, n=1, cutoff=0.0)[0]
+                raise ValueError(
+                    f"{cls.__name__} has no {str(name)!r:.80}; the nearest is {near!r}"
+                )
+        for name, field in fields.items():
+            if name not in values and field.default is dataclasses.MISSING:
+                raise ValueError(f"{cls.__name__} needs {name!r}, which is missing")
+        hints = typing.get_type_hints(cls)
+        return cls(**{name: _from_plain(value, hints[name]) for name, value in values.items()})
+
+
+class Model(nn.Module):
+    """The base of all models: `Model(config)`, the numbers of its parameters, its description."""
+
+    config_type: ClassVar[type[Config]]
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        if not isinstance(config, self.config_type):
+            raise TypeError(
+                f"{type(self).__name__} is built from a {self.config_type.__name__}, "
+                f"got {type(config).__name__}"
+            )
+        self.config: Any = config
+
+    @classmethod
+    def from_config(cls, config: Config | Mapping[str, Any]) -> Self:
+        """A new model from its config or from the plain values of one."""
+        return cls(cls.config_type.from_dict(config) if isinstance(config, Mapping) else config)
+
+    @property
+    def n_parameters(self) -> int:
+        """How many numbers are learned; a shared table counts once."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    def describe(self) -> str:
+        """A table of the layers that hold parameters: name, kind, shapes, how many."""
+        rows = [("layer", "kind", "shapes", "parameters"), *_rows(self)]
+        rows.append((type(self).__name__, "", "", f"{self.n_parameters:,}"))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = (
+            f"{name:{widths[0]}}  {kind:{widths[1]}}  {shapes:{widths[2]}}  {count:>12}"
+            for name, kind, shapes, count in rows
+        )
+        return "\n".join(lines)
+
+
+def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
+    """Token ids (B, T): whole numbers from 0 to vocab_size − 1, at most max_len of them."""
+    check_int_tensor(name, tokens)
+    if tokens.ndim != 2:
+        raise ValueError(
+            f"{name} must have shape (B, T), got {shape_text(tokens)}; one sequence is {name}[None]"
+        )
+    if max_len is not None and tokens.size(1) > max_len:
+        raise ValueError(
+            f"{name} has length {tokens.size(1)} but max_len is {max_len}; "
+            f"shorten it or build the model with max_len={tokens.size(1)}"
+        )
+    if not values_at_hand(tokens) or tokens.numel() == 0:
+        return
+    lowest, highest = (int(value) for value in tokens.aminmax())
+    if lowest < 0 or highest >= vocab_size:
+        wrong = (tokens < 0) | (tokens >= vocab_size)
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}[{row}, {column}] is {int(tokens[row, column])}, but ids go from 0 to "
+            f"{vocab_size - 1}; encode with the tokenizer of this model"
+        )
+
+
+def _rows(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
+    seen: dict[int, str] = {}
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        if not own:
+            continue
+        fresh = {key: value for key, value in own.items() if id(value) not in seen}
+        shared = [seen[id(value)] for value in own.values() if id(value) in seen]
+        shapes = ", ".join(f"{key} {'×'.join(map(str, value.shape))}" for key, value in own.items())
+        seen.update({id(value): f"{name}.{key}" for key, value in fresh.items()})
+        count = f"{sum(value.numel() for value in fresh.values()):,}"
+        kind = type(module).__name__
+        yield name, kind, shapes + (f" (= {', '.join(shared)})" if shared else ""), count
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """value if it is of the type that the field says; True is no number, nan no value."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if option is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if _is_a(value, option):
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value}")
+            return value
+    expected = " or ".join(_WORDS.get(option, str(option)) for option in options)
+    raise TypeError(f"{name} must be {expected}, got {value!r:.80} of type {type(value).__name__}")
+
+
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a word",
+    types.NoneType: "nothing",
+}
+
+
+def _is_a(value: Any, option: Any) -> bool:
+    if typing.get_origin(option) is tuple:
+        parts = typing.get_args(option)
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(parts)
+            and all(_is_a(item, part) for item, part in zip(value, parts, strict=True))
+        )
+    if isinstance(value, bool):
+        return option is bool
+    return isinstance(value, option)
+
+
+def _from_plain(value: Any, hint: Any) -> Any:
+    """JSON has lists where a config has tuples."""
+    return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
