@@ -104,7 +104,7 @@ class MultiHeadAttention(nn.Module):
         T, S = q.size(-2), k.size(-2) + (0 if cache is None else len(cache))
         if bias is not None:
             check_bias(bias, (*q.shape[:-1], S), q)
-        bias = self._with_position_bias(bias, T, S)
+        bias = self.with_position_bias(bias, T, S)
         if isinstance(self.positions, RotaryPositions):
             if positions is None and cache is not None:
                 positions = torch.arange(S - T, S, device=x.device)
@@ -139,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         if bias is not None:
             check_bias(bias, shape, q)
         k, v = cache.append(*self._keys_values(source)) if len(cache) == 0 else cache.kept()
-        return self._attend(q, k, v, mask, self._with_position_bias(bias, q.size(-2), S))
+        return self._attend(q, k, v, mask, self.with_position_bias(bias, q.size(-2), S))
 
     def _check_call(self, x: Tensor, source: Tensor | None) -> None:
         """x and source (B, ·, D) of one batch; nothing given that a source cannot be used with."""
@@ -173,7 +173,7 @@ class MultiHeadAttention(nn.Module):
         q = split_heads(self.proj_q(x), self.n_heads)
         return q if self.norm_q is None else self.norm_q(q)
 
-    def _with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
+    def with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
         """bias plus the scheme's own, if it is one by distance: broadcasts to (B, H, T, S)."""
         if self.positions is None or isinstance(self.positions, RotaryPositions):
             return bias
@@ -216,7 +216,7 @@ def loop_over_heads(
     Dh, shared = attention.d_head, attention.n_heads // attention.n_kv_heads
     T, S = x.size(1), source.size(1)
     allowed = dense_mask(mask, (x.size(0), attention.n_heads, T, S), x.device)
-    bias = attention._with_position_bias(bias, T, S)
+    bias = attention.with_position_bias(bias, T, S)
 
     def columns(layer: nn.Linear, head: int, y: Tensor) -> Tensor:
         rows = slice(head * Dh, (head + 1) * Dh)

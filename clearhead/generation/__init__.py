@@ -1,0 +1,15 @@
+"""From logits to sequences. Read in this order:
+
+sampling.py      one token: greedy, temperature, top-k, top-p, min-p, repetition penalty
+step.py          a model run token by token, with a cache or without
+generate.py      generate and stream: tokens after a prompt
+beam.py          the best sequences of a translator
+products.py      x Wᵀ for few rows: how weights lie in memory, and in 8 bits
+best_word.py     the most likely word without reading the whole table
+step_fast.py     step.py in few, large operations
+"""
+
+from clearhead.generation.generate import Step, generate, stream
+from clearhead.generation.sampling import Sampling, choose, likely
+
+__all__ = ["Sampling", "Step", "choose", "generate", "likely", "stream"]

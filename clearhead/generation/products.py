@@ -1,0 +1,89 @@
+"""x Wᵀ + b for few rows x: the time goes into reading W, so how W lies in memory decides.
+
+    OutputMajor     W as a Linear has it, a row for each output: nothing is copied
+    InputMajor      a copy with a row for each input
+    Int8Product     a copy in whole numbers from −127 to 127, a quarter of the bytes:
+                    W[o, i] ≈ scale[o] · whole[o, i], and x likewise with one scale for each row
+
+Which of the first two is faster depends on the shape and the machine: `lay_out` measures it.
+"""
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+__all__ = ["InputMajor", "Int8Product", "OutputMajor", "Product", "lay_out", "to_int8"]
+
+
+class OutputMajor:
+    """The product by W itself, (out, in)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (N, in) → (N, out)."""
+        return linear(x, self.weight, self.bias)
+
+
+class InputMajor:
+    """The product by a copy of W that lies as (in, out)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight.mT.contiguous(), bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (N, in) → (N, out)."""
+        if self.bias is None:
+            return x @ self.weight
+        return torch.addmm(self.bias, x, self.weight)
+
+
+class Int8Product:
+    """The product in whole numbers; each row of x and of W is rounded to 255 levels of its own."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.whole, scale = to_int8(weight)
+        self.scale, self.bias = scale.mT, bias  # (1, out)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (N, in) → (N, out). A row's result does not depend on the other rows."""
+        whole, scale = to_int8(x)
+        y = torch._int_mm(whole, self.whole.mT) * (scale * self.scale)
+        return y if self.bias is None else y + self.bias
+
+
+Product = OutputMajor | InputMajor | Int8Product
+
+
+def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x (N, width) → whole numbers (N, width) and scales (N, 1), x ≈ scale · whole."""
+    scale = x.abs().amax(-1, keepdim=True).div_(127).clamp_(min=torch.finfo(x.dtype).tiny)
+    return (x / scale).round_().to(torch.int8), scale
+
+
+def lay_out(pairs: Sequence[tuple[Tensor, Tensor | None]], n_rows: int) -> Sequence[Product]:
+    """The faster layout for weights and biases of one shape, the same layer of each block.
+
+    All of them are read in turn, as a decoding step does, so that no cache hides the memory.
+    """
+    candidates: list[Sequence[Product]] = [
+        [kind(*pair) for pair in pairs] for kind in (OutputMajor, InputMajor)
+    ]
+    weight = pairs[0][0]
+    x = torch.ones(n_rows, weight.size(1), dtype=weight.dtype)
+    return min(candidates, key=lambda products: _seconds(products, x))
+
+
+def _seconds(products: Sequence[Product], x: Tensor, repeats: int = 3) -> float:
+    """The best time of a few passes over all products."""
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for product in products:
+            product(x)
+        best = min(best, time.perf_counter() - start)
+    return best

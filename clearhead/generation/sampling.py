@@ -1,0 +1,97 @@
+"""One token from its logits: the most likely, or one drawn from what is likely enough.
+
+    penalty      a token that already occurs is made less likely       Keskar et al. 2019
+    temperature  probs = softmax(logits / temperature); 0 is greedy
+    top_k        only the k most likely
+    min_p        only those at least min_p times as likely as the most likely
+    top_p        only the most likely ones that together reach top_p   Holtzman et al. 2020
+
+in this order. Where several are as likely as the last that stays, all of them stay.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.shapes import check_positive
+
+__all__ = ["Sampling", "choose", "likely"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen; the default is greedy."""
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_number("temperature", self.temperature, 0.0, math.inf)
+        if self.top_k is not None:
+            check_positive(top_k=self.top_k)
+        for name in ("top_p", "min_p"):
+            if (value := getattr(self, name)) is not None:
+                _check_number(name, value, 0.0, 1.0)
+        _check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf)
+        if self.repetition_penalty == 0:
+            raise ValueError("repetition_penalty must be more than 0, got 0; 1 changes nothing")
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether the largest logit alone does not decide."""
+        return self.temperature > 0 or self.repetition_penalty != 1.0
+
+
+def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | None = None) -> Tensor:
+    """logits (B, V) → tokens (B,); draws (B,): random numbers from 0 to 1, one for each row.
+
+    seen (B, V): True = the token occurs already, for the penalty.
+    """
+    if sampling.repetition_penalty != 1.0 and seen is not None:
+        logits = _penalised(logits, seen, sampling.repetition_penalty)
+    if sampling.temperature == 0:
+        return logits.argmax(-1)
+    probs = likely(logits, sampling)
+    # The first token at which the sum of probabilities passes the draw.
+    sums = probs.double().cumsum(-1)
+    target = draws.double().to(sums.device)[:, None] * sums[:, -1:]
+    found = torch.searchsorted(sums, target, right=True)[:, 0]
+    last = probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)  # a draw of almost 1
+    return torch.minimum(found, last)
+
+
+def likely(logits: Tensor, sampling: Sampling) -> Tensor:
+    """logits (B, V) → probabilities (B, V) after temperature and filters; rows sum to 1."""
+    best = logits.amax(-1, keepdim=True)
+    scores = (logits - best) / sampling.temperature  # ≤ 0, so a tiny temperature stays finite
+    if sampling.top_k is not None and sampling.top_k < scores.size(-1):
+        last = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
+        scores = scores.masked_fill(scores < last, -math.inf)
+    if sampling.min_p is not None and sampling.min_p > 0:
+        scores = scores.masked_fill(scores < math.log(sampling.min_p), -math.inf)
+    probs = scores.softmax(-1)
+    if sampling.top_p is not None and sampling.top_p < 1:
+        ranked = probs.sort(dim=-1, descending=True).values
+        before = ranked.cumsum(-1) - ranked  # what the more likely ones have together
+        count = (before < sampling.top_p).sum(-1, keepdim=True).clamp(min=1)
+        probs = probs.masked_fill(probs < ranked.gather(-1, count - 1), 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return probs
+
+
+def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Positive logits are divided, negative ones multiplied, so that both become smaller."""
+    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def _check_number(name: str, value: float, lowest: float, highest: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not lowest <= value <= highest or math.isinf(value):
+        end = "" if math.isinf(highest) else f" to {highest:g}"
+        raise ValueError(f"{name} must be a finite number from {lowest:g}{end}, got {value}")

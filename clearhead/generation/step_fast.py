@@ -1,0 +1,268 @@
+"""The same as step.py in few, large operations: some ten for each block.
+
+A decoding step reads all weights once and computes little, so it is as fast as memory, if nothing
+else takes time. Here q, k and v are one product, a gate and its partner another; weights lie the
+way that this machine reads fastest (products.py); keys and values go into buffers made once; and a
+greedy step reads the vocabulary table in 8 bits, without changing the answer (best_word.py).
+"""
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, rms_norm, scaled_dot_product_attention
+
+from clearhead.attention import Mask, merge_heads
+from clearhead.generation.best_word import BestWord
+from clearhead.generation.products import Int8Product, Product, lay_out
+from clearhead.generation.step import last_state
+from clearhead.layers import Block, LayerNorm, RMSNorm
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.models import GPT
+from clearhead.positions import RotaryPositions
+from clearhead.positions.rotary import turns
+from clearhead.shapes import check_choice
+
+__all__ = ["PackedGPT", "Reader", "can_pack", "packed"]
+
+Norm = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One block, ready to run."""
+
+    norm_attention: Norm
+    qkv: Product
+    out: Product
+    norm_feed_forward: Norm
+    inner: Product
+    outer: Product
+
+
+def _norm(module: nn.Module | None) -> Norm:
+    """A norm without its checks."""
+    if module is None or isinstance(module, nn.Identity):
+        return lambda x: x
+    assert isinstance(module, LayerNorm | RMSNorm)
+    width, gain, eps = (module.d_model,), module.gain.detach(), module.eps
+    if isinstance(module, RMSNorm):
+        return lambda x: rms_norm(x, width, gain, eps)
+    shift = None if module.shift is None else module.shift.detach()
+    return lambda x: layer_norm(x, width, gain, shift, eps)
+
+
+def _join(layers: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:
+    """One weight and bias for layers that read the same input."""
+    if len(layers) == 1:
+        bias = layers[0].bias
+        return layers[0].weight.detach(), None if bias is None else bias.detach()
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    has_bias = layers[0].bias is not None
+    return weight, torch.cat([layer.bias.detach() for layer in layers]) if has_bias else None
+
+
+def _inner_layers(block: Block) -> tuple[nn.Linear, ...]:
+    gate, value = block.feed_forward.proj_gate, block.feed_forward.proj_in
+    return (value,) if gate is None else (gate, value)
+
+
+def can_pack(model: nn.Module) -> bool:
+    """A GPT on the CPU that nobody watches and that drops nothing."""
+    return (
+        type(model) is GPT
+        and model.embedding.weight.device.type == "cpu"
+        and model.embedding.weight.dtype in (torch.float32, torch.float64)
+        and not (model.training and model.config.dropout)
+        and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    )
+
+
+class PackedGPT:
+    """A GPT's weights laid out for decoding. It does not follow later changes of the model."""
+
+    def __init__(self, model: GPT, weights: str = "float", n_rows: int = 1) -> None:
+        """weights: "float", as the model has them, or "int8"; n_rows: the batch to be fast for."""
+        check_choice("weights", weights, ("float", "int8"))
+        self.config, self.weights = model.config, weights
+        # Parts, not the model: who holds its packed form shall not keep it alive.
+        self.embedding, self.positions = model.embedding, model.positions
+        blocks: Sequence[Block] = list(model.stack.blocks)  # type: ignore[arg-type]
+        self.attentions = [block.attention for block in blocks]
+
+        def laid_out(of: Callable[[Block], tuple[nn.Linear, ...]]) -> Sequence[Product]:
+            joined = [_join(of(block)) for block in blocks]
+            if weights == "int8":
+                return [Int8Product(*pair) for pair in joined]
+            return lay_out(joined, n_rows)
+
+        self.layers = [
+            _Layer(*parts)
+            for parts in zip(
+                (_norm(block.norm_attention) for block in blocks),
+                laid_out(lambda b: (b.attention.proj_q, b.attention.proj_k, b.attention.proj_v)),
+                laid_out(lambda b: (b.attention.proj_out,)),
+                (_norm(block.norm_feed_forward) for block in blocks),
+                laid_out(_inner_layers),
+                laid_out(lambda b: (b.feed_forward.proj_out,)),
+                strict=True,
+            )
+        ]
+        self.norm = _norm(model.stack.norm)
+        table = model.head.weight.detach()
+        self.best_word = BestWord(table) if table.dtype == torch.float32 else None
+        self.head = self._head(table, n_rows)
+
+    def _head(self, table: Tensor, n_rows: int) -> Product:
+        if self.weights == "int8":
+            return Int8Product(table, None)
+        return lay_out([(table, None)], n_rows)[0]
+
+    def logits(self, x: Tensor) -> Tensor:
+        """x (B, D) → (B, V)."""
+        logits, cap = self.head(x), self.config.soft_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def best(self, x: Tensor) -> Tensor:
+        """x (B, D) → the index of the largest logit, (B,)."""
+        if self.best_word is None or self.weights == "int8":
+            return self.head(x).argmax(-1)
+        return self.best_word(x)
+
+
+class Reader:
+    """As Reader in step.py, by a PackedGPT; room for `capacity` tokens in all."""
+
+    def __init__(
+        self, packed: PackedGPT, batch_size: int, capacity: int, token_mask: Tensor | None = None
+    ) -> None:
+        """token_mask (B, T): True = real, of the prompt; what comes after it is real."""
+        c, table = packed.config, packed.embedding.weight
+        self.packed, self.capacity, self.length = packed, capacity, 0
+        self.n_groups = c.n_kv_heads or c.n_heads
+        self.d_head = c.d_model // c.n_heads
+        shape = (c.n_layers, 2, batch_size, self.n_groups, capacity, self.d_head)
+        self.kept = torch.empty(shape, dtype=table.dtype)  # keys and values of every block
+        self.real: Tensor | None = None
+        if token_mask is not None and not bool(token_mask.all()):
+            self.real = torch.ones(batch_size, capacity, dtype=torch.bool)
+            self.real[:, : token_mask.size(1)] = token_mask
+        self.turns = self._all_turns()
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """tokens (B, T), the next ones → logits (B, V) of the one that follows."""
+        return self.packed.logits(last_state(self.hidden(tokens)))
+
+    def best(self, tokens: Tensor) -> Tensor:
+        """tokens (B, T), the next ones → the most likely one that follows, (B,)."""
+        return self.packed.best(last_state(self.hidden(tokens)))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """tokens (B, T), the next ones → (B, T, D), what the head reads."""
+        (B, T), past = tokens.shape, self.length
+        S = self.length = past + T
+        positions = self._positions(T, S)
+        x = self.packed.embedding(tokens)
+        if self.packed.positions is not None:
+            x = self.packed.positions(x, positions=positions)
+        turned = None if self.turns is None else self.turns[positions]  # (T, 2, 1, Dh), with B
+        x = x.flatten(0, 1)  # (B·T, D)
+        for index, layer in enumerate(self.packed.layers):
+            heard = self._listen(index, layer.qkv(layer.norm_attention(x)), B, T, turned)
+            x = x + layer.out(heard)
+            x = x + layer.outer(self._activate(layer.inner(layer.norm_feed_forward(x))))
+        return self.packed.norm(x).unflatten(0, (B, T))
+
+    def _listen(self, index: int, qkv: Tensor, B: int, T: int, turned: Tensor | None) -> Tensor:
+        """q, k and v side by side, (B·T, (H + 2G)·Dh) → (B·T, D), what the tokens hear."""
+        c, G, S = self.packed.config, self.n_groups, self.length
+        heads = qkv.view(B, T, -1, self.d_head)  # (B, T, H + 2G, Dh)
+        qk = heads[:, :, : c.n_heads + G]
+        attention = self.packed.attentions[index]
+        if attention.norm_q is not None and attention.norm_k is not None:
+            qk = torch.cat(
+                (attention.norm_q(qk[:, :, : c.n_heads]), attention.norm_k(qk[:, :, c.n_heads :])),
+                dim=2,
+            )
+        if turned is not None:
+            cos, sin = turned.unbind(-3)
+            qk = torch.addcmul(qk * cos, qk.roll(self.d_head // 2, -1), sin)
+        q = qk[:, :, : c.n_heads]
+        kept = self.kept[index]
+        kept[0, :, :, S - T : S] = qk[:, :, c.n_heads :].transpose(1, 2)
+        kept[1, :, :, S - T : S] = heads[:, :, c.n_heads + G :].transpose(1, 2)
+        k, v = kept[0, :, :, :S], kept[1, :, :, :S]  # (B, G, S, Dh)
+        bias = attention.with_position_bias(None, T, S)
+        if T > 1:
+            return self._listen_many(attention.mechanism, q.transpose(1, 2), k, v, bias)
+        # One query: those that share a key head stand in for a sequence, so no key is copied.
+        q = q.reshape(B, G, -1, self.d_head)
+        allowed = None if self.real is None else self.real[:, None, None, :S]
+        if bias is not None:
+            bias = bias.view(1, G, -1, S) / math.sqrt(self.d_head)
+            allowed = bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
+        return scaled_dot_product_attention(q, k, v, attn_mask=allowed).view(B, -1)
+
+    def _listen_many(
+        self, mechanism: nn.Module, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        """q (B, H, T, Dh), k and v (B, G, S, Dh) → (B·T, D)."""
+        mask = Mask.causal()
+        if self.real is not None:
+            mask = mask & Mask.tokens(self.real[:, : self.length])
+        shared = q.size(1) // k.size(1)
+        if shared > 1:
+            k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
+        return merge_heads(mechanism(q, k, v, mask=mask, bias=bias)).flatten(0, 1)
+
+    def _activate(self, inner: Tensor) -> Tensor:
+        activate = ACTIVATIONS[self.packed.config.activation]
+        if self.packed.config.activation != "swiglu":
+            return activate(inner)
+        gate, value = inner.chunk(2, dim=-1)
+        return activate(gate) * value
+
+    def _positions(self, T: int, S: int) -> Tensor:
+        """Where the last T of S tokens stand, (T,) or (B, T)."""
+        if self.real is None:
+            return torch.arange(S - T, S)
+        return Mask.tokens(self.real[:, :S]).positions(T, S)
+
+    def _all_turns(self) -> Tensor | None:
+        """The rotations of all positions, (capacity, 2, 1, Dh)."""
+        scheme = self.packed.attentions[0].positions
+        if not isinstance(scheme, RotaryPositions):
+            return None
+        table = turns(torch.arange(self.capacity), self.d_head, scheme.base)
+        return table.to(self.kept.dtype).unsqueeze(-2)
+
+
+# Models and their packed forms: made once, made again when a number of the model has changed.
+_PACKED: "weakref.WeakKeyDictionary[GPT, dict[str, tuple[object, PackedGPT]]]" = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def packed(model: GPT, weights: str = "float", n_rows: int = 1) -> PackedGPT:
+    """The packed form of a model, remembered until one of its parameters changes."""
+    forms = _PACKED.setdefault(model, {})
+    key, now = f"{weights} {n_rows > 1}", _fingerprint(model)
+    if key not in forms or forms[key][0] != now:
+        forms[key] = (now, PackedGPT(model, weights, n_rows))
+    return forms[key][1]
+
+
+def _fingerprint(model: GPT) -> tuple[tuple[int, float], ...]:
+    """Where each parameter lies and a number that depends on all of its values and their order."""
+    with torch.inference_mode():
+        return tuple((p.data_ptr(), _checksum(p)) for p in model.parameters())
+
+
+def _checksum(x: Tensor) -> float:
+    """Two weighted sums, one after the other: a change or an exchange of values shows."""
+    rows = x.reshape(x.size(0), -1)
+    columns = torch.linspace(1, 2, rows.size(1), dtype=x.dtype)
+    return float((rows @ columns) @ torch.linspace(1, 3, rows.size(0), dtype=x.dtype))

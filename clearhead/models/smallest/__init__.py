@@ -1,0 +1,16 @@
+"""The smallest transformer: one layer, one head, small enough to be set by hand.
+
+Read in this order:
+
+numpy_form.py    every step a loop, told in words if asked
+torch_form.py    the same for whole batches, learnable
+designs.py       identity, first, unique: weights set by hand, with their error bounds
+matcher.py       one further: a substring matcher of three ordinary blocks, set by hand
+"""
+
+from clearhead.models.smallest import designs
+from clearhead.models.smallest.matcher import substring_matcher
+from clearhead.models.smallest.numpy_form import NumpyTransformer, Steps
+from clearhead.models.smallest.torch_form import TorchTransformer
+
+__all__ = ["NumpyTransformer", "Steps", "TorchTransformer", "designs", "substring_matcher"]

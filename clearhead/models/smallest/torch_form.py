@@ -1,0 +1,95 @@
+"""The smallest transformer, in PyTorch: what numpy_form.py computes, for whole batches, learnable.
+
+    output = softmax(Q Kᵀ / √d_qk) V        with Q, K, V = three linear layers of [seq, pos]
+
+A linear layer keeps its matrix transposed, outputs as rows: Km.weight is the Km of numpy_form.py
+turned over. The attention is this library's own, so `record` sees its weights.
+"""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention.mechanisms import DotProductAttention
+from clearhead.models.smallest.numpy_form import NumpyTransformer
+from clearhead.shapes import check_length, check_positive, shape_text
+
+__all__ = ["TorchTransformer"]
+
+
+class TorchTransformer(nn.Module):
+    """One layer, one head; parameters Km.weight, Qm.weight, Vm.weight and, if d_pos, pos.weight."""
+
+    def __init__(
+        self, d_input: int, d_qk: int, d_v: int, d_pos: int | None = None, max_len: int = 10
+    ) -> None:
+        """d_pos: the width of a place, None for no positions; max_len: how many there are."""
+        super().__init__()
+        check_positive(d_input=d_input, d_qk=d_qk, d_v=d_v)
+        self.d_input = d_input
+        self.pos: nn.Embedding | None = None
+        if d_pos is not None:
+            check_positive(d_pos=d_pos, max_len=max_len)
+            self.pos = nn.Embedding(max_len, d_pos)
+        width = d_input + (d_pos or 0)
+        self.Km = nn.Linear(width, d_qk, bias=False)
+        self.Qm = nn.Linear(width, d_qk, bias=False)
+        self.Vm = nn.Linear(width, d_v, bias=False)
+        self.attention = DotProductAttention()
+
+    @classmethod
+    def from_numpy(cls, design: NumpyTransformer) -> Self:
+        """The same transformer with the same weights, in float64 as they are."""
+        if not isinstance(design, NumpyTransformer):
+            raise TypeError(f"design must be a NumpyTransformer, got {type(design).__name__}")
+        d_qk, d_v = design.Km.shape[1], design.Vm.shape[1]
+        max_len, d_pos = (1, None) if design.pos is None else design.pos.shape
+        model = cls(design.d_input, d_qk, d_v, d_pos, max_len).double()
+        weights = {"Km.weight": design.Km.T, "Qm.weight": design.Qm.T, "Vm.weight": design.Vm.T}
+        if design.pos is not None:
+            weights["pos.weight"] = design.pos
+        model.load_state_dict({name: torch.tensor(weight) for name, weight in weights.items()})
+        return model
+
+    def to_numpy(self) -> NumpyTransformer:
+        """The weights as they are now, in the form that tells and shows its steps."""
+        Km, Qm, Vm = (
+            layer.weight.detach().cpu().numpy().T for layer in (self.Km, self.Qm, self.Vm)
+        )
+        pos = None if self.pos is None else self.pos.weight.detach().cpu().numpy()
+        return NumpyTransformer(Km, Qm, Vm, pos)
+
+    def forward(self, seq: Tensor) -> Tensor:
+        """seq (n, d_input) → (n, d_v), or a batch (B, n, d_input) → (B, n, d_v).
+
+        seq may hold any numbers, such as whole ones of a one-hot table; the output has the dtype
+        of the parameters.
+        """
+        self._check(seq)
+        x = self._with_places(seq.to(self.Km.weight.dtype))
+        batch = x if x.ndim == 3 else x.unsqueeze(0)
+        output: Tensor = self.attention(self.Qm(batch), self.Km(batch), self.Vm(batch))
+        return output if x.ndim == 3 else output.squeeze(0)
+
+    def _check(self, seq: Tensor) -> None:
+        if not isinstance(seq, Tensor):
+            raise TypeError(
+                f"seq must be a torch.Tensor, got {type(seq).__name__}; use torch.tensor(seq)"
+            )
+        if seq.is_complex():
+            raise TypeError(f"seq must hold real numbers, got {seq.dtype}")
+        if seq.ndim not in (2, 3) or seq.size(-1) != self.d_input:
+            raise ValueError(
+                f"seq must have shape (n, {self.d_input}) or (B, n, {self.d_input}), "
+                f"got {shape_text(seq)}"
+            )
+        if self.pos is not None:
+            check_length("seq", seq.size(-2), self.pos.num_embeddings)
+
+    def _with_places(self, seq: Tensor) -> Tensor:
+        """(..., n, d_input) → (..., n, d_input + d_pos)."""
+        if self.pos is None:
+            return seq
+        places = self.pos.weight[: seq.size(-2)]
+        return torch.cat([seq, places.expand(*seq.shape[:-1], -1)], dim=-1)

@@ -1,0 +1,95 @@
+"""The vocabulary loss a few rows at a time: the (rows, V) logits are never there as a whole.
+
+    logits = x Wᵀ,   p = softmax(logits),   loss = mean of −log p[target]
+    d loss / d logits = (p − one-hot of target) / n
+
+The gradient is known as soon as p is, so each chunk of rows goes forward and backward while its
+logits are still in the cache: dx = g W, dW = Σ gᵀ x, with g written over p, p over the logits. The
+backward pass only scales. Rows without a target are left out from the start.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from clearhead.shapes import check_float_tensor
+from clearhead.training import losses
+from clearhead.training.losses import HALVES, IGNORED, check_targets
+
+__all__ = ["vocabulary_loss"]
+
+# Numbers in a chunk of logits: few enough for a cache, enough for a large product.
+CHUNK = 2**21
+
+
+def vocabulary_loss(
+    x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
+) -> Tensor:
+    """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
+    check_float_tensor("x", x)
+    check_targets(targets, x.shape[:-1], weight.size(0))
+    if x.dtype in HALVES:  # small numbers would be lost in the sums
+        return losses.vocabulary_loss(x, weight, targets, soft_cap=soft_cap)
+    live = targets != IGNORED
+    rows, wanted = x[live], targets[live].long()  # (N, D), (N,)
+    if len(rows) == 0:
+        return x.sum() * 0.0 + weight.sum() * 0.0
+    return _VocabularyLoss.apply(rows, weight, wanted, soft_cap)
+
+
+class _VocabularyLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | None
+    ) -> Tensor:
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        grad_x = torch.empty_like(x) if needs_x else None
+        grad_weight = torch.zeros_like(weight) if needs_weight else None
+        n_rows = max(64, CHUNK // weight.size(0))
+        room = x.new_empty(min(n_rows, len(x)), weight.size(0))
+        total = x.new_zeros(())
+        for part, wanted, grad_part in zip(
+            x.split(n_rows),
+            targets[:, None].split(n_rows),
+            x.split(n_rows) if grad_x is None else grad_x.split(n_rows),
+            strict=True,
+        ):
+            logits = torch.mm(part, weight.mT, out=room[: len(part)])
+            total += _costs(logits, wanted, soft_cap).sum()
+            if grad_x is not None:
+                torch.mm(logits, weight, out=grad_part)
+            if grad_weight is not None:
+                grad_weight.addmm_(logits.mT, part)
+        ctx.save_for_backward(*(g for g in (grad_x, grad_weight) if g is not None))
+        ctx.n = len(x)
+        return total / len(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        kept = list(ctx.saved_tensors)
+        scale = grad / ctx.n
+        grads = [kept.pop(0) * scale if needed else None for needed in ctx.needs_input_grad[:2]]
+        return *grads, None, None
+
+
+def _costs(logits: Tensor, targets: Tensor, soft_cap: float | None) -> Tensor:
+    """logits (n, V), targets (n, 1) → the cost of each row, (n, 1); logits become the gradient.
+
+    log Σ eˡ is the largest logit minus the log of its probability, which is never tiny; the
+    target's own may be.
+    """
+    slope = None
+    if soft_cap is not None:
+        bent = logits.div_(soft_cap).tanh_()
+        slope = 1 - bent.square()
+        logits.mul_(soft_cap)
+    largest, wanted = logits.amax(-1, keepdim=True), logits.gather(1, targets)
+    probs = torch.softmax(logits, dim=-1, out=logits)
+    costs = largest - probs.amax(-1, keepdim=True).log() - wanted
+    probs.scatter_add_(1, targets, torch.full_like(wanted, -1.0))
+    if slope is not None:
+        probs.mul_(slope)
+    return costs
