@@ -18,8 +18,18 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
 
 # Data flows one way: each may import from those before it, never from those after.
-ORDER = ["shapes", "runtime", "data", "positions", "attention", "layers", "models", "generation"]
-ORDER += ["training", "inspection", "lab", "exercises", "bench", "interop", "studio", "cli"]
+ORDER = ["shapes", "runtime", "files", "data", "positions", "attention", "layers", "models"]
+ORDER += [
+    "generation",
+    "training",
+    "inspection",
+    "lab",
+    "exercises",
+    "bench",
+    "interop",
+    "studio",
+    "cli",
+]
 HEAVY = {"torch", "numpy", "matplotlib", "scipy", "pandas", "PIL"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml"}
 

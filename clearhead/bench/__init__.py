@@ -2,6 +2,8 @@
 
 timing.py    how we measure: competitors take turns, the best round counts
 cases.py     what we measure: one function per claim
+language.py  … of language models: decoding, batches, the vocabulary loss, words
+peers.py     other libraries, imported only there
 """
 
 from clearhead.bench.timing import Row, best_seconds

@@ -23,6 +23,7 @@ from clearhead.attention import (
     PositiveFeatures,
     QuadraticFeatures,
 )
+from clearhead.bench import language
 from clearhead.bench.timing import Row, best_seconds
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
@@ -273,4 +274,10 @@ CASES: dict[str, Callable[[float], Rows]] = {
     "memory": memory,
     "crossover": crossover,
     "threads": threads,
+    "decode": language.decode,
+    "int8": language.int8,
+    "batch32": language.batch32,
+    "dialogue": language.dialogue,
+    "vocabulary": language.vocabulary,
+    "words": language.words,
 }

@@ -6,14 +6,14 @@ competitor's best round is what it costs, and the ratio of two bests is the resu
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 __all__ = ["Row", "best_seconds"]
 
 
 def best_seconds(
-    competitors: dict[str, Callable[[], object]], *, seconds: float = 3.0, rounds: int = 5
+    competitors: Mapping[str, Callable[[], object]], *, seconds: float = 3.0, rounds: int = 5
 ) -> dict[str, float]:
     """The best time of each competitor, in at least `rounds` rounds and about `seconds`."""
     for work in competitors.values():

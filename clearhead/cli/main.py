@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import typer
 
 from clearhead import __version__
-from clearhead.cli import bench, lab, plot
+from clearhead.cli import bench, data, generate, lab, plot
 
 __all__ = ["app", "main"]
 
@@ -28,9 +28,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("generate")(generate.generate)
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)
+app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

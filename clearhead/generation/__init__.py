@@ -9,7 +9,17 @@ best_word.py     the most likely word without reading the whole table
 step_fast.py     step.py in few, large operations
 """
 
+from clearhead.generation.beam import BeamResult, beam_search
 from clearhead.generation.generate import Step, generate, stream
 from clearhead.generation.sampling import Sampling, choose, likely
 
-__all__ = ["Sampling", "Step", "choose", "generate", "likely", "stream"]
+__all__ = [
+    "BeamResult",
+    "Sampling",
+    "Step",
+    "beam_search",
+    "choose",
+    "generate",
+    "likely",
+    "stream",
+]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
-from clearhead.attention import Mask, merge_heads
+from clearhead.attention import Mask, MultiHeadAttention, merge_heads
 from clearhead.generation.best_word import BestWord
 from clearhead.generation.products import Int8Product, Product, lay_out
 from clearhead.generation.step import last_state
@@ -50,9 +50,9 @@ def _norm(module: nn.Module | None) -> Norm:
     assert isinstance(module, LayerNorm | RMSNorm)
     width, gain, eps = (module.d_model,), module.gain.detach(), module.eps
     if isinstance(module, RMSNorm):
-        return lambda x: rms_norm(x, width, gain, eps)
+        return lambda x: torch.rms_norm(x, width, gain, eps)
     shift = None if module.shift is None else module.shift.detach()
-    return lambda x: layer_norm(x, width, gain, shift, eps)
+    return lambda x: torch.layer_norm(x, width, gain, shift, eps)
 
 
 def _join(layers: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:
@@ -178,33 +178,37 @@ class Reader:
 
     def _listen(self, index: int, qkv: Tensor, B: int, T: int, turned: Tensor | None) -> Tensor:
         """q, k and v side by side, (B·T, (H + 2G)·Dh) → (B·T, D), what the tokens hear."""
-        c, G, S = self.packed.config, self.n_groups, self.length
+        attention, S = self.packed.attentions[index], self.length
         heads = qkv.view(B, T, -1, self.d_head)  # (B, T, H + 2G, Dh)
-        qk = heads[:, :, : c.n_heads + G]
-        attention = self.packed.attentions[index]
-        if attention.norm_q is not None and attention.norm_k is not None:
-            qk = torch.cat(
-                (attention.norm_q(qk[:, :, : c.n_heads]), attention.norm_k(qk[:, :, c.n_heads :])),
-                dim=2,
-            )
-        if turned is not None:
-            cos, sin = turned.unbind(-3)
-            qk = torch.addcmul(qk * cos, qk.roll(self.d_head // 2, -1), sin)
-        q = qk[:, :, : c.n_heads]
-        kept = self.kept[index]
-        kept[0, :, :, S - T : S] = qk[:, :, c.n_heads :].transpose(1, 2)
-        kept[1, :, :, S - T : S] = heads[:, :, c.n_heads + G :].transpose(1, 2)
-        k, v = kept[0, :, :, :S], kept[1, :, :, :S]  # (B, G, S, Dh)
+        q, kv = heads[:, :, : attention.n_heads], heads[:, :, attention.n_heads :]
+        if turned is not None or attention.norm_q is not None:
+            q, kv = self._placed(attention, q, kv, turned)
+        room = self.kept[index, :, :, :, S - T : S]
+        room.copy_(kv.view(B, T, 2, -1, self.d_head).permute(2, 0, 3, 1, 4))
+        k, v = self.kept[index, :, :, :, :S].unbind()  # (B, G, S, Dh)
         bias = attention.with_position_bias(None, T, S)
         if T > 1:
             return self._listen_many(attention.mechanism, q.transpose(1, 2), k, v, bias)
         # One query: those that share a key head stand in for a sequence, so no key is copied.
-        q = q.reshape(B, G, -1, self.d_head)
+        q = q.reshape(B, self.n_groups, -1, self.d_head)
         allowed = None if self.real is None else self.real[:, None, None, :S]
         if bias is not None:
-            bias = bias.view(1, G, -1, S) / math.sqrt(self.d_head)
+            bias = bias.view(1, self.n_groups, -1, S) / math.sqrt(self.d_head)
             allowed = bias if allowed is None else bias.masked_fill(~allowed, -math.inf)
         return scaled_dot_product_attention(q, k, v, attn_mask=allowed).view(B, -1)
+
+    def _placed(
+        self, attention: MultiHeadAttention, q: Tensor, kv: Tensor, turned: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys after QK-norm and rotation; values as they are."""
+        k, v = kv.chunk(2, dim=2)
+        if attention.norm_q is not None and attention.norm_k is not None:
+            q, k = attention.norm_q(q), attention.norm_k(k)
+        if turned is not None:
+            qk, (cos, sin) = torch.cat((q, k), dim=2), turned.unbind(-3)
+            qk = torch.addcmul(qk * cos, qk.roll(self.d_head // 2, -1), sin)
+            q, k = qk[:, :, : attention.n_heads], qk[:, :, attention.n_heads :]
+        return q, torch.cat((k, v), dim=2)
 
     def _listen_many(
         self, mechanism: nn.Module, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None

@@ -1,9 +1,10 @@
 """Looking inside: what a model does, recorded, measured and drawn. The model knows nothing of it.
 
-record.py      with record(model) as trace: what every attention and block was called with
-measures.py    entropy, distance, rollout, class-token maps: tensors in, tensors out
-figures.py     those tensors as pictures; picture.py settles how they look
-viewer.py      all heads on one interactive page
+record.py             with record(model) as trace: what every attention and block was called with
+measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
+figures.py            those tensors as pictures; picture.py settles how they look
+viewer.py             all heads on one interactive page
+smallest_figure.py    the matrices of the smallest transformer, in eight panels
 """
 
 from clearhead.inspection.figures import (
@@ -19,6 +20,7 @@ from clearhead.inspection.figures import (
 )
 from clearhead.inspection.measures import class_token_map, distance, entropy, rollout
 from clearhead.inspection.record import AttentionCall, BlockCall, Trace, record
+from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.viewer import attention_view
 
 __all__ = [
@@ -39,5 +41,6 @@ __all__ = [
     "position_waves",
     "record",
     "rollout",
+    "smallest_panels",
     "toeplitz_matrices",
 ]

@@ -47,14 +47,13 @@ class Config:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The config of these values; an unknown or missing name is refused."""
         if not isinstance(values, Mapping):
-            raise TypeError(f"{cls.__name__} is made from names and values, got {values!r:.80}")
+            raise TypeError(f"{cls.__name__} is made from names and values, got {_shown(values)}")
         fields = {field.name: field for field in dataclasses.fields(cls)}
         for name in values:
             if name not in fields:
-                near = difflib.get_close_matches(str(name), fields, n=1, cutoff=0.0)[0]
-                raise ValueError(
-                    f"{cls.__name__} has no {str(name)!r:.80}; the nearest is {near!r}"
-                )
+                given = name[:80] if isinstance(name, str) else type(name).__name__
+                near = difflib.get_close_matches(given, fields, n=1, cutoff=0.0)[0]
+                raise ValueError(f"{cls.__name__} has no {given!r}; the nearest is {near!r}")
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 raise ValueError(f"{cls.__name__} needs {name!r}, which is missing")
@@ -95,7 +94,7 @@ class Model(nn.Module):
             f"{name:{widths[0]}}  {kind:{widths[1]}}  {shapes:{widths[2]}}  {count:>12}"
             for name, kind, shapes, count in rows
         )
-        return "\n".join(lines)
+        return "\n".join(line.rstrip() for line in lines)
 
 
 def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
@@ -130,25 +129,28 @@ def _rows(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
             continue
         fresh = {key: value for key, value in own.items() if id(value) not in seen}
         shared = [seen[id(value)] for value in own.values() if id(value) in seen]
-        shapes = ", ".join(f"{key} {'×'.join(map(str, value.shape))}" for key, value in own.items())
+        shapes = [f"{key} {'×'.join(map(str, value.shape))}" for key, value in own.items()]
         seen.update({id(value): f"{name}.{key}" for key, value in fresh.items()})
         count = f"{sum(value.numel() for value in fresh.values()):,}"
-        kind = type(module).__name__
-        yield name, kind, shapes + (f" (= {', '.join(shared)})" if shared else ""), count
+        note = f" (= {', '.join(shared)})" if shared else ""
+        yield name, type(module).__name__, ", ".join(shapes[:2]) + note, count
+        for i in range(2, len(shapes), 2):  # a GRU has many
+            yield "", "", ", ".join(shapes[i : i + 2]), ""
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:
     """value if it is of the type that the field says; True is no number, nan no value."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     for option in options:
-        if option is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if _is_a(value, option):
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, got {value}")
-            return value
+        if typing.get_origin(option) is tuple and isinstance(value, tuple):
+            parts = typing.get_args(option)
+            if len(parts) == len(value):
+                places = zip(range(len(parts)), value, parts, strict=True)
+                return tuple(_typed(f"{name}[{i}]", item, part) for i, item, part in places)
+        elif _is_a(value, option):
+            return _number(name, value, option) if option in (int, float) else value
     expected = " or ".join(_WORDS.get(option, str(option)) for option in options)
-    raise TypeError(f"{name} must be {expected}, got {value!r:.80} of type {type(value).__name__}")
+    raise TypeError(f"{name} must be {expected}, got {_shown(value)}")
 
 
 _WORDS = {
@@ -161,16 +163,29 @@ _WORDS = {
 
 
 def _is_a(value: Any, option: Any) -> bool:
-    if typing.get_origin(option) is tuple:
-        parts = typing.get_args(option)
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(parts)
-            and all(_is_a(item, part) for item, part in zip(value, parts, strict=True))
-        )
-    if isinstance(value, bool):
+    """A whole number is a float, too; True is only a bool."""
+    if isinstance(value, bool) or typing.get_origin(option) is tuple:
         return option is bool
-    return isinstance(value, option)
+    return isinstance(value, (int, float) if option is float else option)
+
+
+def _number(name: str, value: int | float, kind: type) -> int | float:
+    """value as an int or float, if it is one that a machine can count or compute with."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError(f"{name} must be less than 2^63 in size, got {_shown(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}")
+    number: int | float = kind(value)
+    return number
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words: a file may hold one that is too long or too deep to write out."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        return f"a whole number of {value.bit_length()} bits"
+    if value is None or isinstance(value, bool | int | float):
+        return f"{value} of type {type(value).__name__}"
+    return f"{value[:80]!r} of type str" if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _from_plain(value: Any, hint: Any) -> Any:

@@ -113,6 +113,54 @@ def test_shared_key_value_heads_are_the_heads_one_by_one(mechanism, n_kv_heads):
     assert_same_as_loop(attention, Mask.causal(), tokens())
 
 
+def with_qk_norm(mechanism="dot product", scheme="none", **options):
+    """With gains that differ by column and between queries and keys."""
+    attention = build(mechanism, scheme, qk_norm=True, **options)
+    for norm in (attention.norm_q, attention.norm_k):
+        torch.nn.init.uniform_(norm.weight, 0.5, 2.0)
+    return attention
+
+
+@pytest.mark.parametrize("n_kv_heads", [1, 3, 6])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mechanism", SCORES)
+def test_heads_with_normed_queries_and_keys_are_the_heads_one_by_one(mechanism, scheme, n_kv_heads):
+    attention = with_qk_norm(mechanism, scheme, n_kv_heads=n_kv_heads)
+    assert_same_as_loop(attention, Mask.causal(), tokens())
+    if scheme != "rotary":
+        assert_same_as_loop(attention, None, tokens(T), tokens(S, seed=2))
+
+
+@pytest.mark.parametrize("scheme", ["none", "rotary"])
+def test_qk_norm_is_the_equation_before_any_positions(scheme):
+    """q · gain_q / rms(q) and k · gain_k / rms(k) in each head; values are left alone."""
+    attention, x = with_qk_norm(scheme=scheme, n_kv_heads=2), tokens()
+
+    def normed(y, gain):
+        return y / torch.sqrt(y.square().mean(-1, keepdim=True) + 1e-6) * gain
+
+    q = normed(split_heads(attention.proj_q(x), H), attention.norm_q.weight)
+    k = normed(split_heads(attention.proj_k(x), 2), attention.norm_k.weight)
+    v = split_heads(attention.proj_v(x), 2)
+    if scheme == "rotary":
+        q, k = attention.positions(q), attention.positions(k)
+    k, v = (y.repeat_interleave(3, dim=1) for y in (k, v))
+    weights = (q @ k.mT / math.sqrt(Dh)).softmax(-1)
+    expected = attention.proj_out(merge_heads(weights @ v))
+    torch.testing.assert_close(attention(x), expected)
+
+
+def test_the_gains_of_qk_norm_are_one_for_each_column_of_a_head_and_are_learned():
+    attention = build(qk_norm=True, n_kv_heads=3)
+    for norm in (attention.norm_q, attention.norm_k):
+        assert norm.weight.tolist() == [1.0] * Dh
+    attention(tokens()).square().sum().backward()
+    for norm in (attention.norm_q, attention.norm_k):
+        assert (norm.weight.grad != 0).all()
+    assert build().norm_q is build().norm_k is None
+    assert not [name for name in build().state_dict() if "norm" in name]
+
+
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
 def test_cross_attention_is_the_heads_one_by_one(mechanism):
     mask = Mask.padding(torch.tensor([4, 7]))

@@ -7,7 +7,7 @@ from torch import nn
 from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import Mask
 from clearhead.attention.mechanisms import ArgmaxAttention
-from clearhead.layers import Block, FeedForward, LayerNorm, RMSNorm, Stack
+from clearhead.layers import Block, FeedForward, LayerNorm, RMSNorm, Stack, layer_norm
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 
 B, T, S, D, H, F = 2, 5, 7, 12, 3, 10
@@ -174,6 +174,53 @@ def test_what_attention_takes_is_handed_on():
     assert Block(D, H, dropout=0.1).attention.mechanism.dropout == 0.1
 
 
+def test_norm_eps_reaches_every_norm():
+    for norm in ("layer", "rms"):
+        ours = Block(D, H, F, norm=norm, norm_eps=0.5, cross=True)
+        norms = (ours.norm_attention, ours.norm_cross, ours.norm_feed_forward)
+        assert [part.eps for part in norms] == [0.5] * 3
+    assert Block(D, H).norm_attention.eps == 1e-5
+
+
+def test_norm_eps_is_computed_with():
+    x = sequence()
+    wide, narrow = block(norm_eps=0.5), block()
+    narrow.load_state_dict(wide.state_dict())
+    assert not torch.allclose(wide(x), narrow(x))
+    y = x + wide.attention(layer_norm(x, wide.norm_attention.gain, wide.norm_attention.shift, 0.5))
+    inner = layer_norm(y, wide.norm_feed_forward.gain, wide.norm_feed_forward.shift, 0.5)
+    assert torch.allclose(wide(x), y + wide.feed_forward(inner), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_without_norms_a_block_is_its_sums(pre_norm):
+    ours, x, source = block(norm="none", pre_norm=pre_norm, cross=True), sequence(), sequence(S)
+    y = x + ours.attention(x)
+    y = y + ours.cross_attention(y, source)
+    assert torch.allclose(ours(x, source), y + ours.feed_forward(y), rtol=0, atol=1e-12)
+    assert not [name for name in ours.state_dict() if "norm" in name]
+
+
+def test_qk_norm_is_of_the_self_attention_only():
+    ours = Block(D, H, F, qk_norm=True, cross=True)
+    assert ours.attention.norm_q.weight.shape == ours.attention.norm_k.weight.shape == (D // H,)
+    assert ours.cross_attention.norm_q is ours.cross_attention.norm_k is None
+    assert Block(D, H).attention.norm_q is None
+
+
+def test_with_qk_norm_the_length_of_queries_and_keys_does_not_matter():
+    ours, x = block(qk_norm=True), sequence()
+    y = ours(x)
+    with torch.no_grad():
+        for layer in (ours.attention.proj_q, ours.attention.proj_k):
+            layer.weight *= 7
+            layer.bias *= 7
+    assert torch.allclose(ours(x), y, rtol=0, atol=1e-4)
+    with torch.no_grad():
+        ours.attention.proj_v.weight *= 7
+    assert not torch.allclose(ours(x), y, atol=1e-4)
+
+
 def test_mask_bias_and_positions_reach_the_self_attention():
     ours, x = block(positions=RotaryPositions(D // H)), sequence()
     bias = torch.randn(H, T, T, dtype=torch.float64)
@@ -260,6 +307,39 @@ def test_with_caches_a_stack_gives_at_every_split_what_it_gives_at_once(scheme, 
     assert torch.allclose(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("split", range(1, T))
+@pytest.mark.parametrize("options", [{}, {"qk_norm": True, "n_kv_heads": 1}, {"pre_norm": False}])
+def test_with_a_source_steps_give_at_every_split_what_the_whole_pass_gives(options, split):
+    stack = Stack([block(cross=True, **options) for _ in range(2)], drawn(LayerNorm(D)).double())
+    x, source = sequence(), sequence(S)
+    masks = {"mask": Mask.causal(), "source_mask": Mask.padding(torch.tensor([7, 4]))}
+    caches, source_caches = ([KVCache() for _ in range(2)] for _ in range(2))
+    projected = []
+    for part in stack.blocks:
+        part.cross_attention.proj_k.register_forward_hook(lambda *_: projected.append("k"))
+        part.cross_attention.proj_v.register_forward_hook(lambda *_: projected.append("v"))
+    with torch.no_grad():
+        whole = stack(x, source, **masks)
+        projected.clear()
+        steps = [
+            stack(part, source, **masks, caches=caches, source_caches=source_caches)
+            for part in x.split(split, dim=1)
+        ]
+    assert torch.allclose(torch.cat(steps, dim=1), whole, rtol=0, atol=1e-10)
+    assert projected == ["k", "v"] * 2  # once in each block, not once in each step
+    assert [len(cache) for cache in caches] == [T] * 2
+    assert [len(cache) for cache in source_caches] == [S] * 2
+
+
+def test_a_source_cache_alone_serves_a_whole_pass_again():
+    ours, cache = block(cross=True), KVCache()
+    x, source = sequence(), sequence(S)
+    with torch.no_grad():
+        expected = ours(x, source)
+        for _ in range(2):
+            assert torch.allclose(ours(x, source, source_cache=cache), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_left_padding_changes_nothing_for_the_real_tokens(scheme):
     stack = Stack([block(positions=SCHEMES[scheme]()) for _ in range(2)])
@@ -276,12 +356,22 @@ def test_mistakes_are_refused():
     x, source = sequence(), sequence(S)
     with pytest.raises(ValueError, match="source is missing: this block was built with cross=True"):
         block(cross=True)(x)
-    with pytest.raises(ValueError, match=r"source_mask and source_cache need a block .* cross=True"):
+    with pytest.raises(
+        ValueError, match=r"source_mask and source_cache need a block .* cross=True"
+    ):
         block()(x, source)
-    with pytest.raises(ValueError, match=r"source_mask and source_cache need a block .* cross=True"):
+    with pytest.raises(
+        ValueError, match=r"source_mask and source_cache need a block .* cross=True"
+    ):
         block()(x, source_mask=Mask.causal())
-    with pytest.raises(ValueError, match="one KVCache for each block, 2, got 1"):
+    with pytest.raises(
+        ValueError, match=r"source_mask and source_cache need a block .* cross=True"
+    ):
+        block()(x, source_cache=KVCache())
+    with pytest.raises(ValueError, match=r"^caches must hold one KVCache for each block, 2, got 1"):
         Stack([block(), block()])(x, caches=[KVCache()])
+    with pytest.raises(ValueError, match=r"^source_caches must hold one KVCache for each block, 1"):
+        Stack([block(cross=True)])(x, source, source_caches=[])
     with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', 'none', got 'batch'"):
         Block(D, H, norm="batch")
     with pytest.raises(ValueError, match="d_model is 12, which n_heads=5 does not divide"):

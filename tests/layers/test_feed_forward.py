@@ -12,6 +12,9 @@ B, T, D, F = 2, 5, 4, 7
 FUNCTIONS = {
     "relu": lambda v: max(v, 0.0),
     "gelu": lambda v: v * 0.5 * (1 + math.erf(v / math.sqrt(2))),
+    "gelu_tanh": lambda v: (
+        v * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)))
+    ),
     "squared_relu": lambda v: max(v, 0.0) ** 2,
 }
 
@@ -43,7 +46,7 @@ def loop(layer, x):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("activation", ["relu", "gelu", "squared_relu", "swiglu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "squared_relu", "swiglu"])
 def test_every_activation_follows_its_equation(activation, bias):
     layer = FeedForward(D, F, activation=activation, bias=bias).double()
     x = torch.randn(B, T, D, dtype=torch.float64)
@@ -56,6 +59,19 @@ def test_the_bias_free_form_is_relu_of_x_w1_times_w2_exactly():
     w1, w2 = layer.proj_in.weight.mT, layer.proj_out.weight.mT
     assert torch.equal(layer(x), torch.relu(x @ w1) @ w2)
     assert sorted(layer.state_dict()) == ["proj_in.weight", "proj_out.weight"]
+
+
+def test_gelu_by_tanh_is_pytorch_s_and_close_to_but_not_gelu():
+    exact, approximate = (
+        FeedForward(D, F, activation="gelu"),
+        FeedForward(D, F, activation="gelu_tanh"),
+    )
+    approximate.load_state_dict(exact.state_dict())
+    x = 3 * torch.randn(B, T, D)
+    theirs = torch.nn.GELU(approximate="tanh")
+    assert torch.equal(approximate(x), exact.proj_out(theirs(exact.proj_in(x))))
+    difference = (approximate(x) - exact(x)).abs().max()
+    assert 1e-6 < difference < 2e-3
 
 
 def test_the_inner_width_is_four_times_the_model_s_unless_given():

@@ -91,7 +91,7 @@ def test_tokens_do_not_see_each_other():
         assert torch.equal(norm(x)[:, 2:3], norm(x[:, 2:3]))
 
 
-def test_make_norm_knows_two_names():
+def test_make_norm_knows_its_names():
     assert isinstance(make_norm("rms", D), RMSNorm)
     assert isinstance(make_norm("layer", D), LayerNorm)
     assert make_norm("layer", D).shift.tolist() == [0.0] * D
@@ -100,6 +100,14 @@ def test_make_norm_knows_two_names():
     assert make_norm("layer", D, eps=0.5).eps == 0.5
     with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', 'none', got 'batch'"):
         make_norm("batch", D)
+
+
+def test_no_norm_hands_on_what_it_gets_and_has_no_parameters():
+    norm = make_norm("none", D, bias=True, eps=0.5)
+    x, _, _ = drawn()
+    assert norm(x) is x
+    assert list(norm.parameters()) == []
+    assert norm.state_dict() == {}
 
 
 def test_a_wrong_width_is_refused():

@@ -1,0 +1,177 @@
+"""What we measure of language models: decoding, batches of speeches, the vocabulary loss, words.
+
+The libraries in peers.py are compared with if they are installed.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from clearhead.attention import Mask
+from clearhead.bench.peers import Generate, ctranslate2_gpt2, transformers_gpt2
+from clearhead.bench.timing import Row, best_seconds
+from clearhead.data import Dialogue, WordTokenizer
+from clearhead.data.batch import Batch
+from clearhead.generation import generate
+from clearhead.models import GPT, GPTConfig
+from clearhead.training import losses, losses_fast
+
+__all__ = ["batch32", "decode", "dialogue", "int8", "vocabulary", "words"]
+
+Rows = list[Row]
+
+SHAPES = {
+    "GPT-2 small": GPTConfig(50257, 1024, 768, n_layers=12, n_heads=12, activation="gelu_tanh"),
+    "6×384, V 12k": GPTConfig(12000, 1024, 384, n_layers=6, n_heads=6, activation="gelu_tanh"),
+}
+PROMPT, NEW = 16, 48
+
+
+def decode(seconds: float) -> Rows:
+    """Greedy decoding of one text, per token, against other libraries and against memory."""
+    rows = []
+    for name, config in SHAPES.items():
+        model = GPT(config).eval()
+        rows += _against_peers(f"{name}, float", config, model, 1, "float", seconds)
+        taken = rows[-1].ours if rows else _per_token(model, 1, "float", seconds)
+        bytes_read = 4.0 * model.n_parameters
+        limit = bytes_read / _bandwidth()
+        rows.append(Row(f"{name}, float, a token", taken, "reading the weights once", limit))
+    return rows
+
+
+def int8(seconds: float) -> Rows:
+    """The same with weights in 8 bits."""
+    rows = []
+    for name, config in SHAPES.items():
+        rows += _against_peers(f"{name}, int8", config, GPT(config).eval(), 1, "int8", seconds)
+    return rows
+
+
+def batch32(seconds: float) -> Rows:
+    """Greedy decoding of 32 texts at once."""
+    rows, (name, config) = [], next(iter(SHAPES.items()))
+    model = GPT(config).eval()
+    for weights in ("float", "int8"):
+        rows += _against_peers(f"{name}, {weights}, 32 texts", config, model, 32, weights, seconds)
+    return rows
+
+
+def _against_peers(
+    what: str, config: GPTConfig, model: GPT, n_texts: int, weights: str, seconds: float
+) -> Rows:
+    prompts = torch.randint(config.vocab_size, (n_texts, PROMPT))
+    ours = partial(generate, model, weights=weights)
+    competitors: dict[str, Generate] = {"ours": ours}
+    if find_spec("transformers"):
+        competitors["transformers, float"] = transformers_gpt2(config)
+    if find_spec("ctranslate2"):
+        kind = "float32" if weights == "float" else "int8"
+        competitors[f"CTranslate2, {kind}"] = ctranslate2_gpt2(config, kind)
+    works = {name: partial(run, prompts, NEW) for name, run in competitors.items()}
+    best = best_seconds(works, seconds=seconds * len(works), rounds=3)
+    mine = best.pop("ours") / NEW
+    return [Row(f"{what}, a token", mine, name, other / NEW) for name, other in best.items()]
+
+
+def _per_token(model: GPT, n_texts: int, weights: str, seconds: float) -> float:
+    prompts = torch.randint(model.config.vocab_size, (n_texts, PROMPT))
+    works = {"ours": partial(generate, model, prompts, NEW, weights=weights)}
+    return best_seconds(works, seconds=seconds, rounds=3)["ours"] / NEW
+
+
+def _bandwidth() -> float:
+    """Bytes per second of a product that reads more than any cache holds."""
+    weight, x = torch.ones(8192, 16384), torch.ones(16384)
+    best = best_seconds({"read": lambda: weight @ x}, seconds=1.0)
+    return weight.numel() * 4 / best["read"]
+
+
+def dialogue(seconds: float) -> Rows:
+    """Real tokens per second, forward and backward: padded against bucketed and packed batches.
+
+    Speeches of invented words with the lengths of Shakespeare's: half are shorter than 22 tokens,
+    a few have hundreds.
+    """
+    speeches = _speeches(2048)
+    tokenizer = WordTokenizer.of(speeches)
+    data = Dialogue(speeches, tokenizer, max_len=256)
+    model = GPT(GPTConfig(tokenizer.vocab_size, 256, 128, n_layers=4, n_heads=4))
+    n_real = sum(len(row) for row in data.rows)
+
+    def train(batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            mask = None if batch.segments is None else Mask.segments(batch.segments)
+            x = model.hidden(batch.inputs, token_mask=batch.token_mask, mask=mask)
+            losses_fast.vocabulary_loss(x, model.head.weight, batch.targets).backward()
+
+    ways: dict[str, Callable[[], object]] = {
+        "padded": lambda: train(data.batches(32)),
+        "bucketed": lambda: train(data.bucketed(max_tokens=2048)),
+        "packed": lambda: train(data.packed(256, 8)),
+    }
+    best = {
+        name: time / n_real for name, time in best_seconds(ways, seconds=seconds, rounds=2).items()
+    }
+    return [
+        Row(
+            f"{name} speeches, a real token",
+            best[name],
+            "padded, 32 at random",
+            best["padded"],
+            "aim ≥ 4×",
+        )
+        for name in ("bucketed", "packed")
+    ]
+
+
+def _speeches(n: int) -> list[str]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randn(n, generator=generator).mul(1.05).add(3.0).exp().int().clamp(2, 500)
+    words = torch.rand(int(lengths.sum()), generator=generator).pow(4).mul(13000).int()
+    parts = words.split(lengths.tolist())
+    return [" ".join(f"w{word}" for word in part.tolist()) for part in parts]
+
+
+def vocabulary(seconds: float) -> Rows:
+    """The vocabulary loss with its gradients, 2,048 rows and 13,000 words."""
+    rows = []
+    for width in (128, 256):
+        x = torch.randn(2048, width, requires_grad=True)
+        weight = (0.1 * torch.randn(13000, width)).requires_grad_()
+        targets = torch.randint(13000, (2048,))
+
+        def train(
+            loss: Callable[..., Tensor], x: Tensor = x, w: Tensor = weight, t: Tensor = targets
+        ) -> None:
+            torch.autograd.grad(loss(x, w, t), (x, w))
+
+        ways = {
+            "fast": partial(train, losses_fast.vocabulary_loss),
+            "plain": partial(train, losses.vocabulary_loss),
+        }
+        best = best_seconds(ways, seconds=2 * seconds)
+        rows.append(
+            Row(
+                f"vocabulary loss, width {width}",
+                best["fast"],
+                "plain",
+                best["plain"],
+                "aim ≤ 0.75×",
+            )
+        )
+    return rows
+
+
+def words(seconds: float) -> Rows:
+    """Text to ids by words, a million characters."""
+    text = "\n\n".join(_speeches(8000))[:1_000_000]
+    tokenizer = WordTokenizer.of(text)
+    start = time.perf_counter()
+    tokenizer.encode(text)
+    taken = time.perf_counter() - start
+    return [Row("a MB of text to ids of words", taken, "1 MB/s", 1.0, "aim ≤ 1.0×")]

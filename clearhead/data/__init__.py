@@ -1,0 +1,90 @@
+"""Raw things become batches. Read in this order:
+
+draws.py           random numbers that depend on (seed, index) alone; training and validation parts
+tokenizer.py       what every tokenizer has: a vocabulary, batches, a file
+characters.py      text ⇄ ids of characters
+word_rules.py      words and punctuation by NLTK's rules, line by line
+words.py           text ⇄ ids of words and punctuation
+prose.py           tokens as people write them
+batch.py           Batch(inputs, targets, token_mask); padding, order
+packing.py         no work on padding: buckets of like length, several documents in a row
+substrings.py      haystack|needle → does it occur?
+dialogue.py        speeches of a play
+number_words.py    numbers, years and days in words
+pairs.py           sentence pairs, from a file or a generated language
+images.py          labelled pictures; CIFAR-10
+inert_pickle.py    the pickled form of CIFAR-10, read without running it
+mnist.py           MNIST
+drawings.py        small drawn digits that need no download
+augmentation.py    pictures changed in ways that keep their meaning
+catalogue.py       data sets to be had: where from, how large, whose, under which licence
+fetch.py           how they come, are checked, and come on after a break
+
+Names are imported when they are used, so that the command line can list the data sets at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearhead.data.batch import Batch, order, pad_left, pad_right
+    from clearhead.data.characters import CharTokenizer
+    from clearhead.data.dialogue import Dialogue, read_speeches, split_speeches
+    from clearhead.data.drawings import draw_digits
+    from clearhead.data.draws import split
+    from clearhead.data.images import Pictures, read_cifar10
+    from clearhead.data.mnist import read_mnist
+    from clearhead.data.packing import buckets, pack, packed
+    from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
+    from clearhead.data.substrings import Substrings
+    from clearhead.data.tokenizer import Tokenizer, load_tokenizer
+    from clearhead.data.words import WordTokenizer
+
+__all__ = [
+    "Batch",
+    "CharTokenizer",
+    "Dialogue",
+    "GeneratedPairs",
+    "Pairs",
+    "Pictures",
+    "Substrings",
+    "Tokenizer",
+    "WordTokenizer",
+    "buckets",
+    "draw_digits",
+    "load_tokenizer",
+    "order",
+    "pack",
+    "packed",
+    "pad_left",
+    "pad_right",
+    "pair_tokenizers",
+    "read_cifar10",
+    "read_mnist",
+    "read_pairs",
+    "read_speeches",
+    "split",
+    "split_speeches",
+]
+
+_HOMES = {
+    "batch": ["Batch", "order", "pad_left", "pad_right"],
+    "characters": ["CharTokenizer"],
+    "dialogue": ["Dialogue", "read_speeches", "split_speeches"],
+    "drawings": ["draw_digits"],
+    "draws": ["split"],
+    "images": ["Pictures", "read_cifar10"],
+    "mnist": ["read_mnist"],
+    "packing": ["buckets", "pack", "packed"],
+    "pairs": ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"],
+    "substrings": ["Substrings"],
+    "tokenizer": ["Tokenizer", "load_tokenizer"],
+    "words": ["WordTokenizer"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"clearhead.data.{home}"), name)
+    raise AttributeError(f"clearhead.data has no {name!r}")

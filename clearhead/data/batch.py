@@ -1,0 +1,167 @@
+"""Rows of unequal length become tensors.
+
+    where does the old dog sleep ?          every row is filled up to the longest,
+    the cat . _ _ _ _                       and token_mask says what is real
+
+The order of the data is a function of (seed, epoch), so a run that was stopped finds its place.
+How to fill up less, or not at all, is in packing.py.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any, Generic, Self, TypeVar, overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearhead.data.draws import draws
+from clearhead.shapes import check_int_tensor, check_positive
+
+__all__ = [
+    "IGNORE",
+    "Batch",
+    "Batches",
+    "in_batches",
+    "next_tokens",
+    "order",
+    "pad_left",
+    "pad_right",
+]
+
+IGNORE = -100  # a target that is no target; PyTorch's own choice in its cross-entropy
+
+Plan = TypeVar("Plan")
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model is given and what it should answer. True in a mask is a real token."""
+
+    inputs: Tensor  # ids (B, T), one-hot rows (B, T, V) or pictures (B, channels, height, width)
+    targets: Tensor  # classes (B,) or the id after each token (B, T), IGNORE where there is none
+    token_mask: Tensor | None = None  # (B, T)
+    segments: Tensor | None = None  # (B, T), the document of each token, −1 for padding
+    positions: Tensor | None = None  # (B, T), where each token stands in its document
+    source: Tensor | None = None  # ids (B, S) of the sequence listened to
+    source_mask: Tensor | None = None  # (B, S)
+
+    def __len__(self) -> int:
+        return self.inputs.size(0)
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same batch on another device."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: Any = {name: x if x is None else x.to(device) for name, x in given.items()}
+        return type(self)(**moved)
+
+
+class Batches(Sequence[Made], Generic[Plan, Made]):
+    """The batches of an epoch, each made when it is asked for; `batches[500:]` goes on at 500."""
+
+    def __init__(self, plans: Sequence[Plan], make: Callable[[Plan], Made]) -> None:
+        self.plans, self.make = plans, make
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    @overload
+    def __getitem__(self, place: int) -> Made: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Batches[Plan, Made]": ...
+    def __getitem__(self, place: int | slice) -> Any:
+        if isinstance(place, slice):
+            return Batches(self.plans[place], self.make)
+        return self.make(self.plans[place])
+
+    def __iter__(self) -> Iterator[Made]:
+        return map(self.make, self.plans)
+
+
+# Padding
+
+
+def pad_right(
+    rows: Sequence[Sequence[int] | Tensor], pad_id: int, length: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Tokens (B, T), short rows filled up at their end, and token_mask (B, T), True = real.
+
+    T is `length`, or the longest row.
+    """
+    lengths, flat = _flat(rows)
+    T = max(lengths, default=0) if length is None else length
+    if max(lengths, default=0) > T:
+        raise ValueError(
+            f"rows[{lengths.index(max(lengths))}] has {max(lengths)} tokens, more than length={T}"
+        )
+    token_mask = torch.arange(T) < torch.tensor(lengths).view(-1, 1)
+    return _placed(flat, token_mask, pad_id), token_mask
+
+
+def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
+    """Tokens (B, T), short rows filled up at their start, and token_mask (B, T), True = real.
+
+    So the last column holds the last token of each row, from which generation goes on.
+    """
+    lengths, flat = _flat(rows)
+    longest = max(lengths, default=0)
+    token_mask = torch.arange(longest) >= longest - torch.tensor(lengths).view(-1, 1)
+    return _placed(flat, token_mask, pad_id), token_mask
+
+
+def next_tokens(tokens: Tensor, token_mask: Tensor, segments: Tensor | None = None) -> Tensor:
+    """The id after each token (B, T), IGNORE where none of the same document follows."""
+    follows = token_mask[:, :-1] & token_mask[:, 1:]
+    if segments is not None:
+        follows = follows & (segments[:, :-1] == segments[:, 1:])
+    targets = torch.full_like(tokens, IGNORE)
+    targets[:, :-1] = torch.where(follows, tokens[:, 1:], IGNORE)
+    return targets
+
+
+# Order
+
+
+def order(seed: int, epoch: int, n: int, *, purpose: str = "order") -> Tensor:
+    """The numbers 0 … n − 1 in an order that depends on (seed, epoch) and its purpose alone."""
+    _check_count("epoch", epoch)
+    _check_count("n", n)
+    return torch.from_numpy(np.argsort(draws(seed, purpose, epoch, np.arange(n)), kind="stable"))
+
+
+def in_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """The numbers 0 … n − 1 once each, in random batches; the last may be smaller."""
+    check_positive(batch_size=batch_size)
+    return [part.tolist() for part in order(seed, epoch, n).split(batch_size)] if n else []
+
+
+def _flat(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]:
+    """The length of each row, and all rows one after the other."""
+    lists = [_as_list(row) for row in rows]
+    flat = torch.tensor(list(chain.from_iterable(lists)))
+    if flat.numel():
+        check_int_tensor("rows", flat)
+    return [len(row) for row in lists], flat.long()
+
+
+def _as_list(row: Any) -> list[int]:
+    values = row.tolist() if hasattr(row, "tolist") else row
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise TypeError(f"each row must be a list or a 1-D tensor of ids, got {row!r:.80}")
+    return list(values)
+
+
+def _placed(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
+    """The tokens where the mask is True, in its order, and pad_id elsewhere."""
+    if isinstance(pad_id, bool) or not isinstance(pad_id, int):
+        raise TypeError(f"pad_id must be a whole number, got {pad_id!r}")
+    return torch.full(token_mask.shape, pad_id).masked_scatter_(token_mask, flat)
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")

@@ -1,0 +1,83 @@
+"""Text as characters.
+
+    CharTokenizer()                     [CLS] a b c |           for the substring task: 5 ids
+    CharTokenizer.of(text, cls=False)   each character of a text, in their order
+
+Nothing is lost: `decode(encode(text)) == text`. A character that is not in the alphabet is an error
+that names it, not an <unk>, because an alphabet is small and its gaps are mistakes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.data.tokenizer import Ids, Tokenizer, check_text, check_texts
+
+__all__ = ["CharTokenizer"]
+
+
+class CharTokenizer(Tokenizer):
+    """Characters ⇄ ids, with [CLS] first or with start, end and pad, by switches."""
+
+    kind = "characters"
+    options = ("cls", "start", "pad", "end")
+
+    def __init__(
+        self,
+        alphabet: str = "abc|",
+        *,
+        cls: bool = True,
+        start: bool = False,
+        pad: bool = False,
+        end: bool = False,
+    ) -> None:
+        if not isinstance(alphabet, str):
+            raise TypeError(f"alphabet must be a string of characters, got {alphabet!r:.80}")
+        if not alphabet:
+            raise ValueError("alphabet must have at least one character, got ''")
+        if cls and start:
+            raise ValueError("cls and start both stand first; take one of them")
+        self.alphabet, self.cls, self.start, self.pad, self.end = alphabet, cls, start, pad, end
+        switches = {"cls": cls, "start": start, "pad": pad, "end": end}
+        super().__init__(list(alphabet), [role for role, on in switches.items() if on])
+
+    @staticmethod
+    def of(
+        text: str, *, cls: bool = True, start: bool = False, pad: bool = False, end: bool = False
+    ) -> "CharTokenizer":
+        """The tokenizer whose alphabet is every character of a text, sorted."""
+        check_text(text)
+        return CharTokenizer("".join(sorted(set(text))), cls=cls, start=start, pad=pad, end=end)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them."""
+        check_texts(texts)
+        return [self._framed(self._look_up(text)) for text in texts]
+
+    def decode(self, ids: Ids, *, specials: bool = False) -> str:
+        """The characters of these ids; specials are left out unless asked for."""
+        return "".join(self.spell(ids, specials=specials))
+
+    def one_hot(self, text: str) -> Tensor:
+        """A row for each id of the text, 1.0 at the id: (n + 1, vocab_size) with [CLS] first."""
+        ids = torch.tensor(self.encode(text), dtype=torch.long)
+        return torch.nn.functional.one_hot(ids, self.vocab_size).float()
+
+    def _look_up(self, text: str) -> list[int]:
+        try:
+            return [self._ids[character] for character in text]
+        except KeyError as unknown:
+            character = unknown.args[0]
+            raise ValueError(
+                f"text has {character!a} at place {text.index(character)}, which is not in the "
+                f"alphabet {self.alphabet!a:.100}; change the text or build the tokenizer with it"
+            ) from None
+
+    def _content(self) -> str:
+        return self.alphabet
+
+    @classmethod
+    def _read_content(cls, content: Any) -> str:
+        return content  # the constructor checks it

@@ -1,0 +1,191 @@
+"""The speeches of a play, as batches.
+
+    speeches = read_speeches("play.txt")
+    train, validation = split(speeches, seed=0)
+    tokenizer = WordTokenizer.of(train, min_count=2, keep_newlines=True)
+    data = Dialogue(train, tokenizer, max_len=128)
+    for batch in data.batches(32, seed=0, epoch=0):         # or data.packed(256, 8, …)
+        batch.input_ids, batch.input_mask                   # (B, T), (B, T)
+
+A play is plain text, its speeches separated by blank lines:
+
+    First Citizen:
+    You are all resolved rather to die than to famish?
+
+    All:
+    Resolved. resolved.
+
+The Gutenberg editions write a full stop after the name, and have stage directions in brackets,
+headings and a list of persons between the speeches; only_spoken=True leaves these out.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor
+
+from clearhead.data.batch import Batch, Batches, in_batches, next_tokens, order, pad_right
+from clearhead.data.packing import WINDOW, buckets, pack, packed
+from clearhead.data.tokenizer import Tokenizer, check_text
+from clearhead.files.regular import BadFile, shown
+from clearhead.files.text import read_text
+from clearhead.shapes import check_choice, check_positive
+
+__all__ = ["Dialogue", "SpeechBatch", "read_speeches", "split_speeches"]
+
+BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
+NAME = re.compile(r"[A-Z0-9][^,;!?\[\]]{0,39}")
+HEADING = re.compile(r"(ACT|SCENE|PERSONS|DRAMATIS)\b", re.IGNORECASE)
+Row = list[int]
+
+
+def split_speeches(text: str, *, only_spoken: bool = False) -> list[str]:
+    """The parts of a text between blank lines; only_spoken keeps those headed by a name."""
+    check_text(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    blocks = (block.strip("\n") for block in BLANK_LINES.split(f"\n{lines}\n"))
+    return [b for b in blocks if b.strip() and (not only_spoken or _has_speaker(b))]
+
+
+def read_speeches(path: str | os.PathLike[str], *, only_spoken: bool = False) -> list[str]:
+    """The speeches of a play in a text file."""
+    speeches = split_speeches(read_text(path), only_spoken=only_spoken)
+    if not speeches:
+        raise BadFile(f"{shown(path)} holds no speech; write them with blank lines between them")
+    return speeches
+
+
+def _has_speaker(block: str) -> bool:
+    """Whether the first of several lines is a name: short, and with : or . or in capitals."""
+    first, _, rest = (line.strip() for line in block.partition("\n"))
+    return bool(
+        rest
+        and NAME.fullmatch(first)
+        and len(first.split()) <= 5
+        and (first[-1] in ":." or first.isupper())
+        and not HEADING.match(first)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SpeechBatch(Batch):
+    """A batch that also answers to the names of the course's loader, as attributes and as keys."""
+
+    @property
+    def input_ids(self) -> Tensor:  # a name fixed by the course's loader
+        """The inputs: ids (B, T)."""
+        return self.inputs
+
+    @property
+    def input_mask(self) -> Tensor:  # a name fixed by the course's loader
+        """The token mask: (B, T), True = real."""
+        return cast(Tensor, self.token_mask)  # a batch of speeches always has one
+
+    def keys(self) -> tuple[str, str]:
+        """So that dict(batch) works."""
+        return ("input_ids", "input_mask")
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.keys():
+            raise KeyError(name)
+        tensor: Tensor = getattr(self, name)
+        return tensor
+
+
+class Dialogue:
+    """Speeches as rows of ids, at most max_len long.
+
+    Of a longer speech the beginning is kept (long="cut"), or all of it in several rows, each of
+    them with <start> first (long="split"). `n_long` says how many were longer.
+    """
+
+    def __init__(
+        self,
+        speeches: Sequence[str],
+        tokenizer: Tokenizer,
+        *,
+        max_len: int | None = None,
+        long: str = "cut",
+    ) -> None:
+        check_choice("long", long, ("cut", "split"))
+        if not speeches:
+            raise ValueError("speeches must hold at least one speech, got none")
+        rows = tokenizer.encode_batch(speeches)
+        self.tokenizer, self.n_long = tokenizer, 0
+        if max_len is not None:
+            check_positive(max_len=max_len)
+            self.n_long = sum(len(row) > max_len for row in rows)
+            pieces = self._split if long == "split" else self._cut
+            rows = [piece for row in rows for piece in pieces(row, max_len)]
+        self.rows: list[Row] = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, indices: Sequence[int]) -> SpeechBatch:
+        """These speeches, right-padded."""
+        inputs, token_mask = pad_right([self.rows[i] for i in indices], self._pad_id)
+        return SpeechBatch(inputs, next_tokens(inputs, token_mask), token_mask)
+
+    def packed_batch(self, rows: Sequence[Sequence[int]], row_length: int) -> SpeechBatch:
+        """Rows of speeches, with segments and positions."""
+        documents = [[self.rows[i] for i in row] for row in rows]
+        inputs, segments, positions = packed(documents, self._pad_id, row_length)
+        token_mask = segments >= 0
+        targets = next_tokens(inputs, token_mask, segments)
+        return SpeechBatch(inputs, targets, token_mask, segments, positions)
+
+    def batches(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0
+    ) -> Batches[Row, SpeechBatch]:
+        """Each speech once, in random batches, right-padded."""
+        return Batches(in_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
+
+    def bucketed(
+        self,
+        batch_size: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> Batches[Row, SpeechBatch]:
+        """Each speech once, with speeches of like length in one batch (packing.buckets)."""
+        plan = buckets(
+            [len(row) for row in self.rows],
+            batch_size=batch_size,
+            max_tokens=max_tokens,
+            seed=seed,
+            epoch=epoch,
+        )
+        return Batches(plan, self.batch)
+
+    def packed(
+        self, row_length: int, batch_size: int, *, seed: int = 0, epoch: int = 0
+    ) -> Batches[list[Row], SpeechBatch]:
+        """Each speech once, several in a row of row_length tokens, batch_size rows in a batch."""
+        filled: list[Row] = []
+        for window in order(seed, epoch, len(self)).split(WINDOW):
+            near = window.tolist()
+            rows = pack([len(self.rows[i]) for i in near], row_length)
+            filled += [[near[place] for place in row] for row in rows]
+        plan = in_batches(len(filled), batch_size, seed=seed, epoch=epoch)
+        rows_of = [[filled[i] for i in numbers] for numbers in plan]
+        return Batches(rows_of, lambda rows: self.packed_batch(rows, row_length))
+
+    @property
+    def _pad_id(self) -> int:
+        return self.tokenizer.pad_id or 0  # under the mask any id will do
+
+    def _cut(self, row: Row, max_len: int) -> Iterator[Row]:
+        yield row[:max_len]
+
+    def _split(self, row: Row, max_len: int) -> Iterator[Row]:
+        start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
+        step = max_len - len(start)
+        check_positive(**{"max_len without <start>": step})
+        yield row[:max_len]
+        for place in range(max_len, len(row), step):
+            yield start + row[place : place + step]

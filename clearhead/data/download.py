@@ -1,0 +1,113 @@
+"""A file over HTTP that comes on after a break.
+
+The bytes grow in NAME.part. A broken transfer, of this run or of one before, goes on from its last
+byte (`Range: bytes=n-`, RFC 9110 section 14). Only when all are there and the SHA-256 is right does
+the file get its name; a part is never taken for a whole.
+"""
+
+import errno
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from clearhead import __version__
+from clearhead.data.clients import NotFetched, NotThisWay
+
+__all__ = ["Report", "download", "has_sum"]
+
+CHUNK = 1 << 18
+PATIENCE = 30.0  # seconds without a byte
+TRIES = 3  # in a row that bring nothing new
+PAUSE = 1.0
+
+Report = Callable[[int, int], None]  # bytes so far, bytes in all
+_BROKEN = (OSError, http.client.HTTPException)
+# Not the network's fault: its own faults come wrapped, without a number.
+_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES}
+
+
+def download(address: str, place: Path, size: int, sha256: str, report: Report) -> None:
+    """Fetch the file of this size and hash; goes on with what is there."""
+    part = place.with_name(place.name + ".part")
+    if _length(part) > size:
+        part.unlink()
+    while True:
+        resumed = part.exists()
+        _complete(address, part, size, report)
+        if has_sum(part, size, sha256):
+            os.replace(part, place)
+            return
+        part.unlink()
+        if not resumed:  # else the part of an earlier run may be to blame: once more from the start
+            raise NotFetched(f"{place.name} came with a wrong SHA-256 and was thrown away")
+
+
+def has_sum(path: Path, size: int, sha256: str) -> bool:
+    """Whether a file is there with this size and hash."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return False
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False
+
+
+def _complete(address: str, part: Path, size: int, report: Report) -> None:
+    """Try until the part has its size; give up after some tries that bring nothing."""
+    fruitless, reason = 0, ""
+    while (done := _length(part)) != size:
+        if fruitless == TRIES and not done:
+            raise NotThisWay(f"nothing came from the server ({reason}); are you online?")
+        if fruitless == TRIES:
+            raise NotFetched(
+                f"the transfer broke off after {done / 1e6:.1f} of {size / 1e6:.1f} MB ({reason}); "
+                "run this again to go on from there"
+            )
+        if fruitless:
+            time.sleep(PAUSE * fruitless)
+        try:
+            _transfer(address, part, done, size, report)
+            reason = "the server ended it"
+        except urllib.error.HTTPError as refusal:
+            if refusal.code == 416:  # there is nothing after our part: it is too long
+                part.unlink()
+            elif refusal.code < 500:
+                raise NotThisWay(f"the server refused: {refusal.code} {refusal.reason}") from None
+            reason = f"{refusal.code} {refusal.reason}"
+        except _BROKEN as fault:
+            if getattr(fault, "errno", None) in _OF_THE_DISK:
+                raise
+            reason = str(getattr(fault, "reason", fault)) or type(fault).__name__
+        fruitless = 0 if _length(part) > done else fruitless + 1
+
+
+def _transfer(address: str, part: Path, done: int, size: int, report: Report) -> None:
+    """Append what the server sends; from the start if it does not go on where we are."""
+    wishes = {"User-Agent": f"clearhead/{__version__}", "Accept-Encoding": "identity"}
+    if done:
+        wishes["Range"] = f"bytes={done}-"
+    request = urllib.request.Request(address, headers=wishes)
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+        if done and not (answer.status == 206 and goes_on):
+            done = 0
+        with open(part, "r+b" if done else "wb") as file:
+            file.seek(done)
+            while chunk := answer.read1(CHUNK):  # what has come, without waiting for more
+                done += len(chunk)
+                if done > size:
+                    part.unlink()
+                    raise NotFetched(f"the server sends more than the {size:,} bytes expected")
+                file.write(chunk)
+                file.flush()
+                report(done, size)
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

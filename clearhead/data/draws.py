@@ -1,0 +1,92 @@
+"""Random numbers that depend on their place alone: the same (seed, index) gives the same number.
+
+    x ← x ⊕ (x >> 30);  x ← x · c₁;  x ← x ⊕ (x >> 27);  x ← x · c₂;  x ← x ⊕ (x >> 31)     mod 2⁶⁴
+
+stirs a counter until nothing of its order is left (the finisher of SplitMix64: Steele, Lea & Flood
+2014, "Fast splittable pseudorandom number generators"). There is no state to save or restore:
+example 17 is the same whether or not 0 … 16 were drawn before it, on every machine.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["below", "draws", "is_validation", "row_keys", "split"]
+
+Words = NDArray[np.uint64]
+Item = TypeVar("Item")
+
+STEP = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
+FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+ONE_IN = 10  # examples of a generated task that are kept for validation
+
+
+def draws(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
+    """Numbers of 64 random bits, one for each combination of the counters, which broadcast.
+
+    The purpose keeps two uses of one seed apart.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be a whole number, got {seed!r} of type {type(seed).__name__}")
+    state = _stirred(np.atleast_1d(np.uint64(_word(f"{seed} {purpose}"))))
+    for counter in counters:
+        state = _stirred(state ^ _stirred(np.atleast_1d(counter).astype(np.uint64)))
+    return state
+
+
+def below(limit: int | NDArray[Any], numbers: Words) -> NDArray[np.int64]:
+    """Numbers from 0 to limit − 1, each as likely; limit is at most 2³²."""
+    scaled = (numbers >> np.uint64(32)) * np.asarray(limit, dtype=np.uint64)
+    return (scaled >> np.uint64(32)).astype(np.int64)
+
+
+def row_keys(codes: NDArray[np.int64]) -> Words:
+    """64 bits that stand for each row of codes; negative ones, which fill rows up, do not count."""
+    keys = np.zeros(codes.shape[0], dtype=np.uint64)
+    for column in codes.T:
+        keys = np.where(column < 0, keys, _stirred(keys ^ column.astype(np.uint64)))
+    return keys
+
+
+def is_validation(keys: Words) -> NDArray[np.bool_]:
+    """Whether examples with these keys are kept for validation: one in ten, whatever the seed.
+
+    So no setting of a generated task can bring a validation example into a training set.
+    """
+    return below(ONE_IN, draws(0, "validation", keys)) == 0
+
+
+def split(
+    items: Sequence[Item], *, seed: int = 0, share: float = 0.1, key: Callable[[Item], str] = str
+) -> tuple[list[Item], list[Item]]:
+    """A training and a validation list, both in the given order, with no key in common.
+
+    The validation list gets this share of the different keys, rounded, but at least one.
+    """
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"share must be between 0 and 1, got {share}")
+    keys = [key(item) for item in items]
+    ranked = sorted(set(keys), key=lambda text: (_word(f"{seed} split {text}"), text))
+    if len(ranked) < 2:
+        raise ValueError(
+            f"items must hold at least 2 different ones to split, got {len(ranked)}; "
+            f"take all for training"
+        )
+    kept = set(ranked[: min(max(1, round(share * len(ranked))), len(ranked) - 1)])
+    train = [item for item, name in zip(items, keys, strict=True) if name not in kept]
+    return train, [item for item, name in zip(items, keys, strict=True) if name in kept]
+
+
+def _word(text: str) -> int:
+    """64 bits that stand for a text."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def _stirred(x: Words) -> Words:
+    x = x + STEP
+    for shift, factor in zip((30, 27), FACTORS, strict=True):
+        x = (x ^ (x >> np.uint64(shift))) * factor
+    return x ^ (x >> np.uint64(31))

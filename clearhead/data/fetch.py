@@ -1,0 +1,189 @@
+"""How data sets come, are checked, and come on after a break.
+
+    get("mnist")        fetched if needed, and where its files are
+
+The archive grows in a hidden folder beside the data sets (download.py) and is believed when its
+SHA-256 is right; its members are taken out by name (archives.py), never all at once; each kept file
+is compared with the catalogue; and only then are the files renamed into their place. Whatever
+stops this, at any moment, leaves complete files, or parts that the next run goes on from.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from clearhead.data.catalogue import Archive, DataSet, Kept, find, folder
+from clearhead.data.clients import NotFetched, NotThisWay, fetch_by_client, locate
+from clearhead.data.download import download, has_sum
+from clearhead.data.sword import pair_verses, read_verses
+from clearhead.files import read_members
+from clearhead.files.regular import sync_folder
+
+__all__ = ["Fetched", "NotFetched", "Watch", "get", "is_intact"]
+
+CHUNK = 1 << 20
+
+Watch = Callable[[str, int, int], None]  # what is happening, bytes so far, bytes in all (0: no sum)
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Where a data set is, and whether it was there before."""
+
+    data: DataSet
+    path: Path
+    was_here: bool
+
+
+def get(name: str, *, home: Path | None = None, watch: Watch | None = None) -> Fetched:
+    """Fetch a data set unless it is there, whole and unchanged; says why if that fails."""
+    data, home = find(name), home or folder()
+    place, watch = home / name, watch or (lambda *_: None)
+    if is_intact(data, place):
+        return Fetched(data, place, was_here=True)
+    try:
+        work = home / ".fetch" / name
+        work.mkdir(parents=True, exist_ok=True)
+        with _alone(work):
+            _check_room(data, work)
+            _fetch(data, place, work, watch)
+    except NotFetched as reason:
+        raise NotFetched(f"{name} was not fetched: {reason}") from None
+    except OSError as reason:
+        raise NotFetched(f"{name} was not fetched: {_disk_words(reason, home)}") from reason
+    return Fetched(data, place, was_here=False)
+
+
+def is_intact(data: DataSet, place: Path) -> bool:
+    """Whether every file is in its place with the right size and SHA-256."""
+    return all(has_sum(place / file.name, file.size, file.sha256) for file in data.files)
+
+
+def _fetch(data: DataSet, place: Path, work: Path, watch: Watch) -> None:
+    stage = work / "stage"
+    try:
+        shutil.rmtree(stage, ignore_errors=True)  # of a run that was killed
+        members = []
+        for number, archive in enumerate(data.archives):
+            path = _archive(archive, work, watch)
+            wanted = {member: _last(member) for member in archive.members}
+            read_members(path, wanted, stage / str(number))
+            members.append(stage / str(number))
+        watch("checking what came", 0, 0)
+        ready = [_make(data, file, members, stage) for file in data.files]
+        for path, file in zip(ready, data.files, strict=True):
+            if not has_sum(path, file.size, file.sha256):
+                raise NotFetched(f"{file.name} does not have the SHA-256 of the catalogue")
+        place.mkdir(parents=True, exist_ok=True)
+        for path, file in zip(ready, data.files, strict=True):
+            os.replace(path, place / file.name)
+        sync_folder(place)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+    shutil.rmtree(work, ignore_errors=True)  # the archives have done their work
+
+
+def _archive(archive: Archive, work: Path, watch: Watch) -> Path:
+    """The archive, checked; fetched only as far as it is not there yet."""
+    path = work / archive.file
+    if has_sum(path, archive.size, archive.sha256):
+        return path
+    watch(f"asking {archive.client} for {archive.package} {archive.version}", 0, 0)
+    address = locate(archive, work)
+
+    def report(done: int, size: int) -> None:
+        watch(archive.file, done, size)
+
+    try:
+        if address is None:
+            raise NotThisWay(f"this {archive.client} tells no address of {archive.file}; renew it")
+        download(address, path, archive.size, archive.sha256, report)
+    except NotThisWay:
+        if archive.client == "pip":  # it would run the set-up of the package
+            raise
+        watch(f"{archive.client} fetches {archive.file}", 0, 0)
+        _by_client(archive, path, work)
+    return path
+
+
+def _by_client(archive: Archive, path: Path, work: Path) -> None:
+    own = work / "stage" / f"from {archive.client} {archive.file}"
+    own.mkdir(parents=True)
+    found = fetch_by_client(archive, own)
+    if not has_sum(found, archive.size, archive.sha256):
+        raise NotFetched(f"{archive.file} came with a wrong SHA-256 and was thrown away")
+    os.replace(found, path)
+
+
+def _make(data: DataSet, file: Kept, members: list[Path], stage: Path) -> Path:
+    """The kept file, ready to be checked: a member, a part of one, or verses in pairs."""
+    if not file.member:
+        return _pairs(members, stage / file.name)
+    source = members[0] / _last(file.member)
+    alone = sum(file.member == other.member for other in data.files) == 1
+    return source if alone else _part(source, file, stage / file.name)
+
+
+def _part(source: Path, file: Kept, target: Path) -> Path:
+    with open(source, "rb") as whole, open(target, "xb") as part:
+        whole.seek(file.start)
+        left = file.size
+        while left and (chunk := whole.read(min(left, CHUNK))):
+            left -= part.write(chunk)
+        part.flush()
+        os.fsync(part.fileno())
+    return target
+
+
+def _pairs(members: list[Path], target: Path) -> Path:
+    first, second = (read_verses(path) for path in members)
+    lines = (f"{a}\t{b}\n" for a, b in pair_verses(first, second))
+    with open(target, "xb") as file:
+        file.write("".join(lines).encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    return target
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Only one process at a time fetches a data set."""
+    with open(work.with_suffix(".lock"), "ab") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise NotFetched("another process is fetching it; wait until it is done") from None
+        except (ImportError, OSError):
+            pass  # no locks on this system or this disk
+        yield
+
+
+def _check_room(data: DataSet, work: Path) -> None:
+    """The archives, their members and the files: all are on the disk for a moment."""
+    free = shutil.disk_usage(work).free
+    there = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
+    needed = data.n_fetched + 2 * data.n_kept - there
+    if free < needed:
+        raise NotFetched(
+            f"it needs {needed / 1e6:,.0f} MB in {work.parent.parent}, where {free / 1e6:,.0f} MB "
+            "are free; make room, or set CLEARHEAD_HOME to a folder on another disk"
+        )
+
+
+def _disk_words(reason: OSError, home: Path) -> str:
+    if reason.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk of {home} is full; make room and run this again to go on"
+    return (
+        f"{home} cannot be written ({(reason.strerror or str(reason)).lower()}); "
+        "set CLEARHEAD_HOME to a folder that can"
+    )

@@ -1,0 +1,111 @@
+"""Verses of SWORD text modules (the driver zText), paired across two languages.
+
+A testament is three files. Blocks of text, usually a book each, are packed by zlib in `.bzz`;
+
+    .bzs   for each block   uint32 offset in .bzz, uint32 packed size, uint32 unpacked size
+    .bzv   for each verse   uint32 block, uint32 offset in the unpacked block, uint16 length
+
+Verses are marked up in OSIS, an XML dialect. Before the verses of each chapter stands an entry with
+`<chapter osisID="Gen.1" …/>`, so the places can be read off the text, and two modules that count
+verses in different schemes can still be paired by place.
+"""
+
+import html
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from clearhead.files import BadFile
+from clearhead.files.regular import read_bytes
+from clearhead.files.text import decode_utf8
+
+__all__ = ["pair_verses", "read_verses"]
+
+MAX_FILE = 64 << 20
+MAX_BLOCK = 16 << 20
+MAX_RATIO = 2.2  # of lengths: beyond it, two verses of one number are not the same verse
+BLOCK, VERSE = struct.Struct("<3L"), struct.Struct("<2LH")
+CHAPTER = re.compile(r'<chapter\b(?=[^>]*\bsID=)[^>]*\bosisID="([^"]+)"')
+BOOK = re.compile(r'<div\b(?=[^>]*\bsID=)(?=[^>]*\btype="book")')  # its start, not its end
+ASIDES = re.compile(r"<(note|title|speaker)\b[^>]*(?<!/)>.*?</\1>", re.DOTALL)
+# Words that a translator added stand without a blank in some texts; but "sáca" + "lo" is one word.
+JOINS = re.compile(r"(</w>)(?=<transChange\b[^>]*>(?!l[aeo]s?<))|(</transChange>)(?=<w\b)")
+TAGS = re.compile(r"<[^>]*>")
+LOOSE = re.compile(r" ([,.;:!?)”’])")
+
+Verses = dict[tuple[str, int], str]  # ("Gen.1", 3) → the text of Genesis 1:3
+
+
+def read_verses(folder: Path) -> Verses:
+    """The plain text of each verse of a module, by chapter and number."""
+    verses: Verses = {}
+    for testament in ("ot", "nt"):
+        chapter, number = None, 0
+        for entry in _entries(folder, testament):
+            found = CHAPTER.findall(entry)
+            if found or BOOK.search(entry):
+                chapter, number = found[-1] if found else None, 0
+            elif chapter is not None:
+                number += 1
+                verses[chapter, number] = plain_text(entry)
+    return verses
+
+
+def plain_text(entry: str) -> str:
+    """The words of a verse, without notes, headings and markup."""
+    entry = JOINS.sub(r"\g<0> ", ASIDES.sub(" ", entry))
+    words = html.unescape(TAGS.sub("", entry)).split()
+    return LOOSE.sub(r"\1", " ".join(words))
+
+
+def pair_verses(first: Verses, second: Verses) -> list[tuple[str, str]]:
+    """The verses that both have, in the order of the first.
+
+    Where a verse is missing or far longer in one of the two, they count differently, and what
+    follows is shifted: such a chapter is left out whole.
+    """
+    pairs: list[tuple[str, str]] = []
+    for _, places in groupby(first, key=lambda place: place[0]):
+        chapter = [(first[place], second.get(place, "")) for place in places]
+        if all(_alike(a, b) for a, b in chapter):
+            pairs += chapter
+    return pairs
+
+
+def _alike(a: str, b: str) -> bool:
+    return 0 < len(a) <= MAX_RATIO * len(b) and len(b) <= MAX_RATIO * len(a)
+
+
+def _entries(folder: Path, testament: str) -> Iterator[str]:
+    """The marked-up entries of a testament: introductions and verses."""
+    index, places, packed = (
+        read_bytes(folder / f"{testament}.{end}", MAX_FILE) for end in ("bzs", "bzv", "bzz")
+    )
+    if len(index) % BLOCK.size or len(places) % VERSE.size:
+        raise BadFile(f"{folder / testament}.bzs or .bzv is cut short")
+    blocks = [BLOCK.unpack_from(index, at) for at in range(0, len(index), BLOCK.size)]
+    number, text = -1, b""
+    for at in range(0, len(places), VERSE.size):
+        wanted, start, length = VERSE.unpack_from(places, at)
+        if length and wanted != number:
+            number, text = wanted, _block(packed, blocks, wanted, f"{folder / testament}.bzz")
+        if length and start + length > len(text):
+            raise BadFile(f"{folder / testament}.bzv points beyond block {wanted}")
+        yield decode_utf8(text[start : start + length] if length else b"", f"{folder / testament}")
+
+
+def _block(packed: bytes, blocks: list[tuple[int, ...]], number: int, name: str) -> bytes:
+    if number >= len(blocks):
+        raise BadFile(f"{name} has no block {number}")
+    offset, length, size = blocks[number]
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(packed[offset : offset + length], min(size, MAX_BLOCK) + 1)
+    except zlib.error as fault:
+        raise BadFile(f"{name}: block {number} is broken ({fault})") from None
+    if len(text) != size:
+        raise BadFile(f"{name}: block {number} does not have the {size:,} bytes it claims")
+    return text

@@ -1,0 +1,234 @@
+"""What every tokenizer has: a list of tokens whose places are the ids, batches, and a file.
+
+    specials first          <start> <pad> <unk>         ids 0 1 2
+    then those of the text  , . the And …               ids 3 4 5 6 …
+
+A special stands for something that is not in the text, so no text can spell it: `encode` looks up
+the tokens of the text alone, and a text that says "<pad>" never becomes the padding.
+"""
+
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
+
+from clearhead.files.regular import BadFile, shown
+from clearhead.files.strict_json import read_json, write_json
+
+__all__ = ["Ids", "Tokenizer", "check_size", "check_text", "check_texts", "load_tokenizer"]
+
+Ids = Sequence[int] | Tensor
+SPELLING = {
+    "cls": "[CLS]",
+    "start": "<start>",
+    "pad": "<pad>",
+    "unk": "<unk>",
+    "end": "<end>",
+}
+MOST_TOKENS = 200_000  # whose file stays readable: JSON files end at 4 MB
+FORMAT = 1
+
+
+class Tokenizer(ABC):
+    """Text ⇄ ids. A subclass says how a text is cut into tokens and what else its file tells."""
+
+    kind: ClassVar[str]  # the word in its file
+    options: ClassVar[tuple[str, ...]]  # switches in its file, arguments of its constructor
+
+    def __init__(self, tokens: Sequence[str], specials: Sequence[str]) -> None:
+        check_size(tokens)
+        self._spelling = [*(SPELLING[role] for role in specials), *tokens]
+        self._special_ids = dict(zip(specials, range(len(specials)), strict=True))
+        self._ids = {token: i for i, token in enumerate(tokens, len(specials))}
+        if len(set(self._spelling)) < len(self._spelling):
+            raise ValueError(f"token {_double(self._spelling)!a:.80} stands twice; each has one id")
+        check_text("".join(tokens), "the vocabulary")
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are: 0 … vocab_size − 1."""
+        return len(self._spelling)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """How each id is written, specials first."""
+        return tuple(self._spelling)
+
+    @property
+    def cls_id(self) -> int | None:
+        """The id of [CLS], whose output stands for the whole text; None if there is none."""
+        return self._special_ids.get("cls")
+
+    @property
+    def start_id(self) -> int | None:
+        """The id put first by `encode`; None if there is none."""
+        return self._special_ids.get("start")
+
+    @property
+    def end_id(self) -> int | None:
+        """The id put last by `encode`; None if there is none."""
+        return self._special_ids.get("end")
+
+    @property
+    def pad_id(self) -> int | None:
+        """The id that fills up short rows; None if there is none."""
+        return self._special_ids.get("pad")
+
+    @property
+    def unk_id(self) -> int | None:
+        """The id of every unknown token; None if there is none."""
+        return self._special_ids.get("unk")
+
+    # Text to ids and back
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them."""
+
+    @abstractmethod
+    def decode(self, ids: Ids, *, specials: bool = False) -> str:
+        """The text of these ids; specials but <unk> are left out unless asked for."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text: [CLS] or <start> first, <end> last, where the tokenizer has them."""
+        return self.encode_batch([text])[0]
+
+    def decode_batch(self, rows: Sequence[Ids] | Tensor, *, specials: bool = False) -> list[str]:
+        """The text of each row of ids."""
+        return [self.decode(row, specials=specials) for row in rows]
+
+    def spell(self, ids: Ids, *, specials: bool = False) -> list[str]:
+        """The tokens of these ids (a list or a 1-D tensor), each as it is written."""
+        hidden = set() if specials else set(self._special_ids.values()) - {self.unk_id}
+        return [self._spelling[i] for i in self._checked(ids) if i not in hidden]
+
+    def _framed(self, ids: list[int]) -> list[int]:
+        first = self.cls_id if self.start_id is None else self.start_id
+        before = [] if first is None else [first]
+        return before + ids + ([] if self.end_id is None else [self.end_id])
+
+    def _checked(self, ids: Any) -> list[int]:
+        values = ids.tolist() if hasattr(ids, "tolist") else ids
+        if not isinstance(values, Iterable) or isinstance(values, str):
+            raise TypeError(f"ids must be a list or a 1-D tensor of ids, got {ids!r:.80}")
+        return [self._checked_id(i, place) for place, i in enumerate(values)]
+
+    def _checked_id(self, value: Any, place: int) -> int:
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            way_out = "; for several rows use decode_batch" if isinstance(value, list) else ""
+            raise TypeError(f"ids[{place}] must be a whole number, got {value!r:.40}{way_out}")
+        i = operator.index(value)
+        if not 0 <= i < self.vocab_size:
+            raise ValueError(
+                f"ids[{place}] is {i}, but the ids of this tokenizer go from 0 to "
+                f"{self.vocab_size - 1}; decode with the tokenizer that encoded"
+            )
+        return i
+
+    # The file
+
+    @abstractmethod
+    def _content(self) -> list[str] | str:
+        """The first argument of the constructor, as the file has it."""
+
+    @classmethod
+    @abstractmethod
+    def _read_content(cls, content: Any) -> Any:
+        """The first argument of the constructor, from a file."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        switches = {name: getattr(self, name) for name in self.options}
+        return {"tokenizer": self.kind, "format": FORMAT, **switches, "tokens": self._content()}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """The tokenizer of these values; anything missing, unknown or wrong is refused."""
+        _check_kind(values, cls.kind)
+        wanted = {"tokenizer", "format", "tokens", *cls.options}
+        if values.keys() != wanted:
+            odd = ", ".join(map(ascii, sorted(values.keys() ^ wanted)))
+            raise ValueError(
+                f"it must tell {', '.join(sorted(wanted))}; missing or unknown: {odd:.200}"
+            )
+        switches = {name: values[name] for name in cls.options}
+        right = type(values["format"]) is int and values["format"] == FORMAT
+        if not right or not all(type(switch) is bool for switch in switches.values()):
+            raise ValueError(f"format must be {FORMAT} and {', '.join(switches)} true or false")
+        return cls(cls._read_content(values["tokens"]), **switches)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer as JSON; the file is replaced whole or not at all."""
+        write_json(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The tokenizer in a file that `save` wrote."""
+        try:
+            return cls.from_dict(read_json(path))
+        except BadFile:
+            raise
+        except (TypeError, ValueError) as reason:
+            raise BadFile(f"{shown(path)} is no tokenizer of {cls.kind}: {reason}") from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.tokens))
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer in a file, of whichever kind it is."""
+    from clearhead.data.characters import CharTokenizer
+    from clearhead.data.words import WordTokenizer
+
+    values = read_json(path)
+    kind = values.get("tokenizer") if isinstance(values, Mapping) else None
+    for each in (CharTokenizer, WordTokenizer):
+        if kind == each.kind:
+            return each.load(path)
+    raise BadFile(f"{shown(path)} is no tokenizer: its kind is {kind!a:.80}")
+
+
+def check_text(text: Any, name: str = "text") -> None:
+    """A string of whole characters: half a surrogate pair could never be written to a file."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a string, got {text!r:.80} of type {type(text).__name__}")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as fault:
+        raise ValueError(
+            f"{name} has half a surrogate pair at place {fault.start}, which is no character"
+        ) from None
+
+
+def check_size(tokens: Sequence[str]) -> None:
+    """Not more tokens than a file may hold."""
+    if len(tokens) > MOST_TOKENS:
+        raise ValueError(
+            f"a vocabulary has at most {MOST_TOKENS:,} tokens, got {len(tokens):,}; "
+            f"keep the more frequent ones"
+        )
+
+
+def check_texts(texts: Any) -> None:
+    """A list of texts; one alone is a common slip, as a string is a sequence of strings."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise TypeError(f"texts must be a list of strings, got {texts!r:.80}; for one use encode")
+    for place, text in enumerate(texts):
+        check_text(text, f"texts[{place}]")
+
+
+def _check_kind(values: Any, kind: str) -> None:
+    if not isinstance(values, Mapping) or values.get("tokenizer") != kind:
+        found = values.get("tokenizer") if isinstance(values, Mapping) else values
+        raise ValueError(f"its kind must be {kind!r}, got {found!a:.80}")
+
+
+def _double(tokens: Sequence[str]) -> str:
+    seen: set[str] = set()
+    return next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]

@@ -1,0 +1,114 @@
+"""Text as words and punctuation.
+
+    tokenizer = WordTokenizer.of("We know't, we know't.", min_count=1)
+    tokenizer.tokenize("We know't.")        We know't .             NLTK's rules: word_rules.py
+    tokenizer.encode("We know't.")          <start> We know't .     as ids
+    tokenizer.decode(ids)                   "We know't ."           joined with spaces
+    tokenizer.detokenize(ids)               "We know't."            as people write: prose.py
+
+Blanks are not kept, line breaks only when asked for (keep_newlines=True, the token "\\n"). A word
+that the vocabulary does not have becomes <unk>.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain, islice
+from typing import Any, Self
+
+from clearhead.data.prose import to_prose
+from clearhead.data.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
+from clearhead.data.word_rules import split_lines
+from clearhead.shapes import check_positive
+
+__all__ = ["WordTokenizer"]
+
+NEWLINE = "\n"
+
+
+class WordTokenizer(Tokenizer):
+    """Words and punctuation ⇄ ids, with start, pad and unk."""
+
+    kind = "words"
+    options = ("keep_newlines", "end")
+
+    def __init__(
+        self, words: Sequence[str], *, keep_newlines: bool = False, end: bool = False
+    ) -> None:
+        self.keep_newlines, self.end = keep_newlines, end
+        check_size(words)
+        for place, word in enumerate(words):
+            if not isinstance(word, str) or word.split() != [word]:
+                raise ValueError(
+                    f"words[{place}] is {word!a:.80}, but a word is a string without blanks"
+                )
+        specials = ["start", "pad", "unk", *(["end"] if end else [])]
+        super().__init__([*([NEWLINE] if keep_newlines else []), *words], specials)
+
+    @classmethod
+    def of(
+        cls,
+        text: str | Iterable[str],
+        *,
+        min_count: int = 1,
+        keep_newlines: bool = False,
+        end: bool = False,
+    ) -> Self:
+        """The tokenizer of the words that occur at least min_count times, frequent ones first."""
+        check_positive(min_count=min_count)
+        texts = [text] if isinstance(text, str) else list(text)
+        check_texts(texts)
+        counts = Counter(chain.from_iterable(_split_texts(texts, keep_newlines=False)))
+        frequent = [(word, count) for word, count in counts.items() if count >= min_count]
+        words = [word for word, _ in sorted(frequent, key=lambda pair: (-pair[1], pair[0]))]
+        return cls(words, keep_newlines=keep_newlines, end=end)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The words and marks of a text; "\\n" between lines if they are kept."""
+        check_text(text)
+        return _split_texts([text], self.keep_newlines)[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, as `encode` gives them; many at once are faster."""
+        check_texts(texts)
+        return [
+            self._framed(self.ids_of(tokens)) for tokens in _split_texts(texts, self.keep_newlines)
+        ]
+
+    def ids_of(self, tokens: Iterable[str]) -> list[int]:
+        """The id of each token of a text, <unk> for an unknown one."""
+        known, unknown = self._ids, self._special_ids["unk"]
+        return [known.get(token, unknown) for token in tokens]
+
+    def decode(self, ids: Ids, *, specials: bool = False) -> str:
+        """The tokens of these ids joined with spaces; specials but <unk> only when asked for."""
+        return " ".join(self.spell(ids, specials=specials))
+
+    def detokenize(self, ids: Ids) -> str:
+        """The text of these ids as people write it: blanks, quotes and line breaks in place."""
+        return to_prose(self.spell(ids))
+
+    def _content(self) -> list[str]:
+        first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines
+        return self._spelling[first:]
+
+    @classmethod
+    def _read_content(cls, content: Any) -> list[str]:
+        if not isinstance(content, list):
+            raise ValueError(f"tokens must be a list of words, got {content!a:.80}")
+        return content
+
+
+def _split_texts(texts: Sequence[str], keep_newlines: bool) -> list[list[str]]:
+    """The tokens of each text, whose lines go through the rules one by one, however they end."""
+    lines = [text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in texts]
+    rows = iter(split_lines(list(chain.from_iterable(lines))))
+    return [_joined(list(islice(rows, len(own))), keep_newlines) for own in lines]
+
+
+def _joined(rows: list[list[str]], keep_newlines: bool) -> list[str]:
+    tokens = rows[0]  # a text has at least one line
+    for row in rows[1:]:
+        if keep_newlines:
+            tokens.append(NEWLINE)
+        tokens += row
+    return tokens

@@ -1,0 +1,35 @@
+"""What comes from a disk is checked before it is believed.
+
+    regular.py       a file opened after a look, and replaced whole or not at all; BadFile
+    text.py          strict UTF-8, no NUL, no endless line
+    strict_json.py   JSON with no doubt left: no double key, no NaN, no deep nesting
+    tensors.py       named tensors in one file (the safetensors format)
+    archives.py      chosen members of an archive; a bad member anywhere refuses the whole
+    members.py       what may stand in an archive, and under which names
+    tars.py          the members of a tar, read as a stream
+    zips.py          the members of a zip, read by its directory
+    debs.py          the tar inside a Debian package
+    pictures.py      PNG and JPEG as tensors
+    names.py         names that are safe as the name of a file
+
+Every fault is a `BadFile`, a ValueError whose one sentence names the file and what is wrong with
+it. Nothing is half-read: a function returns all it promises, or raises. tensors.py and pictures.py
+import torch, so they are not imported here: the command line answers before torch is loaded.
+"""
+
+from clearhead.files.archives import read_members
+from clearhead.files.names import check_file_name
+from clearhead.files.regular import BadFile, replacing
+from clearhead.files.strict_json import parse_json, read_json, write_json
+from clearhead.files.text import read_text
+
+__all__ = [
+    "BadFile",
+    "check_file_name",
+    "parse_json",
+    "read_json",
+    "read_members",
+    "read_text",
+    "replacing",
+    "write_json",
+]

@@ -1,0 +1,142 @@
+"""Chosen members of an archive – tar, tar.gz, zip or a Debian package, told apart by their bytes.
+
+Every member is looked at, wanted or not, and one that breaks a rule refuses the whole archive. The
+wanted ones are written, as plain files with new permissions, to a folder beside the target, which
+takes its name when all is done: nothing is ever outside, nothing half there, nothing left behind.
+What is unpacked is counted as it comes, so that a bomb stops at a cap and not at a full disk. An
+archive inside an archive is a file like any other.
+"""
+
+import gzip
+import lzma
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from clearhead.files.debs import MARK as DEB_MARK
+from clearhead.files.debs import Unpacked, find_data
+from clearhead.files.members import Member, Names
+from clearhead.files.names import check_file_name
+from clearhead.files.regular import BadFile, open_regular, shown, sync_folder
+from clearhead.files.tars import Readable, tar_members
+from clearhead.files.zips import zip_members
+
+__all__ = ["Wanted", "read_members"]
+
+MAX_ARCHIVE = 4 << 30
+SLACK = 1 << 20  # a small archive may unpack to this much, whatever the ratio
+
+Wanted = Mapping[str, str] | Callable[[str], str | None]
+
+
+def read_members(
+    archive: str | os.PathLike[str],
+    wanted: Wanted,
+    into: str | os.PathLike[str],
+    *,
+    max_members: int = 10_000,
+    max_bytes: int = 4 << 30,
+    max_ratio: int = 200,
+) -> dict[str, Path]:
+    """Unpack the wanted members into the new folder `into`; returns target name → path.
+
+    `wanted` maps names of members to target names relative to `into`, or is a function that gives
+    the target name, or None to leave the member out. The whole archive may unpack to max_bytes and
+    to max_ratio times its own size.
+    """
+    place, name = Path(into), shown(archive)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ValueError(f"{shown(place)} is there already; name a new or empty folder")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    stage = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
+    with open_regular(archive, MAX_ARCHIVE) as file:
+        most = min(max_bytes, max_ratio * os.fstat(file.fileno()).st_size + SLACK)
+        stage.mkdir()
+        try:
+            members = _members(file, name, max_members, most)
+            targets = _unpack(members, wanted, stage, Names(name, max_members), name)
+            sync_folder(stage)
+            os.replace(stage, place)
+        except BaseException:
+            shutil.rmtree(stage, ignore_errors=True)
+            raise
+    sync_folder(place.parent)
+    return {target: place / target for target in targets}
+
+
+def _members(file: BinaryIO, name: str, max_members: int, most: int) -> Iterator[Member]:
+    """The members of any known kind of archive."""
+    start = file.read(262)
+    file.seek(0)
+    if start.startswith((b"PK\3\4", b"PK\5\6")):
+        yield from zip_members(file, name, max_members, most)
+    elif start.startswith(b"\x1f\x8b"):
+        with gzip.GzipFile(fileobj=file) as unzipped:
+            yield from tar_members(_Counted(unzipped, name, most), name)
+    elif start.startswith(DEB_MARK):
+        find_data(file, name)
+        yield from tar_members(_Counted(Unpacked(file), name, most), name)
+    elif start[257:] == b"ustar":
+        yield from tar_members(_Counted(file, name, most), name)
+    else:
+        raise BadFile(f"{name} is no archive that is read here (tar, tar.gz, zip, deb)")
+
+
+class _Counted:
+    """A stream that stops at a cap, also for what is skipped; a broken one is a BadFile."""
+
+    def __init__(self, stream: Readable, name: str, most: int) -> None:
+        self.stream, self.name, self.left = stream, name, most
+
+    def read(self, n_bytes: int) -> bytes:
+        try:
+            data = self.stream.read(n_bytes)
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as reason:
+            raise BadFile(f"{self.name} is broken or cut short: {reason}") from None
+        self.left -= len(data)
+        if self.left < 0:
+            raise BadFile(f"{self.name} unpacks to more than is allowed; it looks like a bomb")
+        return data
+
+
+def _unpack(
+    members: Iterator[Member], wanted: Wanted, stage: Path, names: Names, archive: str
+) -> list[str]:
+    targets: dict[str, str] = {}
+    for member in members:
+        names.add(member)
+        target = _target(member, wanted)
+        if target is None:
+            continue
+        if target in targets:
+            raise BadFile(f"{archive} has two members for {target}")
+        targets[target] = member.name
+        _write(member, stage / target)
+    if isinstance(wanted, Mapping):
+        missing = [name for name in wanted if name not in targets.values()]
+        if missing:
+            raise BadFile(f"{archive} has no member {shown(missing[0])}")
+    return list(targets)
+
+
+def _target(member: Member, wanted: Wanted) -> str | None:
+    if member.is_folder:
+        return None
+    target = wanted(member.name) if callable(wanted) else wanted.get(member.name)
+    if target is not None:
+        for part in target.split("/"):
+            check_file_name(part, "target")
+    return target
+
+
+def _write(member: Member, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "xb") as file:  # x: never through a name that is there
+        for chunk in member.chunks():
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,48 @@
+"""Names that are safe as the name of a file, on every system.
+
+A name begins with a letter or a digit; letters and digits of any script, `.`, `_`, `-`, `+`, `=`
+and single inner blanks may follow. So it is no path (`..`, `/`, `C:`), no option (`-rf`), not
+hidden (`.git`), breaks no line, and is none of the names that Windows keeps for devices.
+"""
+
+import unicodedata
+
+from clearhead.files.regular import BadFile, shown
+
+__all__ = ["check_file_name"]
+
+LONGEST = 100  # characters: room for a suffix below the 255 bytes that disks allow
+DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$", "clock$"}
+DEVICES |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}
+
+
+def check_file_name(name: str, what: str = "name") -> str:
+    """The name, if it is safe as the name of one file or folder; else BadFile."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} must be a word, got {name!r:.80} of type {type(name).__name__}")
+    fault = _fault(name)
+    if fault:
+        raise BadFile(
+            f"{what} {shown(repr(name))} {fault}; take letters, digits, '.', '_', '-' and a letter "
+            "or digit first"
+        )
+    return name
+
+
+def _fault(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if len(name) > LONGEST or len(name.encode("utf-8", "surrogatepass")) > 200:
+        return f"is longer than {LONGEST} characters or 200 bytes"
+    wrong = [sign for sign in name if not (sign.isalnum() or sign in "._-+= ")]
+    if wrong:
+        return f"holds {wrong[0]!a}"
+    if not name[0].isalnum():
+        return f"begins with {name[0]!a}"
+    if name[-1] in ". " or "  " in name or ".." in name:
+        return "ends with a dot or blank, or has two in a row"
+    if unicodedata.normalize("NFC", name) != name:
+        return "is not in the usual Unicode form (NFC)"
+    if name.split(".")[0].strip().lower() in DEVICES:
+        return "is the name of a device on Windows"
+    return None

@@ -1,0 +1,79 @@
+"""PNG and JPEG pictures as tensors; every other format is refused by name.
+
+The size in the header is looked at before a pixel is decoded: 16 million pixels at most. All kinds
+become red, green and blue of 8 bits:
+
+    grey, black and white       three equal channels
+    palette                     its colours
+    transparent                 laid on white
+    16 bits a channel           the upper 8
+    CMYK                        each of red, green, blue = (1 − ink)(1 − black)
+    turned by an EXIF note      turned as a viewer would show it
+
+What decides is the content, not the extension. A moving PNG is refused; of a JPEG that holds
+several pictures, as some cameras write, the first is read.
+"""
+
+import os
+import warnings
+from io import BytesIO
+
+import numpy
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from clearhead.files.regular import BadFile, read_bytes, shown
+
+__all__ = ["read_picture"]
+
+FORMATS = ("PNG", "JPEG")
+MAX_PIXELS = 16 << 20
+MAX_BYTES = 64 << 20
+MAX_SCANS = 100  # a usual progressive JPEG has ten; each one passes over all pixels again
+
+
+def read_picture(path: str | os.PathLike[str]) -> Tensor:
+    """The picture as uint8 (3, height, width)."""
+    name = shown(path)
+    data = read_bytes(path, MAX_BYTES)
+    if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_SCANS:
+        raise BadFile(f"{name} is a JPEG with more than {MAX_SCANS} passes")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return _decode(data, name)
+    except BadFile:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise BadFile(f"{name} has more than the {MAX_PIXELS:,} pixels that are read") from None
+    except Exception as reason:  # whatever a decoder raises, the file is the cause
+        words = str(reason).splitlines()[0][:120] if str(reason) else type(reason).__name__
+        raise BadFile(f"{name} is not a whole PNG or JPEG picture: {words.lower()}") from None
+
+
+def _decode(data: bytes, name: str) -> Tensor:
+    with Image.open(BytesIO(data), formats=FORMATS) as picture:
+        width, height = picture.size
+        if not 0 < width * height <= MAX_PIXELS:
+            raise BadFile(
+                f"{name} has {width:,} × {height:,} pixels; at least one and at most "
+                f"{MAX_PIXELS:,} in all are read"
+            )
+        if picture.format == "PNG" and getattr(picture, "is_animated", False):
+            raise BadFile(f"{name} is a moving picture; save one of its frames")
+        picture.load()
+        colours = _rgb(ImageOps.exif_transpose(picture))
+    pixels = torch.from_numpy(numpy.array(colours))  # (height, width, 3)
+    return pixels.permute(2, 0, 1).contiguous()
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode.startswith("I"):  # grey of 16 bits
+        grey = (numpy.array(picture).astype("int64") >> 8).clip(0, 255).astype("uint8")
+        picture = Image.fromarray(grey)
+    if "transparency" in picture.info or picture.mode in ("LA", "PA", "RGBA", "La", "RGBa"):
+        picture = picture.convert("RGBA")
+        paper = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(paper, picture)
+    return picture.convert("RGB")

@@ -1,0 +1,101 @@
+"""A file opened after a look, and replaced whole or not at all.
+
+Reading: only a regular file within a size is opened, so that a folder, a pipe that never answers or
+a disk image is one sentence and not a hang. Writing: the bytes go to a temporary name beside the
+place, reach the disk, and then take the name in one step. Whoever reads meanwhile, and whoever
+comes after a crash, finds the old file or the new one, never a part of either.
+"""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["BadFile", "open_regular", "read_bytes", "replacing", "shown", "sync_folder"]
+
+
+class BadFile(ValueError):
+    """A file that cannot be used; the sentence names the file and its fault."""
+
+
+def shown(path: object) -> str:
+    """A path or a name from a file, fit for one line of a terminal."""
+    text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path)
+    text = text if len(text) <= 200 else f"{text[:120]}…{text[-60:]}"
+    return text if text.isprintable() else ascii(text)
+
+
+def open_regular(path: str | os.PathLike[str], max_bytes: int) -> BinaryIO:
+    """The file, open for reading; BadFile if it is not there, no regular file, or too large."""
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+    except FileNotFoundError:
+        raise BadFile(f"{shown(path)} is not there") from None
+    except (OSError, ValueError) as reason:  # ValueError: a NUL in the name
+        words = getattr(reason, "strerror", None) or str(reason)
+        raise BadFile(f"{shown(path)} cannot be opened: {words.lower()}") from None
+    try:
+        _check_kind(path, os.fstat(number), max_bytes)
+        return open(number, "rb")
+    except BaseException:
+        os.close(number)
+        raise
+
+
+def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
+    """All bytes of a regular file of at most max_bytes."""
+    with open_regular(path, max_bytes) as file:
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(size + 1)
+    if len(data) != size:
+        raise BadFile(f"{shown(path)} changed while it was read; try again")
+    return data
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write, which takes the name `path` when the block ends without an error.
+
+    A symbolic link is followed: the file it points to is replaced, the link stays.
+    """
+    place = Path(os.path.realpath(path))
+    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, place)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    sync_folder(place.parent)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Let the names in a folder reach the disk, where the system can do that."""
+    with suppress(OSError):  # not every system opens a folder, not every disk can sync one
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def _check_kind(path: object, found: os.stat_result, max_bytes: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise BadFile(f"{shown(path)} is a folder, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise BadFile(f"{shown(path)} is not a regular file but a pipe, socket or device")
+    if found.st_size > max_bytes:
+        raise BadFile(
+            f"{shown(path)} has {found.st_size:,} bytes, more than the {max_bytes:,} read here"
+        )

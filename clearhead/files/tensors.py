@@ -1,0 +1,249 @@
+"""Named tensors in one file: the safetensors format, checked before anything is allocated.
+
+    8 bytes      n, the length of the header, little-endian
+    n bytes      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …},
+                 padded with blanks; "__metadata__" may hold words by name
+    the rest     the numbers, row by row, little-endian; offsets count from here
+
+The offsets must cover the rest exactly, without a hole or an overlap, and each length must be that
+of its shape and dtype. So a header that passes describes the file and nothing else; a size is
+compared before memory is asked for. Tensors are read into memory of their own: the file may be
+replaced or removed while they live. Caps: 8 MB of header, 20 000 tensors, 8 axes, 8 GB.
+"""
+
+import difflib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from clearhead.files.regular import BadFile, open_regular, replacing, shown
+from clearhead.files.strict_json import parse_json
+
+__all__ = ["TensorInfo", "read_header", "read_metadata", "read_tensors", "write_tensors"]
+
+MAX_FILE = 8 << 30
+MAX_HEADER = 8 << 20
+MAX_TENSORS = 20_000
+MAX_AXES = 8
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+METADATA = "__metadata__"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What the header says of a tensor; its bytes are start … stop − 1 of the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def read_header(path: str | os.PathLike[str]) -> dict[str, TensorInfo]:
+    """Name → dtype, shape and place of every tensor; no tensor is allocated."""
+    with open_regular(path, MAX_FILE) as file:
+        return _header(file, shown(path))[0]
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The words kept beside the tensors."""
+    with open_regular(path, MAX_FILE) as file:
+        return _header(file, shown(path))[1]
+
+
+def read_tensors(
+    path: str | os.PathLike[str], names: Iterable[str] | None = None, *, finite: bool = True
+) -> dict[str, Tensor]:
+    """Name → tensor for all tensors, or those named; NaN and infinities only if finite=False."""
+    name = shown(path)
+    with open_regular(path, MAX_FILE) as file:
+        header, _ = _header(file, name)
+        wanted = list(header) if names is None else list(names)
+        for key in wanted:
+            _check_there(key, header, name)
+        tensors = {key: _read(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
+    for key, tensor in tensors.items():
+        if finite and tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            place = int((~tensor.isfinite()).reshape(-1).int().argmax())
+            value = tensor.reshape(-1)[place].item()
+            raise BadFile(f"{name}: tensor {key!a:.80} has {value} at its number {place}")
+    return tensors
+
+
+def write_tensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    *,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write tensors by name; the file is replaced whole or not at all.
+
+    Tensors that share memory are written as copies. The widest dtypes come first, so that each
+    number lies at a multiple of its size.
+    """
+    for key, tensor in tensors.items():
+        _check_writable(key, tensor)
+    order = sorted(tensors, key=lambda key: -tensors[key].element_size())
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    stop = 0
+    for key in order:
+        tensor = tensors[key]
+        start, stop = stop, stop + tensor.numel() * tensor.element_size()
+        shape = list(tensor.shape)
+        header[key] = {"dtype": CODES[tensor.dtype], "shape": shape, "data_offsets": [start, stop]}
+    text = _header_bytes(header)
+    _check_header(text, f"the header for {shown(path)}", stop)  # else it could not be read back
+    with replacing(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for key in order:
+            file.write(_memory(tensors[key].detach().cpu().resolve_neg().contiguous()))
+
+
+# The header
+
+
+def _header(file: BinaryIO, name: str) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    size = os.fstat(file.fileno()).st_size
+    if size < 8:
+        raise BadFile(f"{name} has {size} bytes, too few for a file of tensors")
+    length = int.from_bytes(file.read(8), "little")
+    if length > MAX_HEADER:
+        raise BadFile(
+            f"{name} claims a header of {length:,} bytes; at most {MAX_HEADER:,} are read"
+        )
+    if length < 2 or 8 + length > size:
+        raise BadFile(
+            f"{name} claims a header of {length:,} bytes, but {size - 8:,} bytes follow; "
+            "it is cut short or no file of tensors"
+        )
+    return _check_header(file.read(length), name, size - 8 - length)
+
+
+def _check_header(
+    data: bytes, name: str, n_bytes: int
+) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+    """The tensors and the metadata of a header that n_bytes of numbers follow."""
+    if not data.startswith(b"{"):
+        raise BadFile(f"{name} has a header that does not begin with {{; it is no file of tensors")
+    entries = parse_json(data, f"{name}: its header", max_bytes=MAX_HEADER)
+    metadata = entries.pop(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise BadFile(f"{name}: {METADATA} must hold words by name")
+    if len(entries) > MAX_TENSORS:
+        raise BadFile(f"{name} names {len(entries):,} tensors; at most {MAX_TENSORS:,} are read")
+    offset = 8 + len(data)
+    header = {key: _info(entry, offset, f"{name}: {key!a:.80}") for key, entry in entries.items()}
+    _check_cover(header, name, offset, offset + n_bytes)
+    return header, metadata
+
+
+def _info(entry: Any, offset: int, name: str) -> TensorInfo:
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise BadFile(f"{name} must have exactly dtype, shape and data_offsets")
+    code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(code, str) or code not in DTYPES:
+        raise BadFile(f"{name} has the dtype {code!a:.40}; read are {', '.join(DTYPES)}")
+    if not _whole(shape) or len(shape) > MAX_AXES:
+        raise BadFile(f"{name} has the shape {shape!a:.80}; up to {MAX_AXES} whole numbers ≥ 0 go")
+    if not _whole(offsets) or len(offsets) != 2:
+        raise BadFile(f"{name} has the offsets {offsets!a:.80}; two whole numbers ≥ 0 go")
+    dtype, (start, stop) = DTYPES[code], offsets
+    # An axis of 0 hides the others: (0, 2⁶⁰) has no numbers, yet no tensor has this shape.
+    if math.prod(max(axis, 1) for axis in shape) * dtype.itemsize > MAX_FILE:
+        raise BadFile(f"{name} has the shape {tuple(shape)}, larger than any file that is read")
+    if stop - start != math.prod(shape) * dtype.itemsize:
+        raise BadFile(
+            f"{name} has {math.prod(shape) * dtype.itemsize:,} bytes by shape {tuple(shape)} and "
+            f"dtype {code}, but its offsets {start}, {stop} are {stop - start:,} apart"
+        )
+    return TensorInfo(dtype, tuple(shape), offset + start, offset + stop)
+
+
+def _whole(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+
+def _check_cover(header: Mapping[str, TensorInfo], name: str, start: int, stop: int) -> None:
+    """Tensors lie end to end from start to stop."""
+    for key, info in sorted(header.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if info.start != start:
+            fault = "leaves a hole before it" if info.start > start else "overlaps another"
+            raise BadFile(f"{name}: tensor {key!a:.80} {fault}")
+        start = info.stop
+    if start != stop:
+        words = "are missing: it is cut short" if start > stop else "at the end belong to no tensor"
+        raise BadFile(f"{name}: {abs(stop - start):,} bytes {words}")
+
+
+def _header_bytes(header: Mapping[str, Any]) -> bytes:
+    """The header, padded so that the numbers begin at a multiple of 8."""
+    try:
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise BadFile("a name holds half a surrogate pair, which is no character") from None
+    return text + b" " * (-len(text) % 8)
+
+
+# The numbers
+
+
+def _check_there(key: str, header: Mapping[str, TensorInfo], name: str) -> None:
+    if key not in header:
+        near = difflib.get_close_matches(str(key), header, n=1, cutoff=0.0)
+        raise BadFile(
+            f"{name} holds no tensor {key!a:.80}"
+            + (f"; the nearest is {near[0]!a}" if near else "")
+        )
+
+
+def _check_writable(key: str, tensor: Tensor) -> None:
+    if not isinstance(key, str) or key == METADATA:
+        raise BadFile(f"a tensor cannot be named {key!a:.80}")
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{key!a:.80} must be a tensor, got {type(tensor).__name__}")
+    if tensor.dtype not in CODES or tensor.layout != torch.strided or tensor.is_meta:
+        raise BadFile(
+            f"tensor {key!a:.80} ({tensor.dtype}, {tensor.layout}, {tensor.device}) cannot be "
+            f"written; dense {', '.join(CODES.values())} can"
+        )
+
+
+def _memory(tensor: Tensor) -> memoryview:
+    """The bytes of a dense tensor, without a copy."""
+    if sys.byteorder != "little":
+        raise BadFile("files of tensors are little-endian, and this machine is not")
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _read(file: BinaryIO, info: TensorInfo, name: str) -> Tensor:
+    tensor = torch.empty(info.shape, dtype=info.dtype)
+    memory = _memory(tensor)
+    file.seek(info.start)
+    n_read = 0
+    while n_read < len(memory):
+        n_new = file.readinto(memory[n_read:])  # type: ignore[attr-defined]
+        if not n_new:
+            raise BadFile(f"{name} ended early: the file was cut while it was read")
+        n_read += n_new
+    if info.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+        raise BadFile(f"{name} is of truth values, but some are neither 0 nor 1")
+    return tensor

@@ -1,0 +1,55 @@
+"""Text files: strict UTF-8, no NUL, no endless line.
+
+What is read is what was written, with two exceptions. A byte-order mark at the start is dropped: it
+is no letter of the text. And a line ends in one way: the pairs and the lone returns of Windows and
+of old machines become plain newlines. All else, blanks at the end of lines included, stays.
+"""
+
+import os
+
+from clearhead.files.regular import BadFile, read_bytes, shown
+
+__all__ = ["BadFile", "decode_utf8", "read_text"]
+
+MAX_BYTES = 256 << 20
+MAX_LINE = 1 << 20
+MARK = b"\xef\xbb\xbf"
+
+
+def read_text(
+    path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE
+) -> str:
+    """The text of a file; an empty file is an empty text. Offsets in errors count bytes from 0."""
+    data = read_bytes(path, max_bytes)
+    name = shown(path)
+    zero = data.find(0)
+    if zero >= 0:
+        raise BadFile(f"{name} is not text: it has a NUL at byte {zero:,}")
+    _check_lines(data, name, max_line)
+    text = decode_utf8(data, name).removeprefix("\ufeff")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_utf8(data: bytes, name: str) -> str:
+    """The text of these bytes; a byte that is no UTF-8 is named by its offset."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise BadFile(
+            f"{name} is not UTF-8: byte {fault.start:,} is 0x{data[fault.start]:02x} "
+            f"({fault.reason}); save it as UTF-8"
+        ) from None
+
+
+def _check_lines(data: bytes, name: str, max_line: int) -> None:
+    """From the start of a line jump to the last line end within reach, until there is none."""
+    start = 0
+    while len(data) - start > max_line:
+        reach = start + max_line + 1
+        end = max(data.rfind(b"\n", start, reach), data.rfind(b"\r", start, reach))
+        if end < 0:
+            raise BadFile(
+                f"{name} has a line of more than {max_line:,} bytes at byte {start:,}; "
+                "break it into lines"
+            )
+        start = end + 1

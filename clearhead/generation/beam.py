@@ -1,0 +1,167 @@
+"""Beam search: the best of many sentences, not of one path of best words (Graves 2012).
+
+    score(y) = log p(y | source) / |y|^length_penalty        |y| counts the end token
+
+At each step the n_beams likeliest continuations of the beam are kept. Those that end leave it as
+found; the others go on. So n_beams = 1 is greedy search, and a beam as wide as there are sentences
+finds the best of all. Dividing by the length makes up for every word costing probability (Wu et al.
+2016); length_penalty = 0 does not divide.
+
+A source is closed as soon as none of its beams can win any more. Whatever a beam of log p = l ends
+as has log p ≤ l ≤ 0 and at most n_tokens words, and a negative number grows with its divisor, so
+
+    score ≤ l / length^length_penalty ≤ l / n_tokens^length_penalty
+
+Once the best score found is at least that for every beam, going on could not change the winner.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.softmax import widened
+from clearhead.models.seq2seq import Seq2Seq, at_rest
+from clearhead.shapes import check_positive
+
+__all__ = ["BeamResult", "beam_search"]
+
+
+@dataclass(frozen=True, eq=False)
+class BeamResult:
+    """The sentences found for each source, best first; an empty place has the score −inf.
+
+    The first is the winner. The others were met on the way: a source is closed when it has a
+    winner, so they need not be the next best.
+    """
+
+    tokens: Tensor  # (B, n_beams, T): without the start, with the end token, then pad_id
+    scores: Tensor  # (B, n_beams), float64
+    log_probs: Tensor  # (B, n_beams), float64
+    lengths: Tensor  # (B, n_beams), the end token counted
+
+    @property
+    def best(self) -> Tensor:
+        """The winners, (B, T)."""
+        return self.tokens[:, 0]
+
+
+def beam_search(
+    model: Seq2Seq,
+    source: Tensor,
+    n_tokens: int,
+    *,
+    n_beams: int = 4,
+    length_penalty: float = 1.0,
+    source_mask: MaskLike = None,
+) -> BeamResult:
+    """The best sentences of at most n_tokens words for each source (B, S).
+
+    One that has not ended by then is taken as it is. source_mask: as in model.encode. Of equally
+    likely words the smallest id comes first. Dropout is off, whatever mode the model is in.
+    """
+    _check(model, n_tokens, n_beams, length_penalty)
+    with at_rest(model):
+        state = model.encode(source, source_mask)
+        rows = torch.arange(state.batch_size, device=source.device).unsqueeze(1)  # (B, 1)
+        state.reorder(rows.expand(-1, n_beams).flatten())
+        last = model.start_tokens(state).unflatten(0, (state.batch_size // n_beams, n_beams))
+        tokens = last.new_full((*last.shape, n_tokens), model.config.pad_id)
+        found = _nothing(tokens)
+        log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam to begin with
+        for length in range(1, n_tokens + 1):
+            logits, state = model.decode_step(last.flatten(), state)
+            parents, last, log_probs = _likeliest(logits.unflatten(0, last.shape), log_probs)
+            tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
+            tokens[..., length - 1] = last
+            ended = (last == model.config.end_id) | (length == n_tokens)
+            found = _joined(found, tokens, log_probs, ended, length, length_penalty)
+            log_probs = log_probs.masked_fill(ended, -torch.inf)  # an empty place
+            could_reach = log_probs.amax(dim=1, keepdim=True) / n_tokens**length_penalty
+            closed = could_reach <= found.scores[:, :1]
+            if bool(closed.all()):
+                break
+            log_probs = log_probs.masked_fill(closed, -torch.inf)
+            state.reorder((rows * n_beams + parents).flatten())
+    return _tidied(found, model.config.pad_id)
+
+
+def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """logits (B, K, V) after beams of log_probs (B, K) → the K likeliest continuations.
+
+    Each by its beam, its word and its log_prob, (B, K), the likeliest first.
+    """
+    n_beams, n_words = logits.size(1), min(logits.size(1), logits.size(2))
+    values, words = _largest(logits, n_words)  # (B, K, n_words)
+    # By its equation: no vocabulary-wide log_softmax is written out. Rounding must not give a
+    # probability above 1, on which the rule for closing rests.
+    of_words = values.double() - widened(logits).logsumexp(dim=-1, keepdim=True).double()
+    joint = (log_probs.unsqueeze(-1) + of_words.clamp(max=0.0)).flatten(1)  # (B, K · n_words)
+    joint, order = (x[:, :n_beams] for x in joint.sort(dim=1, descending=True, stable=True))
+    return order // n_words, words.flatten(1).gather(1, order), joint
+
+
+def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The n largest of the last axis, largest first, of equals the smallest index first."""
+    values, indices = logits.topk(min(n + 1, logits.size(-1)))
+    if values.size(-1) > n and bool((values[..., n - 1] == values[..., n]).any()):
+        values, indices = logits.sort(dim=-1, descending=True, stable=True)  # a tie at the border
+        return values[..., :n], indices[..., :n]
+    indices = indices[..., :n].sort(dim=-1).values
+    values, order = logits.gather(-1, indices).sort(dim=-1, descending=True, stable=True)
+    return values, indices.gather(-1, order)
+
+
+def _nothing(tokens: Tensor) -> BeamResult:
+    """Empty places only, for tokens (B, K, n_tokens) of padding."""
+    lengths = torch.zeros_like(tokens[..., 0])
+    nowhere = torch.full_like(lengths, -torch.inf, dtype=torch.float64)
+    return BeamResult(tokens, nowhere, nowhere, lengths)
+
+
+def _joined(
+    found: BeamResult,
+    tokens: Tensor,
+    log_probs: Tensor,
+    ended: Tensor,
+    length: int,
+    length_penalty: float,
+) -> BeamResult:
+    """What was found and the beams that have ended now: the best K of both, older ones first."""
+    log_probs = log_probs.masked_fill(~ended, -torch.inf)
+    scores = torch.cat((found.scores, log_probs / length**length_penalty), dim=1)
+    scores, order = scores.sort(dim=1, descending=True, stable=True)
+    order = order[:, : tokens.size(1)]
+
+    def chosen(old: Tensor, new: Tensor) -> Tensor:
+        return torch.cat((old, new), dim=1).gather(1, order)
+
+    return BeamResult(
+        torch.cat((found.tokens, tokens), dim=1).take_along_dim(order.unsqueeze(-1), 1),
+        scores[:, : tokens.size(1)],
+        chosen(found.log_probs, log_probs),
+        chosen(found.lengths, torch.full_like(found.lengths, length)),
+    )
+
+
+def _tidied(found: BeamResult, pad_id: int) -> BeamResult:
+    """Nothing in empty places, and no more columns than the longest sentence has words."""
+    empty = found.scores == -torch.inf
+    lengths = found.lengths.masked_fill(empty, 0)
+    longest = int(lengths.max()) if lengths.numel() else 0
+    tokens = found.tokens[..., :longest].masked_fill(empty.unsqueeze(-1), pad_id)
+    return BeamResult(tokens, found.scores, found.log_probs, lengths)
+
+
+def _check(model: Seq2Seq, n_tokens: int, n_beams: int, length_penalty: float) -> None:
+    if not isinstance(model, Seq2Seq):
+        raise TypeError(
+            f"model must be a Seq2Seq such as Seq2SeqTransformer, got {type(model).__name__}"
+        )
+    model.check_n_tokens(n_tokens)
+    check_positive(n_beams=n_beams)
+    if isinstance(length_penalty, bool) or not isinstance(length_penalty, int | float):
+        raise TypeError(f"length_penalty must be a number from 0 to 10, got {length_penalty!r}")
+    if not 0 <= length_penalty <= 10:
+        raise ValueError(f"length_penalty must be from 0 to 10, got {length_penalty}")

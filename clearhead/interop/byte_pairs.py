@@ -1,0 +1,116 @@
+"""Byte pairs, the tokenizer of GPT-2 (Radford et al. 2019, section 2.2).
+
+    text → words with the blank before them → bytes → pairs joined, in the order of the merges
+
+Because every byte is a token, every text has ids and `decode(encode(text)) == text`. A byte is
+written as one visible character, so that a vocabulary can be read: printable bytes as themselves,
+the others as the characters from U+0100 on, a blank as Ġ.
+
+Words are split as by GPT-2's pattern: the English endings 's 't 're 've 'm 'll 'd, then runs of
+letters, of numbers, of other signs, each with one blank before it, and runs of white space without
+the blank that belongs to the next word.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from clearhead.data.tokenizer import Ids
+from clearhead.interop.subwords import SubwordTokenizer, check_vocabulary, join_pairs, read_merges
+
+__all__ = ["BytePairTokenizer", "split_words"]
+
+PATTERN = re.compile(
+    r"'(?:[sdmt]|ll|ve|re)"
+    r"| ?[A-Za-z]+"
+    r"| ?[0-9]+"
+    r"| ?[^ \t-\rA-Za-z0-9]+"
+    r"|[ \t-\r]+(?![^ \t-\r])"
+    r"|[ \t-\r]+"
+)
+
+
+class _Classes(dict[int, int]):
+    """Each character beyond ASCII → an ASCII character of its kind, for `str.translate`.
+
+    The regular expressions of Python know no Unicode categories; with this they need none. The
+    stand-ins take part in no ending ('s) and are no plain blank.
+    """
+
+    def __missing__(self, code: int) -> int:
+        sign = chr(code)
+        if code < 128:
+            stand_in = code
+        elif sign.isspace():
+            stand_in = ord("\n")
+        else:
+            stand_in = ord({"L": "L", "N": "0"}.get(unicodedata.category(sign)[0], "!"))
+        self[code] = stand_in
+        return stand_in
+
+
+CLASSES = _Classes()
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text, blanks included: joined again they are the text."""
+    spans = (match.span() for match in PATTERN.finditer(text.translate(CLASSES)))
+    return [text[start:stop] for start, stop in spans]
+
+
+def _characters_of_bytes() -> list[str]:
+    """Byte → the character it is written as."""
+    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return [chr(byte) if byte in visible else chr(256 + others.index(byte)) for byte in range(256)]
+
+
+CHARACTERS = _characters_of_bytes()
+BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
+
+
+class BytePairTokenizer(SubwordTokenizer):
+    """GPT-2's tokenizer. `encode` adds no special; <|endoftext|>, if there, is start and end."""
+
+    kind = "byte pairs"
+    fields = ("merges", "specials")
+
+    def __init__(
+        self, tokens: Sequence[str], merges: Sequence[str], specials: Mapping[str, int]
+    ) -> None:
+        """merges: "left right", the first joined first; specials: how they are written → id."""
+        check_vocabulary(tokens)
+        self.merges, self.specials = list(merges), dict(specials)
+        for name, i in self.specials.items():
+            if type(i) is not int or not 0 <= i < len(tokens) or tokens[i] != name:
+                raise ValueError(f"the special {name!a:.40} has no token of its id {i!a:.40}")
+        roles = dict(self.specials)
+        if (end := roles.pop("<|endoftext|>", None)) is not None:
+            roles |= {"start": end, "end": end}
+        super().__init__(tokens, roles)
+        for byte, character in enumerate(CHARACTERS):
+            if character not in self._ids:
+                raise ValueError(f"the vocabulary has no token for the byte 0x{byte:02x}")
+        for i, token in enumerate(tokens):
+            if i not in roles.values() and not (token and BYTES.keys() >= set(token)):
+                raise ValueError(f"token {token!a:.40} is not written in bytes")
+        self._ranks = read_merges(self.merges, self._ids)
+        self._cached = lru_cache(maxsize=50_000)(self._cut_word)
+
+    def _cut(self, text: str) -> list[int]:
+        return [i for word in split_words(text) for i in self._cached(word)]
+
+    def _cut_word(self, word: str) -> list[int]:
+        characters = [CHARACTERS[byte] for byte in word.encode("utf-8")]
+        parts = join_pairs(characters, lambda left, right: self._ranks.get((left, right)))
+        return [self._ids[part] for part in parts]
+
+    def decode(self, ids: Ids, *, specials: bool = False) -> str:
+        """The text of these ids; bytes that are no UTF-8 become �, specials are left out."""
+        names = set(self.specials) if specials else set()
+        parts = [
+            token.encode() if token in names else bytes(BYTES[sign] for sign in token)
+            for token in self.spell(ids, specials=specials)
+        ]
+        return b"".join(parts).decode("utf-8", errors="replace")

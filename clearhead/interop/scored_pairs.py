@@ -1,0 +1,93 @@
+"""Scored pairs, the tokenizer of Llama (SentencePiece's byte-pair model, Kudo & Richardson 2018).
+
+    " " + text → characters → neighbours joined whose union is a token, the highest score first
+
+There are no words: a blank is a character like others, and one is put before the text. A character
+that is no token becomes its UTF-8 bytes, for which the ids from 3 to 258 are kept. So nothing is
+lost: `decode(encode(text)) == text`. Ids 0, 1, 2 are unknown, start and end. Hugging Face writes
+the same as a list of merges, in their order; the scores then do not count.
+"""
+
+import math
+from collections.abc import Sequence
+
+from clearhead.data.tokenizer import Ids
+from clearhead.interop.subwords import SubwordTokenizer, join_pairs, read_merges
+
+__all__ = ["ScoredPairTokenizer", "byte_name"]
+
+FIRST_BYTE, FIRST_PIECE = 3, 259
+ROLES = {"unk": 0, "start": 1, "end": 2}
+BLANK = "▁"  # how a blank is written where blanks separate: in merges
+
+
+def byte_name(byte: int) -> str:
+    """<0x0A>, how a vocabulary writes a byte."""
+    return f"<0x{byte:02X}>"
+
+
+class ScoredPairTokenizer(SubwordTokenizer):
+    """Llama's tokenizer. `encode` puts <s> first and no </s> last: a prompt goes on."""
+
+    kind = "scored pairs"
+    fields = ("scores", "merges")
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        scores: Sequence[float] | None = None,
+        merges: Sequence[str] | None = None,
+    ) -> None:
+        """tokens: unknown, start, end, <0x00> … <0xFF>, then pieces, a blank written as a blank.
+
+        Either scores, one for each token, or merges "left right" with ▁ for a blank.
+        """
+        of_bytes = {byte_name(byte): FIRST_BYTE + byte for byte in range(256)}
+        super().__init__(tokens, ROLES | of_bytes)
+        for name, i in of_bytes.items():
+            if i >= len(tokens) or tokens[i] != name:
+                raise ValueError(f"id {i} must be the byte {name}")
+        if "" in self._ids:
+            raise ValueError(f"token {self._ids['']} is empty")
+        if (scores is None) == (merges is None):
+            raise ValueError("either scores or merges say which pair is joined first")
+        self.scores = None if scores is None else self._checked_scores(scores)
+        self.merges = None if merges is None else list(merges)
+        written = {token.replace(" ", BLANK) for token in self._ids}
+        self._ranks = {
+            (left.replace(BLANK, " "), right.replace(BLANK, " ")): rank
+            for (left, right), rank in read_merges(self.merges or [], written).items()
+        }
+
+    def _checked_scores(self, scores: Sequence[float]) -> list[float]:
+        if len(scores) != self.vocab_size:
+            raise ValueError(f"there are {self.vocab_size:,} tokens but {len(scores):,} scores")
+        for i, score in enumerate(scores):
+            if not isinstance(score, int | float) or not math.isfinite(score):
+                raise ValueError(f"the score of token {i} must be a finite number, got {score!r}")
+        return [float(score) for score in scores]
+
+    def _cut(self, text: str) -> list[int]:
+        ids = [ROLES["start"]]
+        for part in join_pairs(" " + text if text else "", self._rank):
+            if part in self._ids:
+                ids.append(self._ids[part])
+            else:
+                ids += [FIRST_BYTE + byte for byte in part.encode("utf-8")]
+        return ids
+
+    def _rank(self, left: str, right: str) -> float | None:
+        if self.scores is None:
+            return self._ranks.get((left, right))
+        i = self._ids.get(left + right)
+        return None if i is None else -self.scores[i]
+
+    def decode(self, ids: Ids, *, specials: bool = False) -> str:
+        """The text of these ids, without the blank that stands before it."""
+        parts = []
+        for i in self._checked(ids):
+            if FIRST_BYTE <= i < FIRST_PIECE:
+                parts.append(bytes([i - FIRST_BYTE]))
+            elif i >= FIRST_PIECE or specials:
+                parts.append(self._spelling[i].encode("utf-8"))
+        return b"".join(parts).decode("utf-8", errors="replace").removeprefix(" ")

@@ -1,0 +1,115 @@
+"""The tokenizer files that come with other people's weights.
+
+tokenizer.json              all kinds: tokenizer_json.py
+vocab.json, merges.txt      GPT-2
+vocab.txt                   BERT, one piece a line
+tokenizer.bin               llama2.c: int32 longest; then float32 score, int32 length, bytes …
+"""
+
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+from clearhead.files import read_json, read_text
+from clearhead.files.regular import read_bytes
+from clearhead.interop.byte_pairs import BytePairTokenizer
+from clearhead.interop.scored_pairs import FIRST_BYTE, FIRST_PIECE, ScoredPairTokenizer, byte_name
+from clearhead.interop.subwords import (
+    MAX_BYTES,
+    MAX_TOKENS,
+    SubwordTokenizer,
+    named_faults,
+    tokens_by_id,
+)
+from clearhead.interop.tokenizer_json import read_tokenizer_json
+from clearhead.interop.word_pieces import WordPieceTokenizer
+
+__all__ = ["find_tokenizer", "read_tokenizer_bin"]
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
+    """The tokenizer in a folder, by the files that are there; None if there are none of these."""
+    folder = Path(folder)
+    if (folder / "tokenizer.json").exists():
+        return read_tokenizer_json(folder / "tokenizer.json")
+    if (folder / "vocab.json").exists():
+        return _from_vocab_json(folder)
+    if (folder / "vocab.txt").exists():
+        return _from_vocab_txt(folder)
+    if (folder / "tokenizer.bin").exists():
+        return read_tokenizer_bin(folder / "tokenizer.bin")
+    return None
+
+
+def read_tokenizer_bin(path: str | os.PathLike[str]) -> ScoredPairTokenizer:
+    """The tokenizer of a llama2.c tokenizer.bin."""
+    data = read_bytes(path, MAX_BYTES)
+    with named_faults(path):
+        tokens, scores = _read_entries(data)
+        # The newer files write bytes as <0x0A>, the first ones as the character of that number.
+        for byte, token in enumerate(tokens[FIRST_BYTE:FIRST_PIECE]):
+            if token not in (byte_name(byte), chr(byte)):
+                raise ValueError(f"id {FIRST_BYTE + byte} must be the byte {byte_name(byte)}")
+            tokens[FIRST_BYTE + byte] = byte_name(byte)
+        return ScoredPairTokenizer(tokens, scores)
+
+
+def _read_entries(data: bytes) -> tuple[list[str], list[float]]:
+    if len(data) < 4:
+        raise ValueError(f"it has {len(data)} bytes, too few for a tokenizer")
+    longest, place = struct.unpack_from("<i", data)[0], 4
+    tokens: list[str] = []
+    scores: list[float] = []
+    while place < len(data):
+        if len(tokens) == MAX_TOKENS:
+            raise ValueError(f"it has more than {MAX_TOKENS:,} tokens")
+        if place + 8 > len(data):
+            raise ValueError(f"it ends within token {len(tokens)}")
+        score, length = struct.unpack_from("<fi", data, place)
+        place += 8
+        if not 0 <= length <= longest or place + length > len(data):
+            raise ValueError(f"token {len(tokens)} claims {length} bytes")
+        try:
+            tokens.append(data[place : place + length].decode("utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError(f"token {len(tokens)} is not UTF-8") from None
+        scores.append(score)
+        place += length
+    return tokens, scores
+
+
+# GPT-2 and BERT before tokenizer.json
+
+
+def _from_vocab_json(folder: Path) -> BytePairTokenizer:
+    ids = read_json(folder / "vocab.json", max_bytes=MAX_BYTES)
+    lines = read_text(folder / "merges.txt", max_bytes=MAX_BYTES).split("\n")
+    with named_faults(folder / "vocab.json"):
+        tokens = tokens_by_id(ids)
+        specials = {END_OF_TEXT: ids[END_OF_TEXT]} if END_OF_TEXT in ids else {}
+    with named_faults(f"{folder / 'vocab.json'} and merges.txt"):
+        merges = [line for line in lines if line and not line.startswith("#version")]
+        return BytePairTokenizer(tokens, merges, specials)
+
+
+def _from_vocab_txt(folder: Path) -> WordPieceTokenizer:
+    tokens = read_text(folder / "vocab.txt", max_bytes=MAX_BYTES).removesuffix("\n").split("\n")
+    told = {}
+    if (folder / "tokenizer_config.json").exists():
+        told = read_json(folder / "tokenizer_config.json")
+    with named_faults(folder / "vocab.txt"):
+        lower = _switch(told, "do_lower_case", True)
+        return WordPieceTokenizer(
+            tokens,
+            lower=lower,
+            strip_accents=_switch(told, "strip_accents", lower),
+            split_ideographs=_switch(told, "tokenize_chinese_chars", True),
+        )
+
+
+def _switch(values: Any, name: str, default: bool) -> Any:
+    value = values.get(name) if isinstance(values, dict) else None
+    return default if value is None else value

@@ -1,0 +1,165 @@
+"""An encoder that answers at every token: one-hot rows in, logits out.
+
+    x = encoder(rows) + positions       → blocks, each token listening to all → decoder(x)
+
+A row is a token's one-hot vector, so `encoder(row)` is one column of the encoder's matrix plus its
+bias: looking that column up by the token's id gives the same number without the product. The answer
+about a whole sequence is read at one token, such as the first.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.functional import embedding
+
+from clearhead.attention import Mask
+from clearhead.layers import Block, Stack, make_norm
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.layers.norm import NORMS
+from clearhead.models.model import Config, Model, check_tokens
+from clearhead.positions import (
+    LearnedPositions,
+    RotaryPositions,
+    SinusoidalPositions,
+    ToeplitzBias,
+)
+from clearhead.shapes import (
+    check_choice,
+    check_divides,
+    check_dropout,
+    check_last_axis,
+    check_length,
+    check_positive,
+    shape_text,
+)
+
+__all__ = ["ClassifierConfig", "SequenceClassifier"]
+
+POSITIONS = ("absolute", "toeplitz", "sinusoidal", "rotary", "none")
+LIMITED = ("absolute", "toeplitz")  # those that hold a number for each position or distance
+
+
+@dataclass(frozen=True)
+class ClassifierConfig(Config):
+    """All that a SequenceClassifier is built from.
+
+    positions: "absolute" (a learned vector for each position), "toeplitz" (a learned number for
+    each head and distance), "sinusoidal", "rotary" or "none"; max_len limits the first two, the
+    others take any length. d_ff: 4·d_model unless given; bias=False: no bias anywhere.
+    """
+
+    d_input: int
+    d_output: int
+    d_model: int = 64
+    n_layers: int = 2
+    n_heads: int = 4
+    d_ff: int | None = None
+    max_len: int = 64
+    positions: str = "absolute"
+    pre_norm: bool = True
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    activation: str = "relu"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        check_positive(d_input=self.d_input, d_output=self.d_output, n_layers=self.n_layers)
+        check_positive(max_len=self.max_len)
+        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        if self.d_ff is not None:
+            check_positive(d_ff=self.d_ff)
+        check_choice("positions", self.positions, POSITIONS)
+        check_choice("norm", self.norm, NORMS)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_dropout(self.dropout)
+        if self.norm_eps <= 0:
+            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
+        if self.positions == "rotary":
+            RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
+
+
+class SequenceClassifier(Model):
+    """Linear encoder → positions → blocks → linear decoder: (B, T, d_input) → (B, T, d_output)."""
+
+    config_type = ClassifierConfig
+    config: ClassifierConfig
+
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__(config)
+        c = config
+        self.encoder = nn.Linear(c.d_input, c.d_model, bias=c.bias)
+        self.positions = _added_positions(c)
+        self.dropout = nn.Dropout(c.dropout)
+        norm = make_norm(c.norm, c.d_model, bias=c.bias, eps=c.norm_eps)
+        self.stack = Stack((_block(c) for _ in range(c.n_layers)), norm if c.pre_norm else None)
+        self.decoder = nn.Linear(c.d_model, c.d_output, bias=c.bias)
+
+    def forward(self, tokens: Tensor, *, token_mask: Tensor | None = None) -> Tensor:
+        """Rows (B, T, d_input) or ids (B, T) → logits (B, T, d_output).
+
+        token_mask (B, T): True = real. Nobody listens to padding, a token's position is the number
+        of real ones before it, and the logits of padding mean nothing.
+        """
+        is_rows = isinstance(tokens, Tensor) and tokens.is_floating_point()
+        x = self._embed_rows(tokens) if is_rows else self._embed_ids(tokens)
+        mask = None if token_mask is None else _real_tokens(token_mask, x)
+        where = None if mask is None else mask.positions(x.size(1), device=x.device)
+        if self.positions is not None:
+            x = self.positions(x, positions=where)
+        return self.decoder(self.stack(self.dropout(x), mask=mask, positions=where))
+
+    def _embed_rows(self, rows: Tensor) -> Tensor:
+        """(B, T, d_input) → (B, T, D)."""
+        check_last_axis("tokens", rows, "d_input", self.config.d_input, like=self.encoder.weight)
+        if rows.ndim != 3:
+            raise ValueError(
+                f"tokens must have shape (B, T, d_input) as rows or (B, T) as whole-number ids, "
+                f"got {shape_text(rows)}; one sequence is tokens[None]"
+            )
+        if self.config.positions in LIMITED:
+            check_length("tokens", rows.size(1), self.config.max_len)
+        return self.encoder(rows)
+
+    def _embed_ids(self, ids: Tensor) -> Tensor:
+        """(B, T) → (B, T, D): the encoder's columns, looked up."""
+        limit = self.config.max_len if self.config.positions in LIMITED else None
+        check_tokens("tokens", ids, self.config.d_input, limit)
+        x = embedding(ids.long(), self.encoder.weight.mT)
+        return x if self.encoder.bias is None else x + self.encoder.bias
+
+
+def _real_tokens(token_mask: Tensor, x: Tensor) -> Mask:
+    mask = Mask.tokens(token_mask)
+    if token_mask.shape != x.shape[:2]:
+        raise ValueError(
+            f"token_mask must have the shape of the tokens, {tuple(x.shape[:2])}, "
+            f"got {shape_text(token_mask)}"
+        )
+    return mask
+
+
+def _added_positions(c: ClassifierConfig) -> LearnedPositions | SinusoidalPositions | None:
+    if c.positions == "absolute":
+        return LearnedPositions(c.max_len, c.d_model)
+    return SinusoidalPositions(c.d_model) if c.positions == "sinusoidal" else None
+
+
+def _block(c: ClassifierConfig) -> Block:
+    inside: RotaryPositions | ToeplitzBias | None = None
+    if c.positions == "toeplitz":
+        inside = ToeplitzBias(c.n_heads, c.max_len)
+    elif c.positions == "rotary":
+        inside = RotaryPositions(c.d_model // c.n_heads)
+    return Block(
+        c.d_model,
+        c.n_heads,
+        c.d_ff,
+        pre_norm=c.pre_norm,
+        norm=c.norm,
+        norm_eps=c.norm_eps,
+        activation=c.activation,
+        bias=c.bias,
+        dropout=c.dropout,
+        positions=inside,
+    )

@@ -1,0 +1,139 @@
+"""TextEncoder: a text in, a vector for each token out (Devlin et al. 2019, BERT).
+
+    x = norm(embedding[tokens] + positions + types)      → post-norm blocks, both directions
+    sentence = mean of x over the real tokens, brought to length 1
+
+Each token listens to all others. A type says which of two texts a token belongs to. The mean of the
+tokens' vectors makes one vector of a whole sentence, so that the dot product of two sentences is
+their likeness, from −1 to 1 (Reimers & Gurevych 2019).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from clearhead.attention import Mask
+from clearhead.layers import Block, LayerNorm, Stack
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.models.model import Config, Model, check_tokens
+from clearhead.positions import LearnedPositions
+from clearhead.shapes import (
+    check_choice,
+    check_divides,
+    check_dropout,
+    check_positive,
+    shape_text,
+)
+
+__all__ = ["TextEncoder", "TextEncoderConfig"]
+
+
+@dataclass(frozen=True)
+class TextEncoderConfig(Config):
+    """All that a TextEncoder is built from; d_ff: 4·d_model unless given."""
+
+    vocab_size: int
+    max_len: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ff: int | None = None
+    n_types: int = 2
+    norm_eps: float = 1e-12
+    activation: str = "gelu"
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        check_positive(
+            vocab_size=self.vocab_size,
+            max_len=self.max_len,
+            n_layers=self.n_layers,
+            n_types=self.n_types,
+        )
+        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        if self.d_ff is not None:
+            check_positive(d_ff=self.d_ff)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_dropout(self.dropout)
+        if self.norm_eps <= 0:
+            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
+
+
+class TextEncoder(Model):
+    """Tokens in, a vector for each out, from all tokens around it."""
+
+    config_type = TextEncoderConfig
+    config: TextEncoderConfig
+
+    def __init__(self, config: TextEncoderConfig) -> None:
+        super().__init__(config)
+        c = config
+        self.embedding = nn.Embedding(c.vocab_size, c.d_model)
+        self.positions = LearnedPositions(c.max_len, c.d_model)
+        self.types = nn.Embedding(c.n_types, c.d_model)
+        self.norm = LayerNorm(c.d_model, eps=c.norm_eps)
+        self.dropout = nn.Dropout(c.dropout)
+        self.stack = Stack(_block(c) for _ in range(c.n_layers))
+        self._start_weights()
+
+    def forward(
+        self, tokens: Tensor, *, token_mask: Tensor | None = None, types: Tensor | None = None
+    ) -> Tensor:
+        """tokens (B, T) → (B, T, D).
+
+        token_mask (B, T): True = real. A token's position is the number of real ones before it, so
+        padding on either side changes nothing. types (B, T): 0, 1, … for each token; None = all 0.
+        """
+        c = self.config
+        check_tokens("tokens", tokens, c.vocab_size, c.max_len)
+        mask, positions = None, None
+        if token_mask is not None:
+            _check_same_shape("token_mask", token_mask, tokens)
+            mask = Mask.tokens(token_mask)
+            positions = mask.positions(tokens.size(1), device=tokens.device)
+        x = self.positions(self.embedding(tokens), positions=positions) + self._types(types, tokens)
+        return self.stack(self.dropout(self.norm(x)), mask=mask)
+
+    def sentence(self, tokens: Tensor, token_mask: Tensor | None = None) -> Tensor:
+        """tokens (B, T) → (B, D) of length 1: the mean over the real tokens, 0 if there is none."""
+        x = self(tokens, token_mask=token_mask)
+        if token_mask is not None:
+            x = x.masked_fill(~token_mask.unsqueeze(-1), 0)
+        return normalize(x.sum(dim=1), dim=-1)  # a sum points where the mean does
+
+    def _types(self, types: Tensor | None, tokens: Tensor) -> Tensor:
+        if types is None:
+            return self.types.weight[0]
+        check_tokens("types", types, self.config.n_types)
+        _check_same_shape("types", types, tokens)
+        return self.types(types)
+
+    def _start_weights(self) -> None:
+        """N(0, 0.02²) as in BERT, biases 0."""
+        for name, parameter in self.named_parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+
+def _check_same_shape(name: str, x: Tensor, tokens: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
+    if x.shape != tokens.shape:
+        raise ValueError(
+            f"{name} must have the shape of tokens, {shape_text(tokens)}, got {shape_text(x)}"
+        )
+
+
+def _block(c: TextEncoderConfig) -> Block:
+    return Block(
+        c.d_model,
+        c.n_heads,
+        c.d_ff,
+        pre_norm=False,
+        norm_eps=c.norm_eps,
+        activation=c.activation,
+        dropout=c.dropout,
+    )

@@ -1,0 +1,229 @@
+"""What both translators share: a source is read once, then a target is written word by word.
+
+    p(target | source) = Π_t p(target_t | target_1 … target_{t−1}, source)     Sutskever et al. 2014
+
+    state         = model.encode(source)                   the source, read
+    logits, state = model.decode_step(tokens, state)       one word given, scores of the next
+    logits        = model(source, target_inputs)           all words given at once: training
+    tokens        = model.generate(source, n_tokens)       the best word, again and again
+
+`target_inputs` is the target moved right by one place: the start token, then all words but the last
+(teacher forcing, Williams & Zipser 1989). Step by step or at once, the numbers are the same.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention import Mask
+from clearhead.attention.mask_parts import Padding, Part, Tokens
+from clearhead.attention.masks import MaskLike
+from clearhead.models.model import Config, Model, check_tokens
+from clearhead.shapes import check_int_tensor, check_positive, shape_text
+
+__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "alignment", "at_rest", "real_tokens"]
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig(Config):
+    """What every translator is told: two vocabularies, and three words of the target's.
+
+    start_id: given before the first word; end_id: the last word of every target; pad_id: what
+    fills a row of `generate` behind its end.
+    """
+
+    source_vocab_size: int
+    target_vocab_size: int
+    start_id: int
+    end_id: int
+    pad_id: int
+
+    def check(self) -> None:
+        check_positive(
+            source_vocab_size=self.source_vocab_size, target_vocab_size=self.target_vocab_size
+        )
+        for name in ("start_id", "end_id", "pad_id"):
+            if not 0 <= (value := getattr(self, name)) < self.target_vocab_size:
+                raise ValueError(
+                    f"{name} is {value}, but ids of the target go from 0 to "
+                    f"{self.target_vocab_size - 1}; take it from the target's tokenizer"
+                )
+
+
+class State(Protocol):
+    """What a translator has read and written so far, for each of B rows.
+
+    A state is spent by the step it is given to: go on with the one that comes back.
+    """
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        ...
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows (B′,), in this order and in place; a row may be taken twice."""
+        ...
+
+
+class Seq2Seq(Model):
+    """The interface of a translator; a subclass says how it reads and how it takes a step."""
+
+    config: Seq2SeqConfig
+
+    def encode(self, source: Tensor, source_mask: MaskLike = None) -> Any:
+        """source (B, S) → its State. source_mask: which tokens are real, see `real_tokens`."""
+        raise NotImplementedError(f"{type(self).__name__} must say how a source is read")
+
+    def decode_step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The next word of each row (B,) → logits (B, V) of the one after it, and the new State."""
+        raise NotImplementedError(f"{type(self).__name__} must say how a step is taken")
+
+    def forward(
+        self, source: Tensor, target_inputs: Tensor, source_mask: MaskLike = None
+    ) -> Tensor:
+        """source (B, S), target_inputs (B, T) → logits (B, T, V): row t scores word t + 1."""
+        raise NotImplementedError(f"{type(self).__name__} must say how it is trained")
+
+    @property
+    def alignment_name(self) -> str:
+        """The attention, by its name in a trace, that shows which words belong together."""
+        raise NotImplementedError(f"{type(self).__name__} must say which attention aligns it")
+
+    @property
+    def max_len(self) -> int | None:
+        """The most words of a target; None if there is no limit."""
+        return None
+
+    def generate(self, source: Tensor, n_tokens: int, *, source_mask: MaskLike = None) -> Tensor:
+        """source (B, S) → (B, ≤ n_tokens): the likeliest word at each step, up to the end token.
+
+        The start token is left out, the end token is kept, and pad_id stands behind it. It stops
+        when every row has ended. Dropout is off, whatever mode the model is in.
+        """
+        self.check_n_tokens(n_tokens)
+        written: list[Tensor] = []
+        with at_rest(self):
+            state = self.encode(source, source_mask)
+            tokens = self.start_tokens(state)
+            ended = torch.zeros_like(tokens, dtype=torch.bool)
+            for _ in range(n_tokens):
+                logits, state = self.decode_step(tokens, state)
+                tokens = logits.argmax(dim=-1).masked_fill(ended, self.config.pad_id)
+                written.append(tokens)
+                ended = ended | (tokens == self.config.end_id)
+                if bool(ended.all()):
+                    break
+        return torch.stack(written, dim=1)
+
+    def start_tokens(self, state: State) -> Tensor:
+        """The start token for each row of a state: (B,)."""
+        device = next(self.parameters()).device
+        return torch.full((state.batch_size,), self.config.start_id, device=device)
+
+    def check_n_tokens(self, n_tokens: int) -> None:
+        """A whole number of at least 1, within max_len."""
+        check_positive(n_tokens=n_tokens)
+        if self.max_len is not None and n_tokens > self.max_len:
+            raise ValueError(
+                f"n_tokens is {n_tokens} but max_len is {self.max_len}; "
+                f"ask for fewer or build the model with max_len={n_tokens}"
+            )
+
+    def _check_source(self, source: Tensor) -> None:
+        check_tokens("source", source, self.config.source_vocab_size, self.max_len)
+
+    def _check_targets(self, target_inputs: Tensor, state: State) -> None:
+        check_tokens("target_inputs", target_inputs, self.config.target_vocab_size, self.max_len)
+        if target_inputs.size(0) != state.batch_size:
+            raise ValueError(
+                f"target_inputs must have a row for each source, {state.batch_size}, "
+                f"got shape {shape_text(target_inputs)}"
+            )
+
+    def _check_step(self, tokens: Tensor, state: State) -> None:
+        check_int_tensor("tokens", tokens)
+        if tokens.shape != (state.batch_size,):
+            raise ValueError(
+                f"tokens must hold one word for each row of the state, "
+                f"shape {(state.batch_size,)}, got {shape_text(tokens)}"
+            )
+        check_tokens("tokens", tokens.unsqueeze(1), self.config.target_vocab_size)
+
+
+def real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
+    """Which tokens of the source are real, (B, S) boolean; None = all.
+
+    source_mask is that already, as pad_right gives it, or a Mask.tokens or Mask.padding(lengths).
+    """
+    if source_mask is None:
+        return None
+    if isinstance(source_mask, Mask):
+        if not all(map(_is_about_tokens, source_mask.parts)):
+            raise ValueError(
+                f"source_mask must say which tokens are real, by Mask.tokens(token_mask) or "
+                f"Mask.padding(lengths) of shape (B,), got {source_mask}"
+            )
+        source_mask = source_mask.real_keys(source.size(1))
+        if source_mask is None:
+            return None
+    given = source_mask.dtype if isinstance(source_mask, Tensor) else type(source_mask).__name__
+    if given != torch.bool:
+        raise TypeError(
+            f"source_mask must be a Mask or boolean with True = real token, got {given}; "
+            f"for lengths use Mask.padding(lengths)"
+        )
+    if source_mask.shape != source.shape:
+        raise ValueError(
+            f"source_mask must have the shape of source, {shape_text(source)}, "
+            f"got {shape_text(source_mask)}"
+        )
+    return source_mask.clone()
+
+
+def _is_about_tokens(part: Part) -> bool:
+    return isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries)
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients for the length of a `with`; then every part is as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+class Calls(Protocol):
+    """A trace of inspection.record: every call of one module, oldest first."""
+
+    def calls(self, name: str) -> list[Any]:
+        """All calls of the module of this name."""
+        ...
+
+
+def alignment(trace: Calls, name: str) -> Tensor:
+    """What each written word took from each source token: (B, T, S), the mean over heads.
+
+        with record(model) as trace:
+            model(source, target_inputs)
+        alignment(trace, model.alignment_name)
+
+    All calls are joined in their order, so it is the same after a forward pass and after its steps.
+    For a sentence that beam search found, record a forward pass over its words.
+    """
+    calls = trace.calls(name)
+    if not calls:
+        raise ValueError(
+            f"{name!r} was not called while recording: run the model inside the `with`"
+        )
+    weights = torch.cat([call.weights for call in calls], dim=-2)  # (B, T, S) or (B, H, T, S)
+    return weights.mean(dim=1) if weights.ndim == 4 else weights

@@ -1,0 +1,191 @@
+"""The transformer that translates (Vaswani et al. 2017), with the norms first (Xiong et al. 2020).
+
+    memory = encoder(embedding_s[source] + positions)       every token listens to every other
+    x      = decoder(embedding_t[target_inputs] + positions, memory)
+                     each word listens to itself and those before it, then to the memory
+    logits = norm(x) W_headᵀ
+
+Unlike a GRU it is trained on all words at once. Step by step it keeps each block's keys and values:
+those of the words grow, those of the memory are computed at the first step and only read after.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention import KVCache, Mask
+from clearhead.attention.masks import MaskLike
+from clearhead.layers import Block, Stack, make_norm
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.layers.norm import NORMS
+from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
+from clearhead.positions import LearnedPositions, SinusoidalPositions
+from clearhead.shapes import check_choice, check_divides, check_dropout, check_positive
+
+__all__ = ["Seq2SeqTransformer", "Seq2SeqTransformerConfig", "TransformerState"]
+
+
+@dataclass(frozen=True)
+class Seq2SeqTransformerConfig(Seq2SeqConfig):
+    """All that a Seq2SeqTransformer is built from.
+
+    n_layers: blocks of the encoder, and as many of the decoder; max_len: the most tokens of a
+    source or a target; d_ff: 4·d_model unless given; positions: "sinusoidal" or "learned"; tied:
+    the head is the target's embedding table.
+    """
+
+    max_len: int
+    d_model: int
+    n_layers: int
+    n_heads: int
+    d_ff: int | None = None
+    positions: str = "sinusoidal"
+    norm: str = "layer"
+    activation: str = "relu"
+    tied: bool = True
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        super().check()
+        check_positive(max_len=self.max_len, n_layers=self.n_layers)
+        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        if self.d_ff is not None:
+            check_positive(d_ff=self.d_ff)
+        check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        check_choice("norm", self.norm, NORMS)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_dropout(self.dropout)
+
+
+@dataclass(eq=False)
+class TransformerState:
+    """The source as the encoder left it, and what every block of the decoder keeps."""
+
+    memory: Tensor  # (B, S, D)
+    real: Tensor | None  # (B, S), True = real token of the source; None = all
+    caches: list[KVCache]  # of the words so far, one for each block
+    memory_caches: list[KVCache]  # of the memory, one for each block
+
+    @property
+    def batch_size(self) -> int:
+        return self.memory.size(0)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep these rows (B′,), in this order and in place; a row may be taken twice."""
+        for cache in (*self.caches, *self.memory_caches):
+            cache.reorder(rows)
+        rows = rows.long()
+        self.memory = self.memory.index_select(0, rows)
+        self.real = None if self.real is None else self.real.index_select(0, rows)
+
+
+class Seq2SeqTransformer(Seq2Seq):
+    """Source ids in, logits of the target's next word out; never looks ahead."""
+
+    config_type = Seq2SeqTransformerConfig
+    config: Seq2SeqTransformerConfig
+
+    def __init__(self, config: Seq2SeqTransformerConfig) -> None:
+        super().__init__(config)
+        c = config
+        self.source_embedding = nn.Embedding(c.source_vocab_size, c.d_model)
+        self.source_positions = _positions(c)
+        self.encoder = _stack(c, cross=False)
+        self.target_embedding = nn.Embedding(c.target_vocab_size, c.d_model)
+        self.target_positions = _positions(c)
+        self.decoder = _stack(c, cross=True)
+        self.dropout = nn.Dropout(c.dropout)
+        self.head = nn.Linear(c.d_model, c.target_vocab_size, bias=False)
+        for embedding in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(embedding.weight, std=c.d_model**-0.5)
+        if c.tied:
+            self.head.weight = self.target_embedding.weight
+
+    @property
+    def max_len(self) -> int:
+        """The most words of a source or a target."""
+        return self.config.max_len
+
+    @property
+    def alignment_name(self) -> str:
+        """The attention to the source in the last block of the decoder."""
+        return f"decoder.blocks.{self.config.n_layers - 1}.cross_attention"
+
+    def encode(self, source: Tensor, source_mask: MaskLike = None) -> TransformerState:
+        """source (B, S) → its state. Padding, on either side, changes nothing."""
+        self._check_source(source)
+        real = real_tokens(source, source_mask)
+        mask = _mask(real)
+        places = None if mask is None else mask.positions(source.size(1))
+        x = self.source_positions(self.source_embedding(source.long()), positions=places)
+        memory = self.encoder(self.dropout(x), mask=mask)
+        of_words, of_memory = ([_cache() for _ in self.decoder.blocks] for _ in range(2))
+        return TransformerState(memory, real, of_words, of_memory)
+
+    def decode_step(
+        self, tokens: Tensor, state: TransformerState
+    ) -> tuple[Tensor, TransformerState]:
+        """The next word of each row (B,) → logits (B, V) of the one after it, and the new state."""
+        self._check_step(tokens, state)
+        place = len(state.caches[0])
+        if place >= self.max_len:
+            raise ValueError(
+                f"tokens would be word {place + 1} but max_len is {self.max_len}; "
+                f"stop before or build the model with max_len={place + 1}"
+            )
+        places = torch.tensor([place], device=tokens.device)
+        x = self.target_positions(
+            self.target_embedding(tokens.long().unsqueeze(1)), positions=places
+        )
+        x = self.decoder(
+            self.dropout(x),
+            state.memory,
+            mask=Mask.causal(),
+            source_mask=_mask(state.real),
+            caches=state.caches,
+            source_caches=state.memory_caches,
+        )
+        return self.head(x.squeeze(1)), state
+
+    def forward(
+        self, source: Tensor, target_inputs: Tensor, source_mask: MaskLike = None
+    ) -> Tensor:
+        """source (B, S), target_inputs (B, T) → logits (B, T, V): row t scores word t + 1."""
+        state = self.encode(source, source_mask)
+        self._check_targets(target_inputs, state)
+        x = self.dropout(self.target_positions(self.target_embedding(target_inputs.long())))
+        source_mask = _mask(state.real)
+        x = self.decoder(x, state.memory, mask=Mask.causal(), source_mask=source_mask)
+        return self.head(x)
+
+
+def _positions(c: Seq2SeqTransformerConfig) -> SinusoidalPositions | LearnedPositions:
+    if c.positions == "learned":
+        return LearnedPositions(c.max_len, c.d_model)
+    return SinusoidalPositions(c.d_model, scale_input=True, max_len=c.max_len)
+
+
+def _stack(c: Seq2SeqTransformerConfig, *, cross: bool) -> Stack:
+    blocks = (
+        Block(
+            c.d_model,
+            c.n_heads,
+            c.d_ff,
+            norm=c.norm,
+            activation=c.activation,
+            dropout=c.dropout,
+            cross=cross,
+        )
+        for _ in range(c.n_layers)
+    )
+    return Stack(blocks, make_norm(c.norm, c.d_model))
+
+
+def _mask(real: Tensor | None) -> Mask | None:
+    return None if real is None else Mask.tokens(real)
+
+
+def _cache() -> KVCache:
+    # Beam search copies whole buffers when it reorders them, so they should not be much too long.
+    return KVCache(block_size=32)

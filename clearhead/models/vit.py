@@ -1,0 +1,158 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021): a picture is a sequence of patches.
+
+    x = [class token, patch 1 … patch P] + positions → blocks, pre-norm → norm → head(x[class])
+
+The class token is learned and stands first; what the blocks gather there names the picture. The
+positions are a learned vector for the class token and one for each place of the grid of patches.
+For a picture of another size the grid is stretched like a picture (section 3.2 of the paper), so
+that one set of weights serves all sizes that the patches divide.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from clearhead.layers import Block, PatchEmbedding, Stack, make_norm
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.layers.norm import NORMS
+from clearhead.models.model import Config, Model
+from clearhead.positions import LearnedPositions
+from clearhead.shapes import (
+    check_choice,
+    check_divides,
+    check_dropout,
+    check_float_tensor,
+    check_last_axis,
+    check_positive,
+)
+
+__all__ = ["ViTConfig", "VisionTransformer", "resize_positions"]
+
+# The deviation at the start of what stands beside embedded patches, about their own size. On drawn
+# digits 0.02 learns more slowly: 600 steps reach 75–80 % instead of 83 %.
+START = 0.2
+
+
+@dataclass(frozen=True)
+class ViTConfig(Config):
+    """All that a VisionTransformer is built from; the defaults fit the pictures of CIFAR-10.
+
+    image_size and patch_size: a number for a square, or (height, width). pool: what the head reads,
+    "class" the class token, "mean" the mean of the patches. d_ff: 4·d_model unless given;
+    bias=False: no bias anywhere; dropout: after the positions and as in Block.
+    """
+
+    n_classes: int = 10
+    image_size: int | tuple[int, int] = 32
+    patch_size: int | tuple[int, int] = 4
+    channels: int = 3
+    d_model: int = 128
+    n_layers: int = 6
+    n_heads: int = 4
+    d_ff: int | None = None
+    pool: str = "class"
+    norm: str = "layer"
+    norm_eps: float = 1e-5
+    activation: str = "gelu"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        check_positive(n_classes=self.n_classes, channels=self.channels, n_layers=self.n_layers)
+        if self.d_ff is not None:
+            check_positive(d_ff=self.d_ff)
+        patch, image = _pair(self.patch_size), _pair(self.image_size)
+        check_divides("patch height", patch[0], "image height", image[0])
+        check_divides("patch width", patch[1], "image width", image[1])
+        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        check_choice("pool", self.pool, ("class", "mean"))
+        check_choice("norm", self.norm, NORMS)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_dropout(self.dropout)
+        if self.norm_eps <= 0:
+            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
+
+
+class VisionTransformer(Model):
+    """Pictures (B, channels, height, width) → logits (B, n_classes)."""
+
+    config_type = ViTConfig
+    config: ViTConfig
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        c = config
+        self.patches = PatchEmbedding(
+            c.image_size, c.patch_size, c.channels, c.d_model, bias=c.bias
+        )
+        self.class_token = nn.Parameter(START * torch.randn(c.d_model))
+        self.positions = LearnedPositions(1 + self.patches.n_patches, c.d_model)
+        nn.init.normal_(self.positions.weight, std=START)
+        self.dropout = nn.Dropout(c.dropout)
+        self.stack = Stack(
+            (_block(c) for _ in range(c.n_layers)),
+            make_norm(c.norm, c.d_model, bias=c.bias, eps=c.norm_eps),
+        )
+        self.head = nn.Linear(c.d_model, c.n_classes, bias=c.bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images (B, channels, height, width) of any size that the patches divide → (B, C)."""
+        x = self.stack(self.embed(images))
+        return self.head(x[:, 0] if self.config.pool == "class" else x[:, 1:].mean(dim=1))
+
+    def embed(self, images: Tensor) -> Tensor:
+        """What the first block reads: the class token, then the patches, (B, 1 + P, D)."""
+        self._check(images)
+        x = self.patches(images)  # (B, P, D)
+        first = self.class_token.expand(x.size(0), 1, -1)
+        table = resize_positions(
+            self.positions.weight, self.patches.grid_size, self.grid_of(images)
+        )
+        return self.dropout(torch.cat((first, x), dim=1) + table)
+
+    def grid_of(self, images: Tensor) -> tuple[int, int]:
+        """Rows and columns of patches in these pictures."""
+        height, width = self.patches.patch_size
+        return images.size(-2) // height, images.size(-1) // width
+
+    def _check(self, images: Tensor) -> None:
+        if isinstance(images, Tensor) and images.dtype == torch.uint8:
+            raise TypeError(
+                "images hold bytes from 0 to 255 but the model reads floating-point numbers; "
+                "use clearhead.data.images.to_float(images)"
+            )
+        check_float_tensor("images", images, min_axes=4)
+        # Any width is right here; what counts is the dtype and the device of the parameters.
+        check_last_axis("images", images, "width", images.size(-1), like=self.class_token)
+
+
+def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """The positions (1 + P, D) of a grid of patches stretched to another one, (1 + new P, D).
+
+    The first row, the class token's, stays. The others are the grid row by row, as an image of D
+    channels, resized by linear interpolation; to the same grid nothing changes at all.
+    """
+    if old == new:
+        return table
+    grid = table[1:].mT.unflatten(-1, old).unsqueeze(0)  # (1, D, rows, columns)
+    stretched = interpolate(grid, size=new, mode="bilinear", align_corners=False)
+    return torch.cat((table[:1], stretched[0].flatten(1).mT))
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
+def _block(c: ViTConfig) -> Block:
+    return Block(
+        c.d_model,
+        c.n_heads,
+        c.d_ff,
+        norm=c.norm,
+        norm_eps=c.norm_eps,
+        activation=c.activation,
+        bias=c.bias,
+        dropout=c.dropout,
+    )

@@ -1,0 +1,151 @@
+"""No work on padding, and the same numbers."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.attention import Mask
+from clearhead.data import buckets, pack, packed
+from clearhead.data.packing import WINDOW
+from clearhead.layers import Block, Stack
+from clearhead.positions import LearnedPositions
+
+LENGTHS = st.lists(st.integers(1, 12), max_size=40)
+
+
+def flat(batches):
+    return sorted(i for batch in batches for i in batch)
+
+
+def padding(lengths, batches):
+    room = sum(len(b) * max(lengths[i] for i in b) for b in batches)
+    return 1 - sum(lengths) / room
+
+
+# Buckets
+
+
+@pytest.mark.parametrize("n", range(18))
+@pytest.mark.parametrize("limit", [{"batch_size": 4}, {"max_tokens": 20}, {"batch_size": 1}])
+def test_T26_each_example_comes_once_in_an_epoch(n, limit):
+    lengths = [1 + (i * 7) % 11 for i in range(n)]
+    batches = buckets(lengths, **limit, seed=1, epoch=2)
+    assert flat(batches) == list(range(n))
+    assert all(batches)
+
+
+@given(LENGTHS, st.integers(12, 60), st.integers(0, 3))
+def test_a_batch_with_its_padding_stays_within_max_tokens(lengths, max_tokens, epoch):
+    batches = buckets(lengths, max_tokens=max_tokens, seed=0, epoch=epoch)
+    assert flat(batches) == list(range(len(lengths)))
+    assert all(len(b) * max(lengths[i] for i in b) <= max_tokens for b in batches)
+
+
+@given(LENGTHS, st.integers(1, 9))
+def test_batches_have_the_asked_size_but_for_one(lengths, batch_size):
+    sizes = [len(b) for b in buckets(lengths, batch_size=batch_size, seed=0, epoch=0)]
+    assert all(size <= batch_size for size in sizes)
+    assert sum(size < batch_size for size in sizes) <= 1
+
+
+def test_examples_of_like_length_meet():
+    lengths = [1 + (i * i) % 97 for i in range(400)]
+    batches = buckets(lengths, batch_size=8, seed=0, epoch=0)
+    assert padding(lengths, batches) < 0.04
+    sizes = [max(lengths[i] for i in b) for b in batches]
+    assert sizes != sorted(sizes), "short batches must not all come first"
+
+
+def test_the_epochs_of_a_large_set_differ_in_who_meets_whom():
+    lengths = [1 + i % 50 for i in range(WINDOW + 500)]
+    first, again, second = (
+        buckets(lengths, batch_size=16, seed=3, epoch=epoch) for epoch in (0, 0, 1)
+    )
+    assert first == again
+    assert {frozenset(b) for b in first} != {frozenset(b) for b in second}
+    assert padding(lengths, first) < 0.04
+
+
+@pytest.mark.parametrize("limit", [{}, {"batch_size": 2, "max_tokens": 9}])
+def test_one_limit_is_given(limit):
+    with pytest.raises(ValueError, match="give either batch_size or max_tokens"):
+        buckets([1, 2], **limit, seed=0, epoch=0)
+
+
+def test_an_example_beyond_the_limit_is_named():
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 9, more than max_tokens=8; cut it"):
+        buckets([3, 9, 2], max_tokens=8, seed=0, epoch=0)
+    with pytest.raises(ValueError, match="max_tokens must be at least 1"):
+        buckets([], max_tokens=0, seed=0, epoch=0)
+
+
+# Packing
+
+
+@given(LENGTHS, st.integers(12, 30))
+def test_each_document_stands_in_one_row_that_holds_it(lengths, row_length):
+    rows = pack(lengths, row_length)
+    assert flat(rows) == list(range(len(lengths)))
+    assert all(sum(lengths[i] for i in row) <= row_length for row in rows)
+    # No two rows of a best fit could be one
+    sums = sorted(sum(lengths[i] for i in row) for row in rows)
+    assert all(a + b > row_length for a, b in pairwise(sums))
+
+
+def test_a_packing_worked_by_hand():
+    assert pack([3, 7, 4, 6, 2, 8], 10) == [[5, 4], [1, 0], [3, 2]]
+    assert pack([], 5) == []
+    assert pack([5, 5], 5) == [[0], [1]]
+
+
+def test_packing_thousands_leaves_hardly_any_room():
+    lengths = [1 + (i * i * 31) % 127 for i in range(3000)]
+    rows = pack(lengths, 256)
+    assert sum(lengths) / (len(rows) * 256) > 0.99
+
+
+@pytest.mark.parametrize("length", [0, 11, -1])
+def test_a_document_that_fits_no_row_is_named(length):
+    with pytest.raises(ValueError, match=rf"lengths\[1\] is {length}, but a row holds 1 to 10"):
+        pack([3, length], 10)
+
+
+def test_packed_rows_worked_by_hand():
+    tokens, segments, positions = packed([[[5, 6, 7], [8, 9]], [[4]]], pad_id=1, row_length=6)
+    assert tokens.tolist() == [[5, 6, 7, 8, 9, 1], [4, 1, 1, 1, 1, 1]]
+    assert segments.tolist() == [[0, 0, 0, 1, 1, -1], [0, -1, -1, -1, -1, -1]]
+    assert positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0]]
+    assert packed([[[5, 6], [7]]], 1)[0].tolist() == [[5, 6, 7]]
+    assert [x.shape for x in packed([], 1)] == [(0, 0)] * 3
+    with pytest.raises(ValueError, match=r"rows\[0\] has 3 tokens, more than length=2"):
+        packed([[[5, 6], [7]]], 1, row_length=2)
+
+
+@given(
+    st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=4), max_size=3)
+)
+def test_the_mask_of_the_segments_counts_the_same_positions(rows):
+    tokens, segments, positions = packed(rows, pad_id=0)
+    if tokens.numel():
+        counted = Mask.segments(segments).positions(tokens.size(1))
+        assert torch.equal(counted.expand_as(positions)[segments >= 0], positions[segments >= 0])
+
+
+@torch.no_grad()
+def test_each_packed_document_gets_the_numbers_it_gets_alone():
+    D, V = 12, 20
+    embed, where = torch.nn.Embedding(V, D), LearnedPositions(9, D)
+    model = Stack([Block(D, 3), Block(D, 3)])
+    documents = [torch.randint(V, (n,)).tolist() for n in (4, 1, 6, 3, 5)]
+    rows = pack([len(d) for d in documents], 9)
+    tokens, segments, positions = packed([[documents[i] for i in row] for row in rows], 0, 9)
+    mask = Mask.causal() & Mask.segments(segments)
+    together = model(where(embed(tokens), positions=positions), mask=mask)
+    for b, row in enumerate(rows):
+        for segment, i in enumerate(row):
+            alone = model(where(embed(torch.tensor([documents[i]]))), mask=Mask.causal())[0]
+            assert (together[b, segments[b] == segment] - alone).abs().max() < 1e-6
+    assert len(rows) < len(documents)

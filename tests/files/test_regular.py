@@ -1,0 +1,108 @@
+"""A file opened after a look, and replaced whole or not at all."""
+
+import os
+import socket
+
+import pytest
+
+from clearhead.files import BadFile, replacing
+from clearhead.files.regular import open_regular, read_bytes, shown
+
+
+def test_a_file_is_read_whole(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert read_bytes(tmp_path / "a", 3) == b"abc"
+
+
+def test_a_bad_file_is_a_value_error():
+    assert issubclass(BadFile, ValueError)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # a plain open would wait for a writer for ever
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        cases = {
+            tmp_path: "is a folder, not a file",
+            tmp_path / "none": "is not there",
+            tmp_path / "pipe": "is not a regular file but a pipe",
+            tmp_path / "socket": "cannot be opened",
+            "/dev/zero": "is not a regular file",
+            "a\0b": "cannot be opened: embedded null",
+            "x" * 5000: "cannot be opened: file name too long",
+        }
+        for path, words in cases.items():
+            with pytest.raises(BadFile, match=words):
+                open_regular(path, 10)
+
+
+def test_a_file_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "secret").touch()
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)  # the tests may run as root, who may read all
+    with pytest.raises(BadFile, match=r"secret cannot be opened: permission denied$"):
+        open_regular(tmp_path / "secret", 10)
+
+
+def test_a_file_over_the_cap_is_refused_before_it_is_read(tmp_path):
+    with open(tmp_path / "big", "wb") as file:
+        file.truncate(1 << 40)  # a hole: no bytes on the disk
+    with pytest.raises(BadFile, match="big has 1,099,511,627,776 bytes, more than the 5 read"):
+        read_bytes(tmp_path / "big", 5)
+
+
+def test_a_name_is_shown_on_one_short_line():
+    assert shown("plain name é") == "plain name é"
+    assert shown("two\nlines\x1b[31m") == r"'two\nlines\x1b[31m'"
+    assert len(shown("x" * 9999)) < 200
+    assert shown(b"\xff") == r"'\udcff'"
+
+
+def test_the_new_file_takes_the_name_at_the_end(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    with replacing(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, OSError(28, "No space left")])
+def test_after_an_error_the_old_file_stands_and_nothing_else(tmp_path, stop):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+
+    def write():
+        with replacing(path) as file:
+            file.write(b"half")
+            raise stop
+
+    with pytest.raises(stop if isinstance(stop, type) else type(stop)):
+        write()
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    with replacing(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_bytes_and_names_reach_the_disk_in_order(tmp_path, monkeypatch):
+    """The bytes before the name, the name before we say it is done."""
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda n: (calls.append("sync"), sync(n))[1])
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("replace"), replace(a, b))[1])
+    with replacing(tmp_path / "a") as file:
+        file.write(b"x")
+    assert calls == ["sync", "replace", "sync"]

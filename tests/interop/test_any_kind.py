@@ -1,0 +1,100 @@
+"""load: a model, its tokenizer and the report, from whatever lies at a path."""
+
+import json
+import shutil
+import struct
+
+import pytest
+import torch
+
+from clearhead.files import BadFile
+from clearhead.interop import Loaded, ScoredPairTokenizer, WordPieceTokenizer, load
+from clearhead.interop.byte_pairs import CHARACTERS
+
+LLAMA2C = struct.pack("<7i", 4, 2, 1, 2, 2, 300, 3)
+LLAMA2C += bytes(4 * (300 * 4 + (8 + 4 * 16 + 3 * 8) + 4 + 3 * 2))
+
+
+def tokenizer_bin(n):
+    """A llama2.c tokenizer of n tokens."""
+    names = [b"<unk>", b"\n<s>\n", b"\n</s>\n", *(f"<0x{i:02X}>".encode() for i in range(256))]
+    names += [chr(0x4E00 + i).encode() for i in range(n - len(names))]
+    entries = (struct.pack("<fi", -float(i), len(name)) + name for i, name in enumerate(names))
+    return struct.pack("<i", 8) + b"".join(entries)
+
+
+def test_a_llama2c_file_with_its_tokenizer_beside_it(tmp_path):
+    (tmp_path / "stories.bin").write_bytes(LLAMA2C)
+    assert load(tmp_path / "stories.bin").tokenizer is None
+    (tmp_path / "tokenizer.bin").write_bytes(tokenizer_bin(300))
+    for path in (tmp_path / "stories.bin", str(tmp_path)):
+        loaded = load(path)
+        assert isinstance(loaded, Loaded)
+        assert isinstance(loaded.tokenizer, ScoredPairTokenizer)
+        assert loaded.report.kind == "llama2.c"
+        tokens = torch.tensor([loaded.tokenizer.encode("")])
+        assert loaded.model(tokens).shape == (1, 1, 300)
+
+
+def test_a_tokenizer_with_more_or_fewer_tokens_than_the_model_is_refused(tmp_path):
+    (tmp_path / "stories.bin").write_bytes(LLAMA2C)
+    (tmp_path / "tokenizer.bin").write_bytes(tokenizer_bin(301))
+    with pytest.raises(BadFile, match="its tokenizer has 301 tokens but the model knows 300"):
+        load(tmp_path)
+    (tmp_path / "tokenizer.bin").write_bytes(tokenizer_bin(299))
+    with pytest.raises(BadFile, match=r"tokenizer.bin has 299 tokens but the model of stories.bin"):
+        load(tmp_path)
+
+
+def test_two_models_in_a_folder_are_not_guessed_between(tmp_path):
+    (tmp_path / "a.bin").write_bytes(LLAMA2C)
+    (tmp_path / "b.bin").write_bytes(LLAMA2C)
+    with pytest.raises(BadFile, match=r"not just one llama2.c model"):
+        load(tmp_path)
+
+
+def test_a_broken_tokenizer_is_not_passed_over(tmp_path):
+    (tmp_path / "a.bin").write_bytes(LLAMA2C)
+    (tmp_path / "tokenizer.bin").write_bytes(b"\1")
+    with pytest.raises(BadFile, match=r"tokenizer.bin"):
+        load(tmp_path)
+
+
+@pytest.fixture
+def folder(oracles, tmp_path):
+    def copy(case):
+        shutil.copytree(oracles[case].folder, tmp_path / "model")
+        return tmp_path / "model"
+
+    return copy
+
+
+def test_bert_with_its_vocabulary(folder):
+    path = folder("bert")
+    (path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n##s\n")
+    loaded = load(path)
+    assert isinstance(loaded.tokenizer, WordPieceTokenizer)
+    ids = loaded.tokenizer.encode("Words!")
+    assert ids == [2, 5, 6, 1, 3]
+    assert loaded.model.sentence(torch.tensor([ids])).shape == (1, 12)
+
+
+def test_gpt2_with_its_vocabulary_that_is_too_large_for_this_one(folder):
+    path = folder("gpt2")
+    (path / "vocab.json").write_text(json.dumps({c: i for i, c in enumerate(CHARACTERS)}))
+    (path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(BadFile, match="its tokenizer has 256 tokens but the model knows 23"):
+        load(path)
+
+
+def test_a_picture_model_has_no_tokenizer(folder):
+    path = folder("vit")
+    (path / "tokenizer.json").write_text("not even JSON")
+    assert load(path).tokenizer is None
+
+
+def test_what_was_loaded_does_not_change(tmp_path):
+    (tmp_path / "a.bin").write_bytes(LLAMA2C)
+    loaded = load(tmp_path / "a.bin")
+    with pytest.raises(AttributeError):
+        loaded.model = None

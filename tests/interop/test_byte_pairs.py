@@ -1,0 +1,285 @@
+"""GPT-2's tokenizer against `tokenizers`: words, ids, text again; its files and what is refused."""
+
+import json
+import unicodedata
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from clearhead.data.tokenizer import Tokenizer as OurBase
+from clearhead.files import BadFile
+from clearhead.interop import BytePairTokenizer, find_tokenizer
+from clearhead.interop.byte_pairs import BYTES, CHARACTERS, split_words
+from clearhead.interop.tokenizer_json import read_tokenizer_json
+
+END = "<|endoftext|>"
+TEXT = """Once upon a time, there was a little girl. She couldn't sleep, and they'd say: "We'll see
+what you've got; I'm sure it's 1,234,567 sheep!" Größe, naïve café – élève. 東京 и Москва. 😀😀
+    def f(x):
+        return x + 1        # indented
+"""
+ANY = st.text(st.characters(exclude_categories=["Cs", "Cn"]))
+LIKELY = st.text(st.sampled_from(list(" \t\n'’sdmtrevl1٣aZéß東!?-_\x1c\x85\xa0\u3000😀")))
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    """A byte-level tokenizer of `tokenizers`, trained on a few lines."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.post_processor = processors.ByteLevel(trim_offsets=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator([TEXT], trainer)
+    return made
+
+
+@pytest.fixture(scope="module")
+def ours(oracle, tmp_path_factory):
+    path = tmp_path_factory.mktemp("gpt2") / "tokenizer.json"
+    oracle.save(str(path))
+    return read_tokenizer_json(path)
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("Hello world", ["Hello", " world"]),
+        ("I'm they'll 'd", ["I", "'m", " they", "'ll", " '", "d"]),
+        ("IT'S", ["IT", "'", "S"]),
+        ("a  b", ["a", " ", " b"]),
+        ("a \n b ", ["a", " \n", " b", " "]),
+        ("abc123 45!?", ["abc", "123", " 45", "!?"]),
+        ("x_y", ["x", "_", "y"]),
+        ("½²٣", ["½²٣"]),
+        ("a\xa0b", ["a", "\xa0", "b"]),
+        ("a\x1cb", ["a", "\x1c", "b"]),
+    ],
+)
+def test_words_by_hand(text, words):
+    assert split_words(text) == words
+
+
+def in_bytes(word):
+    return "".join(CHARACTERS[byte] for byte in word.encode())
+
+
+@given(ANY | LIKELY)
+def test_words_are_those_of_the_oracle_and_join_to_the_text(text):
+    words = split_words(text)
+    assert "".join(words) == text
+    theirs = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    assert [in_bytes(word) for word in words] == [word for word, _ in theirs]
+
+
+def test_every_character_is_of_the_oracles_class():
+    """Letters, numbers, blanks and the rest: each assigned character between a letter and a 1."""
+    characters = (chr(code) for code in range(0x30000) if not 0xD800 <= code < 0xE000)
+    text = " ".join(f"a{c}1" for c in characters if unicodedata.category(c) not in ("Cn", "Co"))
+    theirs = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
+    assert [in_bytes(word) for word in split_words(text)] == [word for word, _ in theirs]
+
+
+def test_bytes_are_written_as_the_oracle_writes_them():
+    assert sorted(CHARACTERS) == sorted(pre_tokenizers.ByteLevel.alphabet())
+    assert CHARACTERS[ord(" ")] == "Ġ"
+    assert CHARACTERS[ord("\n")] == "Ċ"
+    assert all(BYTES[character] == byte for byte, character in enumerate(CHARACTERS))
+
+
+# Ids
+
+
+@given(text=ANY | LIKELY | st.text(st.sampled_from(list("Once upn tim,herlig.'I'm 1234"))))
+def test_ids_are_those_of_the_oracle_and_decode_to_the_text(text, ours, oracle):
+    ids = ours.encode(text)
+    assert ids == oracle.encode(text).ids
+    assert ours.decode(ids) == text == oracle.decode(ids)
+
+
+def test_a_whole_text(ours, oracle):
+    assert ours.encode(TEXT) == oracle.encode(TEXT).ids
+    assert len(ours.encode(TEXT)) < len(TEXT) / 2
+    assert ours.encode_batch([TEXT, ""]) == [ours.encode(TEXT), []]
+    rows = [ours.encode("Once upon"), ours.encode("a time")]
+    assert ours.decode_batch(rows) == ["Once upon", "a time"]
+    assert ours.decode(torch.tensor(ours.encode(TEXT))) == TEXT
+
+
+def test_the_specials(ours):
+    assert isinstance(ours, OurBase)
+    assert ours.end_id == ours.start_id == 0
+    assert ours.pad_id is ours.unk_id is None
+    assert ours.vocab_size == 400
+    assert ours.decode([0, *ours.encode("a"), 0]) == "a"
+    assert ours.decode([0, *ours.encode("a"), 0], specials=True) == f"{END}a{END}"
+
+
+def test_no_text_spells_a_special(ours):
+    ids = ours.encode(f"a{END}b")
+    assert 0 not in ids
+    assert ours.decode(ids) == f"a{END}b"
+
+
+@given(ids=st.lists(st.integers(1, 399), max_size=20))
+def test_any_ids_decode_as_the_oracle_decodes_them(ids, ours, oracle):
+    assert ours.decode(ids) == oracle.decode(ids)
+
+
+def test_half_a_surrogate_and_ids_out_of_range_are_refused(ours):
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        ours.encode("a\ud800")
+    with pytest.raises(ValueError, match=r"ids\[1\] is 400, but the ids .* go from 0 to 399"):
+        ours.decode([3, 400])
+    with pytest.raises(TypeError, match="text"):
+        ours.encode(7)
+
+
+# Files
+
+
+def test_vocab_json_and_merges_txt_are_the_same_tokenizer(ours, oracle, tmp_path):
+    oracle.model.save(str(tmp_path))
+    vocabulary = json.loads((tmp_path / "vocab.json").read_text()) | {END: 0}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    lines = (tmp_path / "merges.txt").read_text()
+    (tmp_path / "merges.txt").write_text(lines.replace("\n", "\r\n"))
+    assert find_tokenizer(tmp_path) == ours
+
+
+def test_what_save_wrote_load_reads(ours, tmp_path):
+    ours.save(tmp_path / "own.json")
+    back = BytePairTokenizer.load(tmp_path / "own.json")
+    assert back == ours
+    assert back.encode(TEXT) == ours.encode(TEXT)
+
+
+def test_old_merges_are_lines_and_new_ones_pairs(ours, oracle, tmp_path):
+    values = json.loads(oracle.to_str())
+    assert isinstance(values["model"]["merges"][0], list)
+    values["model"]["merges"] = [" ".join(pair) for pair in values["model"]["merges"]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    assert find_tokenizer(tmp_path) == ours
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "words"),
+    [
+        ("[1]", "", "vocab.json: a vocabulary must hold tokens and their ids"),
+        ('{"a": 1}', "", "vocab.json: no token has the id 0"),
+        (json.dumps({c: i for i, c in enumerate(CHARACTERS)}), "a b", "merge 'a b' joins or makes"),
+        ("{}", None, "merges.txt is not there"),
+    ],
+)
+def test_F18_old_files_that_are_none_are_refused(tmp_path, vocabulary, merges, words):
+    (tmp_path / "vocab.json").write_text(vocabulary)
+    if merges is not None:
+        (tmp_path / "merges.txt").write_text(merges)
+    with pytest.raises(BadFile, match=r".") as error:
+        find_tokenizer(tmp_path)
+    assert words in str(error.value)
+
+
+def change(values, path, value):
+    """Set values["a"]["b"] for the path "a.b"."""
+    *inner, last = path.split(".")
+    for name in inner:
+        values = values[name]
+    values[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("normalizer", {"type": "NFC"}, "normalizer is {'type': 'NFC'}, which is not known here"),
+        ("pre_tokenizer", None, "pre_tokenizer is None, which is not known here"),
+        ("pre_tokenizer.add_prefix_space", True, "pre_tokenizer is "),
+        ("pre_tokenizer.use_regex", False, "pre_tokenizer is "),
+        ("pre_tokenizer.odd", 1, "pre_tokenizer is "),
+        ("pre_tokenizer.type", "Split", "pre_tokenizer is "),
+        ("post_processor", {"type": "TemplateProcessing"}, "post_processor is "),
+        ("model.type", "Unigram", "its model is 'Unigram'; WordPiece and BPE are known"),
+        ("model.dropout", 0.1, "dropout is 0.1"),
+        ("model.end_of_word_suffix", "</w>", "end_of_word_suffix is '</w>'"),
+        ("model.continuing_subword_prefix", "##", "continuing_subword_prefix is '##'"),
+        ("model.ignore_merges", True, "ignore_merges is True"),
+        ("model.merges", None, "merges must be a list"),
+        ("model.merges", ["zz yy"], "merge 'zz yy' joins or makes a token that is unknown"),
+        ("model.merges", [3], "merge 3 joins or makes"),
+        ("model.vocab", [], "vocab must hold names and values"),
+        ("model.vocab", {"a": 1}, "no token for the byte 0x00"),
+        ("model", [], "model must hold names and values"),
+        ("added_tokens", [{"id": 400, "content": "<x>", "special": False}], "'<x>' is cut out of"),
+        ("added_tokens", [{"id": 7, "content": END, "special": True}], "has two ids, 0 and 7"),
+        ("added_tokens", [{"id": 500, "content": "<x>", "special": True}], "has the id 400"),
+        ("added_tokens", [{"id": None, "content": "<x>", "special": True}], "must be a whole"),
+        ("added_tokens", [3], "an added token must hold names and values"),
+    ],
+)
+def test_a_tokenizer_json_that_is_not_gpt2s_is_refused(oracle, tmp_path, path, value, words):
+    values = json.loads(oracle.to_str())
+    change(values, path, value)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(BadFile, match=r"tokenizer.json: ") as error:
+        find_tokenizer(tmp_path)
+    assert words in str(error.value)
+    assert len(str(error.value)) < 600
+
+
+def broken(**values):
+    return {"tokens": list(CHARACTERS), "merges": [], "specials": {}} | values
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (broken(tokens=CHARACTERS[:-1]), "no token for the byte 0xff"),
+        (broken(tokens=[*CHARACTERS, "a"]), "token 'a' stands twice, as 97 and as 256"),
+        (broken(tokens=[*CHARACTERS, "a b"]), "token 'a b' is not written in bytes"),
+        (broken(tokens=[*CHARACTERS, ""]), "token '' is not written in bytes"),
+        (broken(tokens=[*CHARACTERS, "\ud800"]), "half a surrogate pair"),
+        (broken(tokens=[]), "a vocabulary has 1 to 1,000,000 tokens"),
+        (broken(specials={"<x>": 256}), "the special '<x>' has no token of its id 256"),
+        (broken(specials={"<x>": 3}), "the special '<x>' has no token of its id 3"),
+        (broken(merges=["a b"]), "merge 'a b' joins or makes a token that is unknown"),
+    ],
+)
+def test_F18_a_vocabulary_that_is_none_is_refused(values, words):
+    with pytest.raises(ValueError, match=r".") as error:
+        BytePairTokenizer(**values)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "change_file",
+    [
+        lambda v: v.update(tokenizer="word pieces"),
+        lambda v: v.update(format=2),
+        lambda v: v.update(more=1),
+        lambda v: v.pop("merges"),
+        lambda v: v.update(tokens={"a": 1}),
+        lambda v: v.update(tokens="abc"),
+        lambda v: v.update(tokens=[1, 2]),
+        lambda v: v.update(merges=3),
+        lambda v: v.update(specials=[3]),
+        lambda v: v.update(specials={END: "0"}),
+    ],
+)
+def test_an_own_file_that_was_changed_is_refused(ours, tmp_path, change_file):
+    values = json.loads(json.dumps(ours.to_dict()))
+    change_file(values)
+    (tmp_path / "own.json").write_text(json.dumps(values))
+    with pytest.raises(BadFile, match=r"own.json is no tokenizer of byte pairs"):
+        BytePairTokenizer.load(tmp_path / "own.json")
