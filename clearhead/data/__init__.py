@@ -17,8 +17,12 @@ inert_pickle.py    the pickled form of CIFAR-10, read without running it
 mnist.py           MNIST
 drawings.py        small drawn digits that need no download
 augmentation.py    pictures changed in ways that keep their meaning
+sword.py           verses of SWORD text modules, paired across two languages
 catalogue.py       data sets to be had: where from, how large, whose, under which licence
-fetch.py           how they come, are checked, and come on after a break
+checksums.py       the SHA-256 and size of all that is fetched
+clients.py         where a package lies, asked through the client of its registry
+download.py        a file over HTTP that comes on after a break
+fetch.py           a data set fetched, checked and kept
 
 Names are imported when they are used, so that the command line can list the data sets at once.
 """

@@ -9,11 +9,10 @@ blanks; only the two ends of a line are special:
 
 So `split_lines` runs the rules on each *different* chunk once, thousands in one call, and on each
 different last chunk that may end a sentence. A line for which this is not safe – it begins with a
-mark, ends with a blank or a lone bracket, has tabs – goes to NLTK as it is. Both functions give the
-same tokens; the second is some 10 times faster on a play.
+mark, ends with a blank or a lone bracket – goes to NLTK as it is. Both functions give the same
+tokens; the second is some 5 times faster on a play, and 15 times when its words are known.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -21,7 +20,6 @@ from typing import Any
 __all__ = ["split_lines", "split_words"]
 
 BETWEEN = "\ue000"  # stands between chunks: a character for private use, which no rule touches
-STRANGE = re.compile(rf"[^\S ]|{BETWEEN}")  # blanks that are no spaces
 SAFE_ENDS = frozenset(",;:!?-")  # no rule treats them otherwise at the end of a line
 AT_ONCE = 4096  # chunks in one call
 MOST_KNOWN = 1 << 18
@@ -54,7 +52,7 @@ def _chunks(line: str) -> list[str] | None:
     """
     if not line:
         return []
-    if not (line[0].isalnum() or line[0] == " ") or line[-1] == " " or STRANGE.search(line):
+    if not (line[0].isalnum() or line[0] == " ") or line[-1] == " " or BETWEEN in line:
         return None
     chunks = line.split(" ")
     last = chunks[-1]

@@ -15,7 +15,7 @@ as has log p ≤ l ≤ 0 and at most n_tokens words, and a negative number grows
 Once the best score found is at least that for every beam, going on could not change the winner.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -84,7 +84,8 @@ def beam_search(
                 break
             log_probs = log_probs.masked_fill(closed, -torch.inf)
             state.reorder((rows * n_beams + parents).flatten())
-    return _tidied(found, model.config.pad_id)
+    longest = int(found.lengths.max()) if found.lengths.numel() else 0
+    return replace(found, tokens=found.tokens[..., :longest])
 
 
 def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -94,10 +95,10 @@ def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tenso
     """
     n_beams, n_words = logits.size(1), min(logits.size(1), logits.size(2))
     values, words = _largest(logits, n_words)  # (B, K, n_words)
-    # By its equation: no vocabulary-wide log_softmax is written out. Rounding must not give a
-    # probability above 1, on which the rule for closing rests.
+    # log_softmax by its equation, of the words that matter. It never exceeds 0, even by rounding:
+    # logsumexp is the largest logit plus log(1 + …).
     of_words = values.double() - widened(logits).logsumexp(dim=-1, keepdim=True).double()
-    joint = (log_probs.unsqueeze(-1) + of_words.clamp(max=0.0)).flatten(1)  # (B, K · n_words)
+    joint = (log_probs.unsqueeze(-1) + of_words).flatten(1)  # (B, K · n_words)
     joint, order = (x[:, :n_beams] for x in joint.sort(dim=1, descending=True, stable=True))
     return order // n_words, words.flatten(1).gather(1, order), joint
 
@@ -128,7 +129,10 @@ def _joined(
     length: int,
     length_penalty: float,
 ) -> BeamResult:
-    """What was found and the beams that have ended now: the best K of both, older ones first."""
+    """What was found and the beams that have ended now: the best K of both.
+
+    Of equals the older comes first, so that an empty place stays as it was made.
+    """
     log_probs = log_probs.masked_fill(~ended, -torch.inf)
     scores = torch.cat((found.scores, log_probs / length**length_penalty), dim=1)
     scores, order = scores.sort(dim=1, descending=True, stable=True)
@@ -143,15 +147,6 @@ def _joined(
         chosen(found.log_probs, log_probs),
         chosen(found.lengths, torch.full_like(found.lengths, length)),
     )
-
-
-def _tidied(found: BeamResult, pad_id: int) -> BeamResult:
-    """Nothing in empty places, and no more columns than the longest sentence has words."""
-    empty = found.scores == -torch.inf
-    lengths = found.lengths.masked_fill(empty, 0)
-    longest = int(lengths.max()) if lengths.numel() else 0
-    tokens = found.tokens[..., :longest].masked_fill(empty.unsqueeze(-1), pad_id)
-    return BeamResult(tokens, found.scores, found.log_probs, lengths)
 
 
 def _check(model: Seq2Seq, n_tokens: int, n_beams: int, length_penalty: float) -> None:

@@ -1,7 +1,7 @@
 """Other projects' weights in our models, and ours in theirs.
 
     model = load_gpt2("gpt2")                   a Hugging Face folder: config.json and safetensors
-    loaded = load("stories15m/model.bin")       any kind: .model, .tokenizer, .report
+    loaded = load("stories15m")                 any kind: .model, .tokenizer, .report
     export(model, "for-transformers")           a GPT of ours as such a folder
 
 gpt2.py, llama.py, bert.py, vit.py      a page for each family: its config, its names and ours

@@ -1,9 +1,11 @@
 """One door for all of it: whatever lies at a path, its model, its tokenizer and what was loaded.
 
-loaded = load("minilm")                     a Hugging Face folder, told by its model_type
-loaded = load("stories15m/model.bin")       a llama2.c file, its tokenizer.bin beside it
-print(loaded.report)
-loaded.model(torch.tensor([loaded.tokenizer.encode("Once upon a time")]))
+    loaded = load("stories15m")
+    print(loaded.report)
+    loaded.model(torch.tensor([loaded.tokenizer.encode("Once upon a time")]))
+
+A Hugging Face folder is told by the model_type of its config.json. A llama2.c model is a file, or
+the only one in a folder without config.json; its tokenizer.bin lies beside it.
 """
 
 import os

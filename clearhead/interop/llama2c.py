@@ -24,7 +24,7 @@ from torch import Tensor
 from clearhead.files import BadFile
 from clearhead.files.regular import open_regular, shown
 from clearhead.interop.loading import Report, check_dtype, fill
-from clearhead.interop.mapping import empty_model
+from clearhead.interop.mapping import cast_to, empty_model
 from clearhead.models import GPT, GPTConfig
 
 __all__ = ["read_llama2c"]
@@ -67,8 +67,9 @@ def read_llama2c(path: Path, dtype: torch.dtype = torch.float32) -> tuple[GPT, R
             if name is None:
                 file.seek(4 * n_angles, os.SEEK_CUR)
             else:
-                tensor = _read(file, shapes[name], f"{shown(path)}: tensor {name}")
-                state[name] = _turned(name, tensor, config).to(dtype)
+                words = f"{shown(path)}: tensor {name}"
+                tensor = cast_to(dtype, _read(file, shapes[name], words), words)
+                state[name] = _turned(name, tensor, config)
     report = Report(
         kind="llama2.c",
         source=shown(path),

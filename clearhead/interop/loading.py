@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from clearhead.files import BadFile
 from clearhead.files.regular import shown
-from clearhead.interop.mapping import Family, Row, check_header, empty_model, rows_of
+from clearhead.interop.mapping import Family, Row, cast_to, check_header, empty_model, rows_of
 from clearhead.interop.settings import Settings
 from clearhead.interop.weights import Weights
 from clearhead.models import Model
@@ -138,7 +138,8 @@ def _state(
     state: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
     for theirs, tensor in weights.read(by_name):
-        for name, ours in by_name[theirs].to_ours(tensor, shapes, dtype).items():
+        tensor = cast_to(dtype, tensor, f"{shown(weights.places[theirs])}: tensor {theirs}")
+        for name, ours in by_name[theirs].to_ours(tensor, shapes).items():
             (state if first[name] == name else copies)[name] = ours
     for name, copy in copies.items():
         if not torch.equal(copy, state[first[name]]):

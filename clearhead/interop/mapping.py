@@ -23,7 +23,17 @@ from clearhead.files.tensors import TensorInfo
 from clearhead.interop.settings import Settings
 from clearhead.models import Config, Model
 
-__all__ = ["Family", "Row", "check_header", "empty_model", "layer", "norm", "rows_of", "same"]
+__all__ = [
+    "Family",
+    "Row",
+    "cast_to",
+    "check_header",
+    "empty_model",
+    "layer",
+    "norm",
+    "rows_of",
+    "same",
+]
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -48,9 +58,9 @@ class Row:
         whole = (sum(part[0] for part in parts), *parts[0][1:])
         return (1,) * self.axes + (whole[::-1] if self.transposed else whole)
 
-    def to_ours(self, tensor: Tensor, shapes: Shapes, dtype: torch.dtype) -> dict[str, Tensor]:
+    def to_ours(self, tensor: Tensor, shapes: Shapes) -> dict[str, Tensor]:
         """Ours by name, each in memory of its own."""
-        tensor = tensor.reshape(tensor.shape[self.axes :]).to(dtype)
+        tensor = tensor.reshape(tensor.shape[self.axes :])
         whole = tensor.t().contiguous() if self.transposed else tensor
         if len(self.ours) == 1:
             return {self.ours[0]: whole}
@@ -119,6 +129,14 @@ class Family:
             if re.fullmatch(words, name):
                 return reason
         return None
+
+
+def cast_to(dtype: torch.dtype, tensor: Tensor, name: str) -> Tensor:
+    """The tensor in this dtype, whose range must hold all its numbers."""
+    cast = tensor.to(dtype)
+    if cast is not tensor and not bool(cast.isfinite().all()):
+        raise BadFile(f"{name} has numbers too large for {str(dtype)[6:]}; take a wider dtype")
+    return cast
 
 
 class _NothingDrawn(TorchFunctionMode):

@@ -9,7 +9,9 @@ the same as a list of merges, in their order; the scores then do not count.
 """
 
 import math
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from clearhead.data.tokenizer import Ids
 from clearhead.interop.subwords import SubwordTokenizer, join_pairs, read_merges
@@ -18,6 +20,7 @@ __all__ = ["ScoredPairTokenizer", "byte_name"]
 
 FIRST_BYTE, FIRST_PIECE = 3, 259
 ROLES = {"unk": 0, "start": 1, "end": 2}
+WORD, WORD_END = re.compile(" +[^ ]*|[^ ]+"), re.compile("[^ ] ")
 BLANK = "▁"  # how a blank is written where blanks separate: in merges
 
 
@@ -53,6 +56,9 @@ class ScoredPairTokenizer(SubwordTokenizer):
             raise ValueError("either scores or merges say which pair is joined first")
         self.scores = None if scores is None else self._checked_scores(scores)
         self.merges = None if merges is None else list(merges)
+        # Where no token has a blank after another sign, no join crosses the end of a word.
+        self._word_by_word = not any(WORD_END.search(token) for token in self._ids)
+        self._cached = lru_cache(maxsize=50_000)(self._cut_part)
         written = {token.replace(" ", BLANK) for token in self._ids}
         self._ranks = {
             (left.replace(BLANK, " "), right.replace(BLANK, " ")): rank
@@ -68,8 +74,13 @@ class ScoredPairTokenizer(SubwordTokenizer):
         return [float(score) for score in scores]
 
     def _cut(self, text: str) -> list[int]:
-        ids = [ROLES["start"]]
-        for part in join_pairs(" " + text if text else "", self._rank):
+        whole = " " + text if text else ""
+        parts = WORD.findall(whole) if self._word_by_word else [whole]
+        return [ROLES["start"], *(i for part in parts for i in self._cached(part))]
+
+    def _cut_part(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for part in join_pairs(text, self._rank):
             if part in self._ids:
                 ids.append(self._ids[part])
             else:

@@ -244,6 +244,17 @@ def test_packed_batches_tell_segments_and_positions():
     assert not (batch.targets == 0).any()
 
 
+def test_the_epochs_of_a_large_play_differ_in_who_shares_a_row(monkeypatch):
+    monkeypatch.setattr("clearhead.data.dialogue.WINDOW", 20)
+    data = data_of(range(2, 62))
+
+    def shared(epoch):
+        plans = data.packed(64, 4, epoch=epoch).plans
+        return {frozenset(row) for rows in plans for row in rows}
+
+    assert shared(0) == shared(0) != shared(1)
+
+
 def test_a_speech_too_long_for_a_row_is_refused():
     with pytest.raises(ValueError, match="is 9, but a row holds 1 to 8 tokens"):
         data_of([3, 9]).packed(8, 2)

@@ -23,7 +23,7 @@ def test_D6_encode_puts_start_first_and_decode_joins_with_spaces():
 
 
 def test_frequent_words_come_first_and_equal_ones_in_alphabetical_order():
-    tokenizer = WordTokenizer.of("b a c a b a d d")
+    tokenizer = WordTokenizer.of("d a c a d a b b")
     assert tokenizer.tokens == ("<start>", "<pad>", "<unk>", "a", "b", "d", "c")
     assert tokenizer.encode("c a x") == [0, 6, 3, 2]
 
@@ -131,6 +131,7 @@ def test_a_literal_special_is_text():
     assert tokenizer.pad_id not in ids
     assert tokenizer.decode(ids) == "< pad > < start >"
     assert tokenizer.detokenize(ids) == "<pad> <start>"
+    assert tokenizer.ids_of(["<pad>", "<start>"]) == [tokenizer.unk_id] * 2
 
 
 # Batches and speed

@@ -11,7 +11,7 @@ from torch import nn
 from translators import END, KINDS, LENGTHS, PAD, START, B, V, build, sentences
 
 from clearhead.attention import Mask
-from clearhead.generation.beam import BeamResult, _largest, beam_search
+from clearhead.generation.beam import BeamResult, _largest, _likeliest, beam_search
 
 TINY = {"target_vocab_size": 4, "start_id": 3, "end_id": 2, "pad_id": 0}
 
@@ -256,6 +256,22 @@ def test_it_stops_when_no_beam_can_win_and_not_before():
         model = scripted(endless)
         beam_search(model, source, n_tokens, n_beams=3, length_penalty=1.0)
         assert model.calls == calls
+
+
+def test_a_beam_that_could_only_draw_level_is_not_waited_for():
+    level = {START: {END: 0.5, A: 0.5}, A: {A: 1.0}}
+    model = scripted(level)
+    result = beam_search(model, sentences()[0][:1], 9, n_beams=2, length_penalty=0.0)
+    assert model.calls == 1
+    assert words_of(result, 0, 0) == (END,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_probability_is_above_1_even_by_rounding(dtype):
+    for scale in (1e-3, 1.0, 30.0, 1e4):
+        logits = (scale * torch.randn(50, 1, V)).to(dtype)
+        _, _, log_probs = _likeliest(logits, torch.zeros(50, 1, dtype=torch.float64))
+        assert (log_probs <= 0).all()
 
 
 def test_a_source_that_is_closed_leaves_the_others_alone():

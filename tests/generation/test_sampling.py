@@ -214,7 +214,7 @@ def test_zero_is_greedy_and_needs_no_draws():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_temperature_near_zero_is_greedy(temperature, dtype):
     logits = torch.tensor([[1.0, 3.0, -INF, 2.5, -40.0]], dtype=dtype).expand(4, -1)
-    draws = wide(0.0, 0.3, 0.99, 1.0)
+    draws = wide(2**-24, 0.3, 0.99, 1 - 2**-24)  # the ends of what torch.rand gives
     assert choose(logits, Sampling(temperature), draws).tolist() == [1, 1, 1, 1]
     y = likely(logits, Sampling(temperature))
     assert torch.allclose(y, wide([0, 1, 0, 0, 0]).to(dtype).expand(4, -1), rtol=0, atol=1e-20)

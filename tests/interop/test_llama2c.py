@@ -271,6 +271,15 @@ def test_F07_a_number_that_is_none_is_refused_with_its_tensor(name, ours, value,
         load(write(to_bytes(SHAPES["untied"], arrays)))
 
 
+def test_F07_a_number_that_does_not_fit_the_dtype_is_refused(write):
+    arrays = draw(SHAPES["tied"])
+    arrays["wv"][1, 2, 3] = 1e6
+    path = write(to_bytes(SHAPES["tied"], arrays))
+    assert load_llama(path, dtype=torch.bfloat16).config.n_layers == 2
+    with pytest.raises(BadFile, match=r"blocks.1.attention.proj_v.weight has numbers too large"):
+        load_llama(path, dtype=torch.float16)
+
+
 def test_a_folder_a_missing_file_and_a_pipe(tmp_path):
     with pytest.raises(BadFile, match="is not there"):
         load_llama(tmp_path / "nothing.bin")

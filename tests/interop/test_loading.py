@@ -43,6 +43,19 @@ def test_a_dtype_that_is_none_is_refused(oracles, dtype):
         load(oracles["gpt2"].folder, dtype=dtype)
 
 
+def test_F07_a_number_that_does_not_fit_the_dtype_is_refused(oracles, tmp_path):
+    def huge(tensors):
+        tensors["transformer.ln_f.bias"][3] = 1e6
+        return tensors
+
+    folder = rewritten(oracles["gpt2"], tmp_path, huge)
+    assert load(folder).model.stack.norm.shift[3] == 1e6
+    with pytest.raises(
+        BadFile, match=r"tensor transformer.ln_f.bias has numbers too large for flo"
+    ):
+        load(folder, dtype=torch.float16)
+
+
 def test_a_file_of_mixed_precision_says_so(oracles, tmp_path):
     def halve_one(tensors):
         return tensors | {

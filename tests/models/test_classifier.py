@@ -103,6 +103,15 @@ def test_positions_are_where_the_scheme_puts_them():
     assert all(block.attention.positions is None for block in build().stack.blocks)
 
 
+def test_heads_start_with_different_distances_in_mind():
+    torch.manual_seed(0)
+    fresh = SequenceClassifier(dataclasses.replace(SMALL, positions="toeplitz", max_len=500))
+    weight = torch.cat([block.attention.positions.weight for block in fresh.stack.blocks])
+    assert abs(weight.mean()) < 0.1
+    assert abs(weight.std() - 1) < 0.1
+    assert not torch.allclose(weight[0], weight[1])
+
+
 def test_without_positions_order_means_nothing():
     ids, order = some_ids(), torch.tensor([3, 0, 4, 1, 2])
     model = build(positions="none")

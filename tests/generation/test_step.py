@@ -1,0 +1,519 @@
+"""Token by token: the modules with a cache, without one, and the packed form say the same."""
+
+import copy
+import gc
+import random
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from clearhead.attention import ArgmaxAttention
+from clearhead.data import pad_left
+from clearhead.generation import generate, step, step_fast
+from clearhead.models.gpt import GPT, GPTConfig
+
+V, MAX_LEN, D, H, F, L = 37, 48, 24, 6, 20, 2
+POSITIONS = ["learned", "sinusoidal", "rotary", "alibi", "toeplitz", "none"]
+NEW = 16  # what is worth packing
+
+
+def build(dtype=torch.float32, seed=0, std=0.3, **changes):
+    """A model with spread-out random weights, so that its words differ from step to step."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = {"vocab_size": V, "max_len": MAX_LEN, "d_model": D, "n_layers": L, "n_heads": H}
+    model = GPT(GPTConfig(**sizes | {"d_ff": F, "tied": False} | changes)).to(dtype)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=std, generator=generator)
+    return model.eval()
+
+
+def ids(*shape, seed=0, high=V):
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+WAYS = ["cached", "again", "packed"]
+
+
+def reader(way, model, batch_size=1, token_mask=None, capacity=MAX_LEN):
+    """One of the three ways to read."""
+    if way == "packed":
+        packed = step_fast.packed(model, n_rows=batch_size)
+        return step_fast.Reader(packed, batch_size, capacity, token_mask)
+    return step.Reader(model, token_mask, cache=way == "cached")
+
+
+def close(y, expected, limit):
+    return float((y - expected).abs().max()) <= limit * max(1.0, float(expected.abs().max()))
+
+
+@torch.inference_mode()
+def greedy(reader, tokens, n_tokens, prefill=None):
+    """The next tokens (B, n) and all logits (B, n, V), by reading alone."""
+    *first, fresh = tokens.split(prefill or tokens.size(1), dim=1)
+    for part in first:
+        reader.read(part)
+    words, logits = [], []
+    for _ in range(n_tokens):
+        logits.append(reader.read(fresh))
+        words.append(logits[-1].argmax(-1))
+        fresh = words[-1][:, None]
+    return torch.stack(words, dim=1), torch.stack(logits, dim=1)
+
+
+# One pass in parts
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("way", WAYS)
+@torch.inference_mode()
+def test_N14_every_split_point_gives_the_whole_pass(positions, way):
+    model = build(positions=positions, n_kv_heads=3, norm="rms", qk_norm=True)
+    tokens = ids(2, 32)
+    whole = model(tokens)
+    for split in range(1, 32):
+        reading = reader(way, model, 2)
+        for part, t in ((tokens[:, :split], split), (tokens[:, split:], 32)):
+            y = reading.read(part)
+            assert y.shape == (2, V)
+            assert close(y, whole[:, t - 1], 1e-6)
+            assert torch.equal(y.argmax(-1), whole[:, t - 1].argmax(-1))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("way", ["cached", "packed"])
+@torch.inference_mode()
+def test_N12_token_by_token_each_sees_all_before_it(positions, way):
+    model, tokens = build(torch.float64, positions=positions, n_kv_heads=2), ids(3, 20)
+    whole = model(tokens)
+    reading = reader(way, model, 3)
+    for t in range(20):
+        assert close(reading.read(tokens[:, t : t + 1]), whole[:, t], 1e-12)
+    reading = reader(way, model, 3)
+    for part in tokens.split((7, 1, 5, 7), dim=1):
+        y = reading.read(part)
+    assert close(y, whole[:, -1], 1e-12)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("way", WAYS)
+@torch.inference_mode()
+def test_N15_a_left_padded_row_is_read_as_if_alone(positions, way):
+    model = build(positions=positions, n_kv_heads=2)
+    rows = [ids(n, seed=n).tolist() for n in range(1, 10)]
+    tokens, real = pad_left(rows, 5)
+    words, logits = greedy(reader(way, model, 9, real), tokens, 8)
+    for i, row in enumerate(rows):
+        alone, exact = greedy(reader(way, model), torch.tensor([row]), 8)
+        assert close(logits[i], exact[0], 1e-6)
+        assert torch.equal(words[i], alone[0])
+
+
+@pytest.mark.parametrize("way", ["cached", "packed"])
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@torch.inference_mode()
+def test_N15_chunks_of_padding_alone_are_read_too(way, size):
+    for positions in POSITIONS:
+        model = build(torch.float64, positions=positions)
+        tokens, real = pad_left([ids(2).tolist(), ids(8).tolist()], 0)
+        words, logits = greedy(reader(way, model, 2, real), tokens, 6, prefill=size)
+        alone, exact = greedy(reader(way, model), ids(2)[None], 6)
+        assert close(logits[:1], exact, 1e-12)
+        assert torch.equal(words[:1], alone)
+
+
+def test_a_mask_that_is_all_real_changes_nothing():
+    model, tokens = build(), ids(3, 6)
+    real = torch.ones(3, 6, dtype=torch.bool)
+    for way in WAYS:
+        expected = greedy(reader(way, model, 3), tokens, 5)
+        for a, b in zip(greedy(reader(way, model, 3, real), tokens, 5), expected, strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@torch.inference_mode()
+def test_best_is_the_largest_of_read(soft_cap, dtype):
+    model, tokens = build(dtype, soft_cap=soft_cap), ids(4, 9)
+    for t in range(1, 10):
+        expected = model(tokens[:, :t])[:, -1].argmax(-1)
+        for way in WAYS:
+            assert torch.equal(reader(way, model, 4).best(tokens[:, :t]), expected)
+
+
+# Two hundred models
+
+
+def random_case(seed):
+    """A model, prompts of unequal length padded on the left, how many at a time."""
+    draw = random.Random(seed)
+    n_heads = draw.choice([1, 2, 3, 4, 6])
+    d_head = draw.choice([2, 4, 6])
+    changes = {
+        "vocab_size": draw.randint(30, 90),
+        "max_len": 32,
+        "d_model": n_heads * d_head,
+        "n_layers": draw.choice([1, 1, 2]),
+        "n_heads": n_heads,
+        "n_kv_heads": draw.choice([None, *(g for g in (1, 2, 3) if n_heads % g == 0)]),
+        "d_ff": draw.randint(3, 30),
+        "positions": POSITIONS[seed % 6],
+        "rotary_base": draw.choice([100.0, 10000.0]),
+        "norm": draw.choice(["layer", "rms", "none"]),
+        "norm_eps": draw.choice([1e-6, 1e-3]),
+        "activation": draw.choice(["relu", "gelu", "gelu_tanh", "squared_relu", "swiglu"]),
+        "bias": draw.random() < 0.5,
+        "qk_norm": draw.random() < 0.4,
+        "soft_cap": draw.choice([None, None, 30.0]),
+    }
+    # Without a norm large weights would let numbers grow until float32 has no digits left.
+    model = build(seed=seed, std=0.2 if changes["norm"] == "none" else 0.4, **changes)
+    rows = [
+        ids(draw.randint(1, 9), seed=seed + i, high=30).tolist() for i in range(draw.randint(1, 4))
+    ]
+    tokens, token_mask = pad_left(rows, draw.randrange(30))
+    return model, rows, tokens, token_mask, draw.randint(1, 9)
+
+
+@pytest.mark.parametrize("start", range(0, 200, 10))
+def test_greedy_words_are_the_same_however_they_are_read(start, monkeypatch):
+    """200 random models: with and without cache, packed, batched and single, in chunks."""
+    built = []
+    for module in (step, step_fast):
+        init = module.Reader.__init__
+
+        def noted(self, *args, _init=init, _name=module.__name__, **options):
+            built.append(_name)
+            _init(self, *args, **options)
+
+        monkeypatch.setattr(module.Reader, "__init__", noted)
+    n_words = set()
+    for seed in range(start, start + 10):
+        model, rows, tokens, real, prefill = random_case(seed)
+        B, T = tokens.shape
+        words, logits = greedy(reader("again", model, B, real), tokens, NEW)
+        for way in ("cached", "packed"):
+            same, near = greedy(reader(way, model, B, real), tokens, NEW, prefill)
+            assert torch.equal(same, words), f"case {seed}, {way}"
+            assert close(near, logits, 1e-5), f"case {seed}, {way}"
+        built.clear()
+        made = generate(model, tokens, NEW, token_mask=real, prefill=prefill)
+        assert built == ["clearhead.generation.step_fast"]
+        assert torch.equal(made[:, :T], tokens)
+        assert torch.equal(made[:, T:], words), f"case {seed}, generate"
+        row = seed % B
+        built.clear()
+        alone = generate(model, torch.tensor([rows[row]]), NEW)
+        assert torch.equal(alone[0, len(rows[row]) :], words[row]), f"case {seed}, alone"
+        modules = generate(model, torch.tensor([rows[row]]), 5)
+        assert built == ["clearhead.generation.step_fast", "clearhead.generation.step"]
+        assert torch.equal(modules[0, len(rows[row]) :], words[row, :5]), f"case {seed}, modules"
+        n_words.add(len(set(words.flatten().tolist())))
+    assert max(n_words) > 8  # the models do not say one word for ever
+
+
+@pytest.mark.parametrize("positions", [p for p in POSITIONS if p != "rotary"])
+def test_N23_a_model_one_number_wide(positions):
+    model = build(
+        torch.float32, d_model=1, n_heads=1, d_ff=3, positions=positions, norm="none", std=1.0
+    )
+    tokens = ids(3, 4)
+    expected = generate(model, tokens, NEW, cache=False)
+    assert torch.equal(generate(model, tokens, NEW), expected)
+    assert torch.equal(generate(model, tokens, NEW, temperature=0.5, seed=0)[:, :4], tokens)
+
+
+@pytest.mark.parametrize("cap", [0.01, 0.1, 1.0])
+def test_a_cap_that_all_large_logits_reach_gives_one_answer_everywhere(cap):
+    """tanh makes equals of what is far above the cap, so who is chosen is a matter of rule."""
+    model, tokens = build(soft_cap=cap, std=0.6), ids(4, 5)
+    expected = generate(model, tokens, NEW, cache=False)
+    assert torch.equal(generate(model, tokens, NEW), expected)
+    kept = step_fast.Reader(step_fast.packed(model), 4, MAX_LEN)
+    assert torch.equal(greedy(kept, tokens, NEW)[0], expected[:, 5:])
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_float64_is_packed_as_exactly(positions):
+    model, tokens = build(torch.float64, positions=positions, activation="swiglu"), ids(3, 7)
+    words, logits = greedy(reader("again", model, 3), tokens, NEW)
+    for way in ("cached", "packed"):
+        same, near = greedy(reader(way, model, 3), tokens, NEW)
+        assert near.dtype == torch.float64
+        assert torch.equal(same, words)
+        assert close(near, logits, 1e-12)
+
+
+def test_the_cache_keeps_what_was_read_apart_for_each_reader():
+    model = build()
+    packed = step_fast.packed(model, n_rows=2)
+    one, other = (step_fast.Reader(packed, 2, MAX_LEN) for _ in range(2))
+    a, b = ids(2, 8, seed=1), ids(2, 8, seed=2)
+    with torch.inference_mode():
+        for t in range(8):  # turn by turn
+            y, z = one.read(a[:, t : t + 1]), other.read(b[:, t : t + 1])
+        assert close(y, model(a)[:, -1], 1e-6)
+        assert close(z, model(b)[:, -1], 1e-6)
+
+
+def test_N06_broken_numbers_in_padding_reach_nobody():
+    model, clean = build(), build()
+    rows = [ids(2, high=30).tolist(), ids(6, high=30, seed=1).tolist()]
+    tokens, real = pad_left(rows, 36)
+    with torch.no_grad():
+        model.embedding.weight[36] = torch.nan
+        model.head.weight[36] = clean.head.weight[36] = -9.0 * clean.head.weight[:30].sum(0).sign()
+    for n_tokens in (5, NEW):
+        expected = generate(clean, tokens, n_tokens, token_mask=real)
+        assert 36 not in expected[:, 6:]
+        assert torch.equal(generate(model, tokens, n_tokens, token_mask=real), expected)
+
+
+# The packed form is remembered, and never out of date
+
+
+def swap(x, a, b):
+    x[[a, b]] = x[[b, a]].clone()
+
+
+def by_optimiser(model, tokens):
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
+    model(tokens).logsumexp(-1).sum().backward()
+    optimiser.step()
+
+
+CHANGES = {
+    "an optimiser's step": by_optimiser,
+    "load_state_dict": lambda m, t: m.load_state_dict(build(seed=9).state_dict()),
+    "one number of the head": lambda m, t: m.head.weight.data[4, :1].copy_(
+        99 * m.hidden(t)[0, -1, :1].sign()
+    ),
+    "two rows of the head": lambda m, t: swap(m.head.weight.data, *best_two(m, t)),
+    "two rows of the table": lambda m, t: swap(m.embedding.weight.data, *t[0, -2:].tolist()),
+    "two rows of positions": lambda m, t: swap(m.positions.weight.data, 0, t.size(1) - 1),
+    "one number of a bias": lambda m, t: (
+        m.stack.blocks[0].attention.proj_v.bias.data[3].fill_(30.0)
+    ),
+    "a gain": lambda m, t: m.stack.norm.gain.data.mul_(-1.0),
+    "a shift": lambda m, t: m.stack.blocks[1].norm_feed_forward.shift.data.add_(5.0),
+    "columns of a weight": lambda m, t: swap(
+        m.stack.blocks[1].feed_forward.proj_in.weight.data.mT, 2, 3
+    ),
+    "a new parameter": lambda m, t: setattr(
+        m.head, "weight", nn.Parameter(m.head.weight.detach().flip(0))
+    ),
+    "new data": lambda m, t: setattr(m.head.weight, "data", m.head.weight.data.roll(1, 0)),
+}
+
+
+def best_two(model, tokens):
+    """The most likely next word of the first row and its neighbour."""
+    with torch.no_grad():
+        best = int(model(tokens)[0, -1].argmax())
+    return max(best, 1), best + 1 if best + 1 < model.config.vocab_size else best - 1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_after_any_change_the_new_numbers_are_used(change):
+    model, tokens = build(), ids(2, 5, seed=3)
+    before = generate(model, tokens, NEW)
+    assert torch.equal(generate(model, tokens, NEW), before)
+    with torch.set_grad_enabled(change == "an optimiser's step"):
+        CHANGES[change](model, tokens)
+    expected = generate(model, tokens, NEW, cache=False)
+    assert not torch.equal(expected, before)  # or the test would show nothing
+    assert torch.equal(generate(model, tokens, NEW), expected)
+
+
+def test_a_change_in_a_large_table_is_seen():
+    """Two neighbours of 50,257 rows change places: sums in float32 hardly move."""
+    model = build(vocab_size=50_257, d_model=32, n_heads=4, n_layers=1, positions="none")
+    table, missed = model.head.weight.data, 0
+    for seed in range(12):
+        tokens = ids(1, 3, seed=seed, high=50_257)
+        best = int(generate(model, tokens, NEW)[0, 3])
+        other = best + 1 if best + 1 < 50_257 else best - 1
+        swap(table, best, other)
+        missed += int(generate(model, tokens, NEW)[0, 3]) != other
+    assert missed == 0
+
+
+def test_a_small_change_of_one_number_is_seen():
+    model = build(vocab_size=50_257, d_model=32, n_heads=4, n_layers=1, positions="none")
+    table, missed = model.head.weight.data, 0
+    for seed in range(6):
+        tokens = ids(1, 3, seed=seed, high=50_257)
+        x = model.hidden(tokens)[0, -1].detach()
+        best, place = int((table @ x).argmax()), int(x.abs().argmax())
+        twin = (best + 25_000) % 50_257
+        table[twin] = table[best]
+        table[twin, place] -= 1e-5 * x[place].sign()
+        assert int(generate(model, tokens, NEW)[0, 3]) == best
+        table[twin, place] += 2e-5 * x[place].sign()  # now it is the better one
+        missed += int(generate(model, tokens, NEW)[0, 3]) != twin
+    assert missed == 0
+
+
+def test_a_change_that_keeps_sums_and_means_is_seen():
+    """Three neighbours get +3, −6 and +3: no sum whose weights grow evenly would notice."""
+    model, missed = build(vocab_size=65), 0
+    for seed in range(8):
+        tokens = ids(1, 3, seed=seed)
+        x = model.hidden(tokens)[0, -1].detach()
+        place = int(x.abs().argmax())
+        generate(model, tokens, NEW)
+        middle = 1 + 7 * seed
+        shift = torch.tensor([3.0, -6.0, 3.0]) * x[place].sign() * (-1 if seed % 2 else 1)
+        model.head.weight.data[middle - 1 : middle + 2, place] += shift
+        expected = generate(model, tokens, NEW, cache=False)
+        missed += not torch.equal(generate(model, tokens, NEW), expected)
+    assert missed == 0
+
+
+def test_the_packed_form_is_made_once_while_nothing_changes():
+    model = build()
+    assert step_fast.packed(model) is step_fast.packed(model)
+    assert step_fast.packed(model, "int8") is step_fast.packed(model, "int8")
+    assert step_fast.packed(model, "int8") is not step_fast.packed(model)
+
+
+def test_a_model_and_its_copy_are_two():
+    model, tokens = build(), ids(2, 5)
+    before = generate(model, tokens, NEW)
+    twin = copy.deepcopy(model)
+    assert torch.equal(generate(twin, tokens, NEW), before)
+    with torch.no_grad():
+        twin.head.weight.copy_(twin.head.weight.flip(0))
+    assert not torch.equal(generate(twin, tokens, NEW), before)
+    assert torch.equal(generate(model, tokens, NEW), before)
+
+
+def test_a_model_nobody_holds_is_freed():
+    model = build()
+    generate(model, ids(1, 3), NEW)
+    generate(model, ids(2, 3), NEW, weights="int8")
+    kept, table = step_fast.packed(model), weakref.ref(model.head.weight)
+    watched = weakref.ref(model)
+    del model
+    gc.collect()
+    assert watched() is None  # not even who holds the packed form keeps it
+    del kept
+    gc.collect()
+    assert table() is None
+
+
+def test_changing_the_type_of_the_numbers():
+    model, tokens = build(), ids(2, 5)
+    words = generate(model, tokens, NEW)
+    model.double()
+    assert torch.equal(generate(model, tokens, NEW), words)
+    model.float()
+    assert torch.equal(generate(model, tokens, NEW), words)
+
+
+# When the modules themselves must run
+
+
+def other_mechanism(model):
+    model.stack.blocks[0].attention.mechanism = ArgmaxAttention()
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def other_projection(model):
+    model.stack.blocks[0].attention.proj_v.__class__ = Doubled
+
+
+def other_head(model):
+    model.head.__class__ = Doubled
+
+
+def other_block(model):
+    model.stack.blocks[0].pre_norm = False
+
+
+def other_eps(model):
+    model.stack.blocks[0].norm_attention.eps = 10.0
+
+
+def other_activation(model):
+    model.stack.blocks[0].feed_forward.activation = "squared_relu"
+
+
+def hooked(model):
+    model.stack.blocks[0].attention.register_forward_hook(lambda _m, _i, out: 3 * out)
+
+
+def pre_hooked(model):
+    model.stack.blocks[1].register_forward_pre_hook(lambda _m, inputs: (-inputs[0], *inputs[1:]))
+
+
+EXCHANGED = [
+    other_mechanism,
+    other_projection,
+    other_head,
+    other_block,
+    other_eps,
+    other_activation,
+    hooked,
+    pre_hooked,
+]
+
+
+@pytest.mark.parametrize("change", EXCHANGED, ids=lambda change: change.__name__)
+def test_a_model_whose_parts_were_exchanged_runs_as_it_is(change):
+    model, tokens = build(), ids(2, 5)
+    options = {"temperature": 1.0, "seed": 0} if change is other_head else {}
+    before = generate(model, tokens, NEW, **options)
+    change(model)
+    expected = generate(model, tokens, NEW, cache=False, **options)
+    assert not torch.equal(expected, before)
+    assert torch.equal(generate(model, tokens, NEW, **options), expected)
+
+
+def test_a_model_that_drops_out_in_a_part_only_does_so_when_generating():
+    model, tokens = build(dropout=0.5), ids(4, 5)
+    model.stack.blocks[1].train()
+    made = [generate(model, tokens, NEW) for _ in range(3)]
+    assert not torch.equal(made[0], made[1]) or not torch.equal(made[1], made[2])
+
+
+def test_can_pack_says_what_can_be_packed():
+    assert step_fast.can_pack(build())
+    assert step_fast.can_pack(build(torch.float64))
+    assert step_fast.can_pack(build().train())
+    assert step_fast.can_pack(build(dropout=0.1))
+    assert not step_fast.can_pack(build(dropout=0.1).train())
+    assert not step_fast.can_pack(build(torch.bfloat16))
+    assert not step_fast.can_pack(nn.Linear(2, 2))
+
+    class Other(GPT):
+        pass
+
+    assert not step_fast.can_pack(Other(build().config))
+
+
+# Broken numbers
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "place", ["stack.blocks.1.feed_forward.proj_out.weight", "head.weight", "embedding.weight"]
+)
+def test_broken_weights_are_an_error_and_not_a_word(way, value, place):
+    model, tokens = build(), torch.tensor([[1, 2, 3]])
+    model.state_dict()[place][3] = value
+    for ask in ("read", "best"):
+        with pytest.raises(ValueError, match="gives NaN or infinity"), torch.inference_mode():
+            getattr(reader(way, model), ask)(tokens)
+
+
+def test_weights_has_two_names():
+    with pytest.raises(ValueError, match="weights must be one of 'float', 'int8', got 'int4'"):
+        step_fast.PackedGPT(build(), "int4")

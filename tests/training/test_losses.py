@@ -1,0 +1,599 @@
+"""Losses: by hand, under padding, with nothing to predict; the fast one is the plain one."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from clearhead.training import losses, losses_fast
+from clearhead.training.losses import (
+    IGNORED,
+    class_loss,
+    class_token_loss,
+    mean_cross_entropy,
+    next_token_loss,
+    next_token_targets,
+)
+
+B, T, V, D, C = 3, 5, 7, 4, 6
+FORMS = {"plain": losses.vocabulary_loss, "fast": losses_fast.vocabulary_loss}
+
+
+def random(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def ids(*shape, high=V, seed=0):
+    return torch.randint(high, shape, generator=random(seed))
+
+
+def numbers(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=random(seed), dtype=dtype)
+
+
+# Next token: D9
+
+
+def test_the_targets_by_hand():
+    tokens = torch.tensor([[5, 1, 2, 6], [5, 3, 0, 0]])
+    assert next_token_targets(tokens).tolist() == [[1, 2, 6, IGNORED], [3, 0, 0, IGNORED]]
+    real = torch.tensor([[True] * 4, [True, True, False, False]])
+    assert next_token_targets(tokens, real).tolist() == [
+        [1, 2, 6, IGNORED],
+        [3, IGNORED, IGNORED, IGNORED],
+    ]
+    left = torch.tensor([[True] * 4, [False, False, True, True]])
+    assert next_token_targets(tokens, left)[1].tolist() == [IGNORED, IGNORED, 0, IGNORED]
+
+
+def test_the_targets_of_packed_documents_by_hand():
+    tokens = torch.tensor([[5, 1, 2, 5, 3, 5, 0]])
+    segments = torch.tensor([[4, 4, 4, 2, 2, -1, -1]])
+    targets = [[1, 2, IGNORED, 3, IGNORED, IGNORED, IGNORED]]
+    assert next_token_targets(tokens, segments=segments).tolist() == targets
+    real = torch.tensor([[True, True, False, True, True, True, True]])
+    targets = [[1, IGNORED, IGNORED, 3, IGNORED, IGNORED, IGNORED]]
+    assert next_token_targets(tokens, real, segments).tolist() == targets
+
+
+def test_a_sequence_has_one_prediction_less_than_tokens_by_hand():
+    # Three tokens of two words; the odds of the right one are 3 : 1, then 1 : 1.
+    logits = torch.tensor([[[0.0, math.log(3)], [2.0, 2.0], [99.0, -99.0]]], dtype=torch.float64)
+    tokens = torch.tensor([[0, 1, 0]])
+    expected = (math.log(4 / 3) + math.log(2)) / 2
+    assert next_token_loss(logits, tokens).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_D9_the_loss_is_the_mean_of_all_successors_in_plain_loops():
+    logits, tokens = numbers(B, T, V), ids(B, T)
+    lengths = [5, 1, 3]
+    real = torch.arange(T) < torch.tensor(lengths)[:, None]
+    costs = [
+        -float(logits[b, t].log_softmax(-1)[tokens[b, t + 1]])
+        for b, n in enumerate(lengths)
+        for t in range(n - 1)
+    ]
+    assert len(costs) == 4 + 0 + 2
+    expected = sum(costs) / len(costs)
+    assert next_token_loss(logits, tokens, real).item() == pytest.approx(expected, abs=1e-12)
+    every = [
+        -float(logits[b, t].log_softmax(-1)[tokens[b, t + 1]])
+        for b in range(B)
+        for t in range(T - 1)
+    ]
+    assert next_token_loss(logits, tokens).item() == pytest.approx(sum(every) / 12, abs=1e-12)
+
+
+def test_D9_neither_the_first_token_nor_the_last_logit_nor_padding_counts():
+    logits, tokens = numbers(B, T, V).requires_grad_(), ids(B, T)
+    real = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [False] * 2 + [True] * 3])
+    loss = next_token_loss(logits, tokens, real)
+    (grad,) = torch.autograd.grad(loss, logits)
+    felt = grad.abs().amax(-1) > 0
+    assert felt.tolist() == [
+        [True, True, True, True, False],
+        [True, True, False, False, False],
+        [False, False, True, True, False],
+    ]
+    other = tokens.clone()
+    other[:, 0] = (other[:, 0] + 1) % V
+    other[2, 2] = (other[2, 2] + 1) % V  # the first of the row padded on the left
+    other[~real] = (other[~real] + 3) % V
+    assert torch.equal(next_token_loss(logits, other, real), loss)
+    noise = logits.detach().clone()
+    noise[~felt] = 1e6
+    assert torch.equal(next_token_loss(noise, tokens, real), loss)
+
+
+@pytest.mark.parametrize("extra", [0, 1, 7])
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("seed", range(10))
+def test_D9_extra_padding_columns_change_nothing(extra, side, seed):
+    x, tokens = numbers(B, T, D, seed=seed, dtype=torch.float32), ids(B, T, seed=seed)
+    weight = numbers(V, D, seed=seed + 1, dtype=torch.float32)
+    real = torch.arange(T) < torch.tensor([5, 2, 4])[:, None]
+    real = real.flip(1) if side == "left" else real
+    filling = (
+        numbers(B, extra, D, seed=seed + 2, dtype=torch.float32) * 9,
+        ids(B, extra, seed=seed + 2),
+        torch.zeros(B, extra, dtype=torch.bool),
+    )
+    wider = [
+        torch.cat((more, own) if side == "left" else (own, more), dim=1)
+        for own, more in zip((x, tokens, real), filling, strict=True)
+    ]
+    losses_of = []
+    for inside, words, mask in ((x, tokens, real), wider):
+        logits = torch.stack([row @ weight.mT for row in inside.flatten(0, 1)]).view(B, -1, V)
+        fast = losses_fast.vocabulary_loss(inside, weight, next_token_targets(words, mask))
+        losses_of.append((float(next_token_loss(logits, words, mask)), float(fast)))
+    for alone, padded in zip(*losses_of, strict=True):
+        assert abs(padded - alone) <= 1e-7
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("extra", [1, 7])
+def test_D9_extra_padding_changes_no_vocabulary_loss_and_no_gradient(form, extra):
+    x, weight, tokens = numbers(B, T, D), numbers(V, D, seed=1), ids(B, T)
+    real = torch.arange(T) < torch.tensor([5, 2, 4])[:, None]
+    results = []
+    for n in (0, extra):
+        inside = torch.cat((x, numbers(B, n, D, seed=2)), dim=1).requires_grad_()
+        table = weight.clone().requires_grad_()
+        targets = next_token_targets(
+            torch.cat((tokens, ids(B, n, seed=2)), dim=1),
+            torch.cat((real, torch.zeros(B, n, dtype=torch.bool)), dim=1),
+        )
+        loss = FORMS[form](inside, table, targets)
+        loss.backward()
+        results.append((loss, inside.grad[:, :T], table.grad))
+        assert bool((inside.grad[:, T:] == 0).all())
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=0, atol=1e-13)
+
+
+def test_packed_documents_cost_what_they_cost_alone():
+    lengths = [3, 1, 4]
+    logits, tokens = numbers(1, 8, V), ids(1, 8)
+    segments = torch.tensor([[0, 0, 0, 1, 2, 2, 2, 2]])
+    places = [slice(0, 3), slice(3, 4), slice(4, 8)]
+    alone = [next_token_loss(logits[:, p], tokens[:, p]) for p in places]
+    total = sum(loss * (n - 1) for loss, n in zip(alone, lengths, strict=True))
+    expected = (total / 5).item()
+    assert next_token_loss(logits, tokens, None, segments).item() == pytest.approx(
+        expected, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_N23_a_sequence_too_short_to_predict_costs_nothing(length):
+    logits = numbers(B, length, V).requires_grad_()
+    loss = next_token_loss(logits, ids(B, length))
+    assert loss.item() == 0
+    loss.backward()
+    assert bool((logits.grad == 0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_targets_are_the_same_for_ids_of_any_whole_type(dtype):
+    tokens, real = ids(B, T), torch.arange(T) < torch.tensor([5, 2, 4])[:, None]
+    targets = next_token_targets(tokens.to(dtype), real)
+    assert targets.dtype == torch.long
+    assert torch.equal(targets, next_token_targets(tokens, real))
+
+
+def test_the_tokens_given_are_not_changed():
+    tokens, real = ids(B, T), torch.ones(B, T, dtype=torch.bool)
+    before = tokens.clone()
+    next_token_targets(tokens, real, torch.zeros_like(tokens))[:] = 3
+    assert torch.equal(tokens, before)
+
+
+# Nothing to predict
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_N28_all_ignored_is_zero_with_zero_gradient(dtype):
+    nothing = torch.full((B, T), IGNORED)
+    logits = numbers(B, T, V, dtype=dtype).requires_grad_()
+    loss = mean_cross_entropy(logits, nothing)
+    assert loss.item() == 0
+    loss.backward()
+    assert bool((logits.grad == 0).all())
+    for form in FORMS.values():
+        x = numbers(B, T, D, dtype=dtype).requires_grad_()
+        weight = numbers(V, D, dtype=dtype).requires_grad_()
+        for cap in (None, 2.0):
+            x.grad = weight.grad = None
+            loss = form(x, weight, nothing, soft_cap=cap)
+            assert loss.item() == 0
+            assert loss.shape == ()
+            loss.backward()
+            assert bool((x.grad == 0).all())
+            assert bool((weight.grad == 0).all())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_N28_no_rows_at_all_cost_nothing(form):
+    x, weight = numbers(0, D).requires_grad_(), numbers(V, D).requires_grad_()
+    loss = FORMS[form](x, weight, ids(0))
+    assert loss.item() == 0
+    loss.backward()
+    assert bool((weight.grad == 0).all())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_N06_broken_numbers_in_ignored_rows_do_not_spoil_the_fast_loss(value):
+    weight = numbers(V, D).requires_grad_()
+    x = numbers(T, D)
+    targets = torch.tensor([1, IGNORED, 2, IGNORED, 0])
+    clean = losses_fast.vocabulary_loss(x, weight, targets)
+    x[1], x[3] = value, value
+    loss = losses_fast.vocabulary_loss(x, weight, targets)
+    assert torch.equal(loss, clean)
+    loss.backward()
+    assert bool(weight.grad.isfinite().all())
+    weight.grad = None
+    nothing = losses_fast.vocabulary_loss(x, weight, torch.full((T,), IGNORED))
+    assert nothing.item() == 0
+    nothing.backward()
+    assert bool((weight.grad == 0).all())
+
+
+# Classes
+
+
+def test_the_class_loss_is_pytorch_s():
+    logits, labels = numbers(B, C), ids(B, high=C)
+    assert torch.allclose(class_loss(logits, labels), cross_entropy(logits, labels), rtol=1e-14)
+    for dtype in (torch.int32, torch.int16, torch.uint8):
+        assert torch.equal(class_loss(logits, labels.to(dtype)), class_loss(logits, labels))
+
+
+def test_N29_one_class_is_legal_and_costs_nothing():
+    logits = numbers(B, 1).requires_grad_()
+    loss = class_loss(logits, torch.zeros(B, dtype=torch.long))
+    assert loss.item() == 0
+    loss.backward()
+    assert bool((logits.grad == 0).all())
+    for form in FORMS.values():
+        assert form(numbers(B, D), numbers(1, D), torch.zeros(B, dtype=torch.long)).item() == 0
+
+
+def test_no_examples_cost_nothing():
+    assert class_loss(torch.zeros(0, C), torch.zeros(0, dtype=torch.long)).item() == 0
+    assert class_token_loss(torch.zeros(0, T), torch.zeros(0)).item() == 0
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "words"),
+    [
+        ([0, 6, 2], ValueError, r"labels\[1\] is 6, but there are classes from 0 to 5"),
+        ([-1, 0, 2], ValueError, r"labels\[0\] is -1, but there are classes from 0 to 5"),
+        ([0, 1, -100], ValueError, r"labels\[2\] is -100, but there are classes from 0 to 5"),
+        ([0.0, 1.0, 2.0], TypeError, r"labels must hold integers, got torch\.float32"),
+        ([True, False, True], TypeError, r"labels must hold integers, got torch\.bool"),
+        ([0, 1], ValueError, r"labels must have .*\(3,\), got \(2,\)"),
+        ([[0], [1], [2]], ValueError, r"labels must have .*\(3,\), got \(3, 1\)"),
+    ],
+)
+def test_N29_wrong_labels_are_refused_by_their_name(labels, kind, words):
+    with pytest.raises(kind, match=words):
+        class_loss(numbers(B, C), torch.tensor(labels))
+
+
+def test_N29_wrong_logits_of_classes_are_refused():
+    with pytest.raises(ValueError, match=r"logits must have shape \(B, C\), got \(3, 2, 6\)"):
+        class_loss(numbers(B, 2, C), ids(B, 2))
+    with pytest.raises(
+        TypeError, match=r"logits must hold floating-point numbers, got torch\.int64"
+    ):
+        class_loss(ids(B, C), ids(B))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("targets", "kind", "words"),
+    [
+        ([[0, 7], [1, 2]], ValueError, r"targets\[0, 1\] is 7, but there are classes from 0 to 6"),
+        ([[0, 1], [-1, 2]], ValueError, r"targets\[1, 0\] is -1, .* 0 to 6 and -100 for none"),
+        ([[0, 1], [-101, 2]], ValueError, r"targets\[1, 0\] is -101"),
+        ([[0.0, 1.0], [1.0, 2.0]], TypeError, r"targets must hold integers, got torch\.float32"),
+        (
+            [0, 1],
+            ValueError,
+            r"targets must have the shape of the predictions, \(2, 2\), got \(2,\)",
+        ),
+    ],
+)
+def test_N29_wrong_targets_are_refused_by_their_place(form, targets, kind, words):
+    with pytest.raises(kind, match=words):
+        FORMS[form](numbers(2, 2, D), numbers(V, D), torch.tensor(targets))
+
+
+# The class token: A8
+
+
+def test_the_class_token_loss_by_hand():
+    # Odds of 3 : 1 for 1, twice; the labels are 1 and 0.
+    logits = torch.tensor([[math.log(3), 9.0], [math.log(3), -9.0]], dtype=torch.float64)
+    expected = (math.log(4 / 3) + math.log(4)) / 2
+    for labels in (torch.tensor([1, 0]), torch.tensor([1.0, 0.0]), torch.tensor([True, False])):
+        assert class_token_loss(logits, labels).item() == pytest.approx(expected, abs=1e-12)
+        assert class_token_loss(logits[..., None], labels).item() == pytest.approx(expected)
+
+
+def test_only_the_first_token_gets_a_gradient():
+    logits, labels = numbers(B, T, 1).requires_grad_(), torch.tensor([1, 0, 1])
+    class_token_loss(logits, labels).backward()
+    assert bool((logits.grad[:, 1:] == 0).all())
+    expected = (logits.detach()[:, 0, 0].sigmoid() - labels) / B
+    assert torch.allclose(logits.grad[:, 0, 0], expected, rtol=0, atol=1e-14)
+    reference = binary_cross_entropy_with_logits(logits[:, 0, 0], labels.double())
+    assert torch.allclose(class_token_loss(logits, labels), reference, rtol=1e-14)
+
+
+def test_extreme_logits_of_the_class_token_cost_what_they_should():
+    logits = torch.tensor([[1e4], [-1e4], [1e4]], requires_grad=True)
+    assert class_token_loss(logits, torch.tensor([1, 0, 0])).item() == pytest.approx(1e4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "kind", "words"),
+    [
+        (numbers(B, T), [0, 1, 2], ValueError, "labels must be 0 or 1"),
+        (numbers(B, T), [0, 1, -1], ValueError, "labels must be 0 or 1"),
+        (numbers(B, T), [0.5, 1.0, 0.0], ValueError, "labels must be 0 or 1"),
+        (numbers(B, T), [math.nan, 1.0, 0.0], ValueError, "labels must be 0 or 1"),
+        (numbers(B, T), [0, 1], ValueError, r"labels \(B,\), got \(3, 5\) and \(2,\)"),
+        (numbers(B, T, 2), [0, 1, 1], ValueError, r"logits must have shape .* got \(3, 5, 2\)"),
+        (numbers(B, 0), [0, 1, 1], ValueError, r"with a \[CLS\] in front"),
+        (numbers(B), [0, 1, 1], ValueError, r"logits must have at least 2 axes, got shape \(3,\)"),
+        (ids(B, T), [0, 1, 1], TypeError, "logits must hold floating-point numbers"),
+    ],
+)
+def test_N29_what_the_class_token_loss_refuses(logits, labels, kind, words):
+    with pytest.raises(kind, match=words):
+        class_token_loss(logits, torch.tensor(labels))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", ["token_mask", "segments"])
+def test_what_stands_beside_the_tokens_must_have_their_shape(name):
+    other = {"token_mask": torch.ones(B, T + 1, dtype=torch.bool), "segments": ids(B, T - 1)}
+    with pytest.raises(ValueError, match=rf"{name} must have the shape of tokens, \(3, 5\), got"):
+        next_token_targets(ids(B, T), **{name: other[name]})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.uint8])
+def test_N08_a_token_mask_that_is_not_boolean_is_refused_by_its_name(dtype):
+    with pytest.raises(TypeError, match=r"token_mask must be .*bool"):
+        next_token_targets(ids(B, T), torch.ones(B, T, dtype=dtype))
+
+
+def test_segments_that_are_not_whole_numbers_are_refused_by_their_name():
+    with pytest.raises(TypeError, match="segments must hold integers"):
+        next_token_targets(ids(B, T), segments=torch.zeros(B, T))
+
+
+def test_tokens_of_another_shape_or_type_are_refused():
+    with pytest.raises(ValueError, match=r"tokens must have shape \(B, T\), got \(5,\)"):
+        next_token_targets(ids(T))
+    with pytest.raises(TypeError, match="tokens must hold integers"):
+        next_token_targets(numbers(B, T))
+
+
+def test_logits_and_tokens_of_different_lengths_are_refused():
+    with pytest.raises(
+        ValueError, match=r"targets must have the shape of the predictions, \(3, 4\)"
+    ):
+        next_token_loss(numbers(B, 4, V), ids(B, T))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_x_and_weight_of_different_widths_are_refused_by_name(form):
+    with pytest.raises(ValueError, match=r"(x|weight) .*(4|6).*(6|4)"):
+        FORMS[form](numbers(B, 4), numbers(V, 6), ids(B))
+
+
+# The vocabulary loss: fast = plain
+
+
+def both(x, weight, targets, *, soft_cap=None, upstream=1.0, need=(True, True)):
+    """Loss and gradients of each form."""
+    for form in FORMS.values():
+        mine = x.clone().requires_grad_(need[0])
+        table = weight.clone().requires_grad_(need[1])
+        loss = form(mine, table, targets, soft_cap=soft_cap)
+        if any(need):
+            (loss * upstream).backward()
+        yield loss.detach(), mine.grad, table.grad
+
+
+def same(one, other, limit):
+    for a, b in zip(one, other, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype
+            assert a.shape == b.shape
+            assert torch.allclose(a, b, rtol=limit, atol=limit), float((a - b).abs().max())
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Chunks of the least number of rows."""
+    monkeypatch.setattr(losses_fast, "CHUNK", 1)
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(1, 40),
+    st.integers(1, 9),
+    st.sampled_from([None, 0.5, 4.0, 30.0]),
+    st.floats(0, 1),
+    st.integers(0, 2**20),
+)
+@settings(max_examples=60)
+def test_N31_value_and_gradients_are_those_of_the_plain_form(
+    rows, words, width, cap, ignored, seed
+):
+    x, weight = numbers(rows, width, seed=seed), numbers(words, width, seed=seed + 1)
+    targets = ids(rows, high=words, seed=seed)
+    targets[torch.rand(rows, generator=random(seed)) < ignored] = IGNORED
+    same(*both(x, weight, targets, soft_cap=cap), 1e-12)
+    in_single = both(x.float(), weight.float(), targets, soft_cap=cap)
+    same(*in_single, 3e-6)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("rows", [1, 63, 64, 65, 127, 128, 129, 200])
+@pytest.mark.parametrize("cap", [None, 2.0])
+def test_sizes_around_the_edge_of_a_chunk(rows, cap):
+    x, weight, targets = numbers(rows, D), numbers(V, D, seed=1), ids(rows)
+    same(*both(x, weight, targets, soft_cap=cap), 1e-12)
+
+
+@pytest.mark.parametrize("need", list(itertools.product([True, False], repeat=2)))
+@pytest.mark.parametrize("cap", [None, 2.0])
+@pytest.mark.usefixtures("small_chunks")
+def test_a_gradient_for_whatever_needs_one_and_for_nothing_else(need, cap):
+    x, weight, targets = numbers(130, D), numbers(V, D, seed=1), ids(130)
+    before = x.clone(), weight.clone(), targets.clone()
+    same(*both(x, weight, targets, soft_cap=cap, need=need), 1e-12)
+    assert all(torch.equal(a, b) for a, b in zip(before, (x, weight, targets), strict=True))
+
+
+@pytest.mark.parametrize("upstream", [0.0, -2.5, 1000.0])
+def test_the_gradient_is_scaled_by_what_comes_from_above(upstream):
+    x, weight, targets = numbers(B, T, D), numbers(V, D, seed=1), ids(B, T)
+    same(*both(x, weight, targets, upstream=upstream), 1e-11)
+
+
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_gradcheck(cap):
+    x, weight = numbers(6, D).requires_grad_(), numbers(V, D, seed=1).requires_grad_()
+    targets = torch.tensor([0, 6, IGNORED, 3, 3, IGNORED])
+
+    def loss(x, weight):
+        return losses_fast.vocabulary_loss(x, weight, targets, soft_cap=cap)
+
+    assert torch.autograd.gradcheck(loss, (x, weight))
+
+
+def test_any_leading_axes_and_layouts():
+    weight = numbers(V, D, seed=1)
+    x, targets = numbers(2, 3, 5, D), ids(2, 3, 5)
+    same(*both(x, weight, targets), 1e-12)
+    same(*both(numbers(5, D, 3).mT, weight, ids(5, 3)), 1e-12)
+    same(*both(x, numbers(D, V).mT, targets), 1e-12)
+    same(*both(numbers(1, D).expand(6, D), weight, ids(6)), 1e-12)
+    same(*both(numbers(D), weight, torch.tensor(3)), 1e-12)
+    same(*both(x, weight, targets.to(torch.int32)), 1e-12)
+
+
+def test_two_backward_passes_add_up():
+    x, weight = numbers(9, D).requires_grad_(), numbers(V, D, seed=1).requires_grad_()
+    loss = losses_fast.vocabulary_loss(x, weight, ids(9))
+    loss.backward(retain_graph=True)
+    once = x.grad.clone()
+    loss.backward()
+    assert torch.allclose(x.grad, 2 * once, rtol=1e-14)
+
+
+def test_a_tied_table_gets_both_gradients():
+    for form in FORMS.values():
+        table = numbers(V, D).requires_grad_()
+        tokens = ids(B, T)
+        x = torch.nn.functional.embedding(tokens, table)
+        form(x, table, next_token_targets(tokens)).backward()
+        if form is losses.vocabulary_loss:
+            expected = table.grad
+    assert torch.allclose(table.grad, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_logits_cost_what_they_should(form, dtype):
+    # Logits ±10⁴: the probability of a wrong target is e^−20000, far below what a number can hold.
+    x = torch.tensor([[1.0], [1.0], [-1.0]], dtype=dtype, requires_grad=True)
+    weight = torch.tensor([[1e4], [-1e4], [0.0]], dtype=dtype, requires_grad=True)
+    targets = torch.tensor([0, 1, 2])
+    loss = FORMS[form](x, weight, targets)
+    assert loss.item() == pytest.approx((0 + 2e4 + 1e4) / 3, rel=1e-6)
+    loss.backward()
+    # p − one-hot is 0, (1, −1, 0), (0, 1, −1), a third of it for each row.
+    assert torch.allclose(weight.grad, torch.tensor([[1.0], [-2.0], [1.0]], dtype=dtype) / 3)
+    assert torch.allclose(x.grad, torch.tensor([[0.0], [2e4], [-1e4]], dtype=dtype) / 3)
+
+
+def test_extreme_logits_under_a_cap():
+    x = torch.tensor([[1e4, 0.0]], dtype=torch.float64)
+    weight = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    same(*both(x, weight, torch.tensor([1]), soft_cap=15.0), 1e-12)
+
+
+def test_a_loss_of_almost_nothing_is_not_rounded_away():
+    x = torch.tensor([[12.0]], dtype=torch.float64)
+    weight = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    exact = math.log1p(math.exp(-12.0))
+    assert losses_fast.vocabulary_loss(x, weight, torch.tensor([0])).item() == pytest.approx(
+        exact, rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_the_plain_form(dtype):
+    x, weight = numbers(B, T, D, dtype=dtype), numbers(V, D, seed=1, dtype=dtype)
+    targets = ids(B, T)
+    targets[0, 1] = IGNORED
+    results = list(both(x, weight, targets, soft_cap=3.0))
+    for a, b in zip(*results, strict=True):
+        assert torch.equal(a, b)
+    exact = losses.vocabulary_loss(x.double(), weight.double(), targets, soft_cap=3.0)
+    assert abs(results[0][0].double() - exact) < 0.05
+
+
+def test_it_is_right_without_gradients_too():
+    x, weight, targets = numbers(9, D), numbers(V, D, seed=1), ids(9)
+    expected = losses.vocabulary_loss(x, weight, targets)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            loss = losses_fast.vocabulary_loss(x.requires_grad_(), weight.requires_grad_(), targets)
+        assert torch.allclose(loss, expected, rtol=1e-13)
+        assert not loss.requires_grad
+
+
+class Sizes(TorchDispatchMode):
+    """Notes how many numbers the largest new tensor has room for."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(x, torch.Tensor):
+                self.largest = max(self.largest, x.untyped_storage().nbytes() // x.element_size())
+        return out
+
+
+@pytest.mark.parametrize("cap", [None, 30.0])
+def test_the_logits_are_never_there_as_a_whole(cap):
+    rows, words, width = 2048, 13_000, 32
+    x = numbers(rows, width, dtype=torch.float32).requires_grad_()
+    weight = numbers(words, width, seed=1, dtype=torch.float32).mul_(0.1).requires_grad_()
+    targets = ids(rows, high=words)
+    with Sizes() as fast:
+        losses_fast.vocabulary_loss(x, weight, targets, soft_cap=cap).backward()
+    assert fast.largest < rows * words / 4
+    with Sizes() as plain:  # the measure itself would notice
+        losses.vocabulary_loss(x.detach()[:64], weight.detach(), targets[:64], soft_cap=cap)
+    assert plain.largest >= 64 * words
