@@ -1,6 +1,7 @@
 """The examples and commands in README.md and docs/ are true: they are run here."""
 
 import doctest
+import os
 import re
 import subprocess
 import sys
@@ -20,6 +21,12 @@ COMMANDS = sorted(
         for command in re.findall(r"`(clearhead \w+ [^`]+)`", page.read_text())
     }
 )
+FETCHING = [
+    (page.name, block)
+    for page in PAGES
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)
+    if "clearhead data get" in block
+]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -55,3 +62,35 @@ def test_pages_link_only_to_files_that_exist():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """Where the data sets that the pages fetch are kept while the tests run."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("fetching")
+@pytest.mark.parametrize(("page", "block"), FETCHING, ids=[name for name, _ in FETCHING])
+def test_what_a_page_fetches_can_be_fetched_and_used_as_it_says(page, block, home, tmp_path):
+    bin_folder = str(Path(sys.executable).parent)
+    done = subprocess.run(
+        ["bash", "-e", "-c", block],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PATH": f"{bin_folder}:{os.environ['PATH']}",
+            "CLEARHEAD_HOME": str(home),
+        },
+    )
+    if "when you are online" in done.stderr:
+        pytest.skip("the package registry cannot be reached from here")
+    assert done.returncode == 0, done.stderr
+    if "generate stories15m" in block:
+        assert "Once upon a time, there was a little girl named Lily." in done.stdout
+    for picture in re.findall(r"\S+\.png", done.stdout):
+        assert (tmp_path / picture).stat().st_size > 10_000

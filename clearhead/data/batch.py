@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.draws import draws
-from clearhead.shapes import check_int_tensor, check_positive
+from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 __all__ = [
     "IGNORE",
@@ -111,14 +111,40 @@ def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tenso
     return _placed(flat, token_mask, pad_id), token_mask
 
 
-def next_tokens(tokens: Tensor, token_mask: Tensor, segments: Tensor | None = None) -> Tensor:
-    """The id after each token (B, T), IGNORE where none of the same document follows."""
-    follows = token_mask[:, :-1] & token_mask[:, 1:]
+def next_tokens(
+    tokens: Tensor, token_mask: Tensor | None = None, segments: Tensor | None = None
+) -> Tensor:
+    """The id after each token (B, T), IGNORE where none of the same document follows.
+
+    token_mask (B, T): True = real; segments (B, T): the document of each token, negative = padding.
+    """
+    check_int_tensor("tokens", tokens)
+    if tokens.ndim != 2:
+        raise ValueError(f"tokens must have shape (B, T), got {shape_text(tokens)}")
+    tokens = tokens.long()
+    follows = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
+    if token_mask is not None:
+        _check_beside("token_mask", token_mask, tokens)
+        if token_mask.dtype != torch.bool:
+            raise TypeError(
+                f"token_mask must be boolean, True = real, got {token_mask.dtype}; "
+                f"use token_mask.bool()"
+            )
+        follows = follows & token_mask[:, :-1] & token_mask[:, 1:]
     if segments is not None:
-        follows = follows & (segments[:, :-1] == segments[:, 1:])
+        check_int_tensor("segments", segments)
+        _check_beside("segments", segments, tokens)
+        follows = follows & (segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] >= 0)
     targets = torch.full_like(tokens, IGNORE)
     targets[:, :-1] = torch.where(follows, tokens[:, 1:], IGNORE)
     return targets
+
+
+def _check_beside(name: str, x: Tensor, tokens: Tensor) -> None:
+    if x.shape != tokens.shape:
+        raise ValueError(
+            f"{name} must have the shape of tokens, {shape_text(tokens)}, got {shape_text(x)}"
+        )
 
 
 # Order

@@ -7,10 +7,11 @@ blanks; only the two ends of a line are special:
     at the start    a quotation mark opens, whatever stands before it
     at the end      a full stop, with any closing quotes or brackets after it, is a token of its own
 
-So `split_lines` runs the rules on each *different* chunk once, thousands in one call, and on each
-different last chunk that may end a sentence. A line for which this is not safe – it begins with a
-mark, ends with a blank or a lone bracket – goes to NLTK as it is. Both functions give the same
-tokens; the second is some 5 times faster on a play, and 15 times when its words are known.
+So `split_lines` runs the rules on each *different* chunk once, thousands in one call. A full stop
+after a last word is cut off; another end of a line that may matter is looked at by itself. A line
+for which this is not safe – it begins with a mark, ends with a blank or a lone bracket – goes to
+NLTK as it is. Both functions give the same tokens; on a play the second is 6 times faster, and 20
+times when it has met the words before.
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,11 +57,13 @@ def _chunks(line: str) -> list[str] | None:
         return None
     chunks = line.split(" ")
     last = chunks[-1]
-    if not (last[-1].isalnum() or last[-1] in SAFE_ENDS):
-        if not any(map(str.isalnum, last)):
-            return None  # closing marks alone: the full stop may stand before them
-        chunks[-1] = " " + last
-    return chunks
+    if last[-1].isalnum() or last[-1] in SAFE_ENDS:
+        return chunks
+    if last[-1] == "." and last[-2:-1].isalnum():  # the rule of the full stop, by far the most
+        return [*chunks[:-1], last[:-1], "."]
+    if not any(map(str.isalnum, last)):
+        return None  # closing marks alone: the full stop may stand before them
+    return [*chunks[:-1], " " + last]
 
 
 def _tokens(chunks: set[str]) -> dict[str, Tokens]:

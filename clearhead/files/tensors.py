@@ -115,7 +115,8 @@ def write_tensors(
     with replacing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for key in order:
-            file.write(_memory(tensors[key].detach().cpu().resolve_neg().contiguous()))
+            dense = tensors[key].detach().cpu().clone(memory_format=torch.contiguous_format)
+            file.write(_memory(dense))
 
 
 # The header

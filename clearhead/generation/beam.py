@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.softmax import widened
@@ -67,18 +68,20 @@ def beam_search(
         rows = torch.arange(state.batch_size, device=source.device).unsqueeze(1)  # (B, 1)
         state.reorder(rows.expand(-1, n_beams).flatten())
         last = model.start_tokens(state).unflatten(0, (state.batch_size // n_beams, n_beams))
-        tokens = last.new_full((*last.shape, n_tokens), model.config.pad_id)
+        tokens = last.new_empty((*last.shape, 0))
         found = _nothing(tokens)
         log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam to begin with
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
             parents, last, log_probs = _likeliest(logits.unflatten(0, last.shape), log_probs)
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
-            tokens[..., length - 1] = last
+            tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)
             ended = (last == model.config.end_id) | (length == n_tokens)
-            found = _joined(found, tokens, log_probs, ended, length, length_penalty)
+            of_ended = log_probs.masked_fill(~ended, -torch.inf)
+            scores = of_ended / length ** float(length_penalty)
+            found = _joined(found, tokens, scores, of_ended, model.config.pad_id)
             log_probs = log_probs.masked_fill(ended, -torch.inf)  # an empty place
-            could_reach = log_probs.amax(dim=1, keepdim=True) / n_tokens**length_penalty
+            could_reach = log_probs.amax(dim=1, keepdim=True) / n_tokens ** float(length_penalty)
             closed = could_reach <= found.scores[:, :1]
             if bool(closed.all()):
                 break
@@ -115,37 +118,30 @@ def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _nothing(tokens: Tensor) -> BeamResult:
-    """Empty places only, for tokens (B, K, n_tokens) of padding."""
-    lengths = torch.zeros_like(tokens[..., 0])
+    """Empty places only, for tokens (B, K, 0)."""
+    lengths = tokens.new_zeros(tokens.shape[:2])
     nowhere = torch.full_like(lengths, -torch.inf, dtype=torch.float64)
     return BeamResult(tokens, nowhere, nowhere, lengths)
 
 
 def _joined(
-    found: BeamResult,
-    tokens: Tensor,
-    log_probs: Tensor,
-    ended: Tensor,
-    length: int,
-    length_penalty: float,
+    found: BeamResult, tokens: Tensor, scores: Tensor, log_probs: Tensor, pad_id: int
 ) -> BeamResult:
-    """What was found and the beams that have ended now: the best K of both.
+    """The best K of what was found and of new sentences (B, K, length).
 
     Of equals the older comes first, so that an empty place stays as it was made.
     """
-    log_probs = log_probs.masked_fill(~ended, -torch.inf)
-    scores = torch.cat((found.scores, log_probs / length**length_penalty), dim=1)
-    scores, order = scores.sort(dim=1, descending=True, stable=True)
-    order = order[:, : tokens.size(1)]
-
-    def chosen(old: Tensor, new: Tensor) -> Tensor:
-        return torch.cat((old, new), dim=1).gather(1, order)
-
+    lengths = torch.full_like(found.lengths, tokens.size(-1))
+    tokens = torch.cat((pad(found.tokens, (0, 1), value=pad_id), tokens), dim=1)
+    scores, order = torch.cat((found.scores, scores), dim=1).sort(
+        dim=1, descending=True, stable=True
+    )
+    scores, order = (x[:, : lengths.size(1)] for x in (scores, order))
     return BeamResult(
-        torch.cat((found.tokens, tokens), dim=1).take_along_dim(order.unsqueeze(-1), 1),
-        scores[:, : tokens.size(1)],
-        chosen(found.log_probs, log_probs),
-        chosen(found.lengths, torch.full_like(found.lengths, length)),
+        tokens.take_along_dim(order.unsqueeze(-1), 1),
+        scores,
+        torch.cat((found.log_probs, log_probs), dim=1).gather(1, order),
+        torch.cat((found.lengths, lengths), dim=1).gather(1, order),
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from clearhead.data.catalogue import CATALOGUE, path_of
 from clearhead.data.tokenizer import Tokenizer
 from clearhead.files import BadFile
 from clearhead.files.regular import shown
@@ -42,8 +43,10 @@ class Loaded:
 
 
 def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) -> Loaded:
-    """The model at a path, of whichever kind it is."""
+    """The model at a path, of whichever kind it is, or one that `clearhead data get` fetched."""
     path = Path(path)
+    if str(path) in CATALOGUE and not path.exists():
+        path = path_of(str(path))
     if path.is_file():
         return _llama2c(path, dtype)
     check_folder(path)

@@ -125,8 +125,7 @@ def _llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
         "num_key_value_heads": c.n_heads if c.n_kv_heads is None else c.n_kv_heads,
         "hidden_act": "silu",
         "rms_norm_eps": c.norm_eps,
-        "rope_theta": c.rotary_base,  # where transformers 4 looks for it
-        "rope_parameters": {"rope_type": "default", "rope_theta": c.rotary_base},  # and 5
+        "rope_theta": c.rotary_base,
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
         "attention_dropout": c.dropout,

@@ -13,41 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
+from clearhead.data.batch import IGNORE, next_tokens
 from clearhead.shapes import check_float_tensor, check_int_tensor, shape_text, values_at_hand
 
 __all__ = [
-    "IGNORED",
     "class_loss",
     "class_token_loss",
     "mean_cross_entropy",
     "next_token_loss",
-    "next_token_targets",
     "vocabulary_loss",
 ]
-
-# A target that asks for nothing; the number is PyTorch's.
-IGNORED = -100
-
-
-def next_token_targets(
-    tokens: Tensor, token_mask: Tensor | None = None, segments: Tensor | None = None
-) -> Tensor:
-    """tokens (B, T) → what each is to predict, (B, T): its successor, or IGNORED.
-
-    token_mask (B, T): True = real; segments (B, T): the document of each token, negative = padding.
-    Only a real token predicts, only a real one is predicted, and both are of one document.
-    """
-    check_int_tensor("tokens", tokens)
-    pair = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
-    if token_mask is not None:
-        _check_beside("token_mask", token_mask, tokens)
-        pair = pair & token_mask[:, 1:] & token_mask[:, :-1]
-    if segments is not None:
-        _check_beside("segments", segments, tokens)
-        pair = pair & (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] >= 0)
-    targets = torch.full_like(tokens, IGNORED, dtype=torch.long)
-    targets[:, :-1] = torch.where(pair, tokens[:, 1:], IGNORED)
-    return targets
 
 
 def next_token_loss(
@@ -57,13 +32,14 @@ def next_token_loss(
     segments: Tensor | None = None,
 ) -> Tensor:
     """logits (B, T, V) of tokens (B, T) → the mean cost of a prediction, a number."""
-    return mean_cross_entropy(logits, next_token_targets(tokens, token_mask, segments))
+    return mean_cross_entropy(logits, next_tokens(tokens, token_mask, segments))
 
 
 def vocabulary_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
 ) -> Tensor:
     """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
+    check_head(x, weight)
     logits = linear(x, weight)  # (..., V)
     if soft_cap is not None:
         logits = soft_cap * torch.tanh(logits / soft_cap)
@@ -71,18 +47,23 @@ def vocabulary_loss(
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """logits (..., V), targets (...) → the mean over the targets that are not IGNORED."""
+    """logits (..., V), targets (...) → the mean over the targets that are not IGNORE."""
     check_float_tensor("logits", logits)
-    check_targets(targets, logits.shape[:-1], logits.size(-1))
-    wide = logits.flatten(0, -2).float() if logits.dtype in HALVES else logits.flatten(0, -2)
-    total = cross_entropy(wide, targets.flatten().long(), ignore_index=IGNORED, reduction="sum")
-    return total / (targets != IGNORED).sum().clamp(min=1)
+    check_targets("targets", targets, logits.shape[:-1], logits.size(-1))
+    rows = logits.reshape(-1, logits.size(-1))
+    wide = rows.float() if logits.dtype in HALVES else rows
+    costs = cross_entropy(wide, targets.flatten().long(), ignore_index=IGNORE, reduction="none")
+    # Summed in float64, so that more padding, which costs 0, changes not even the last digit.
+    total = costs.sum(dtype=torch.float64)
+    return (total / (targets != IGNORE).sum().clamp(min=1)).to(wide.dtype)
 
 
 def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """logits (B, C), labels (B,) from 0 to C − 1 → the mean cost, a number."""
+    check_float_tensor("logits", logits)
     if logits.ndim != 2:
         raise ValueError(f"logits must have shape (B, C), got {shape_text(logits)}")
+    check_targets("labels", labels, logits.shape[:-1], logits.size(-1), none=False)
     return mean_cross_entropy(logits, labels)
 
 
@@ -106,27 +87,35 @@ def class_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def check_targets(targets: Tensor, shape: torch.Size, n_classes: int) -> None:
-    """Whole numbers of this shape, each IGNORED or from 0 to n_classes − 1."""
-    check_int_tensor("targets", targets)
+def check_head(x: Tensor, weight: Tensor) -> None:
+    """x (..., D) and weight (V, D) of one width."""
+    check_float_tensor("x", x)
+    check_float_tensor("weight", weight, min_axes=2)
+    if weight.ndim != 2 or x.size(-1) != weight.size(1):
+        raise ValueError(
+            f"x (..., D) and weight (V, D) must have one width, "
+            f"got {shape_text(x)} and {shape_text(weight)}"
+        )
+
+
+def check_targets(
+    name: str, targets: Tensor, shape: torch.Size, n_classes: int, *, none: bool = True
+) -> None:
+    """Whole numbers of this shape, each from 0 to n_classes − 1 or, if none may be asked, IGNORE."""
+    check_int_tensor(name, targets)
     if targets.shape != shape:
         raise ValueError(
-            f"targets must have the shape of the predictions, {tuple(shape)}, "
+            f"{name} must have the shape of the predictions, {tuple(shape)}, "
             f"got {shape_text(targets)}"
         )
     if not values_at_hand(targets):
         return
-    wrong = ((targets < 0) & (targets != IGNORED)) | (targets >= n_classes)
+    wrong = (targets < 0) | (targets >= n_classes)
+    if none:
+        wrong = wrong & (targets != IGNORE)
     if bool(wrong.any()):
         place = wrong.nonzero()[0].tolist()
         raise ValueError(
-            f"targets{place} is {int(targets[tuple(place)])}, but there are classes from 0 to "
-            f"{n_classes - 1} and {IGNORED} for none"
-        )
-
-
-def _check_beside(name: str, x: Tensor, tokens: Tensor) -> None:
-    if x.shape != tokens.shape:
-        raise ValueError(
-            f"{name} must have the shape of tokens, {shape_text(tokens)}, got {shape_text(x)}"
+            f"{name}{place} is {int(targets[tuple(place)])}, but there are classes from 0 to "
+            f"{n_classes - 1}" + (f" and {IGNORE} for none" if none else "")
         )

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from clearhead.shapes import check_float_tensor
+from clearhead.data.batch import IGNORE
 from clearhead.training import losses
-from clearhead.training.losses import HALVES, IGNORED, check_targets
+from clearhead.training.losses import HALVES, check_head, check_targets
 
 __all__ = ["vocabulary_loss"]
 
@@ -28,14 +28,14 @@ def vocabulary_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
 ) -> Tensor:
     """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
-    check_float_tensor("x", x)
-    check_targets(targets, x.shape[:-1], weight.size(0))
+    check_head(x, weight)
+    check_targets("targets", targets, x.shape[:-1], weight.size(0))
     if x.dtype in HALVES:  # small numbers would be lost in the sums
         return losses.vocabulary_loss(x, weight, targets, soft_cap=soft_cap)
-    live = targets != IGNORED
+    live = targets != IGNORE
     rows, wanted = x[live], targets[live].long()  # (N, D), (N,)
     if len(rows) == 0:
-        return x.sum() * 0.0 + weight.sum() * 0.0
+        return rows.sum() + weight[:0].sum()
     return _VocabularyLoss.apply(rows, weight, wanted, soft_cap)
 
 

@@ -140,8 +140,18 @@ def test_views_parameters_and_shared_memory_are_written_as_they_look(tmp_path):
     tensors = {"turned": x.T, "part": x[:, 1:3], "wide": x[:1].expand(5, 4), "same": x, "again": x}
     tensors["learned"] = torch.nn.Parameter(x)
     tensors["negative"] = torch.complex(x, x).conj().imag  # a view that negates when it is read
+    tensors["one negative"] = tensors["negative"][1:2, 1:2]
     write_tensors(tmp_path / "x", tensors)
     assert_same(read_tensors(tmp_path / "x"), {k: v.detach() for k, v in tensors.items()})
+
+
+def test_every_slice_of_a_table_is_written_as_it_looks(tmp_path):
+    x = torch.arange(24.0).reshape(2, 3, 4)
+    parts = [slice(None), slice(0, 1), slice(1, 2), slice(0, 2, 2), slice(0, 0), 1]
+    slices = {f"{a} {b} {c}": x[a, b, c] for a in parts for b in parts for c in parts}
+    slices |= {f"{name} turned": part.mT for name, part in slices.items() if part.ndim >= 2}
+    write_tensors(tmp_path / "x", slices)
+    assert_same(read_tensors(tmp_path / "x"), slices)
 
 
 def test_what_is_read_lives_on_when_the_file_is_gone(tmp_path):

@@ -274,6 +274,16 @@ def test_no_probability_is_above_1_even_by_rounding(dtype):
         assert (log_probs <= 0).all()
 
 
+def test_a_limit_far_away_costs_nothing():
+    """10 000^5 is beyond 64 bits, and a billion words would not fit in memory."""
+    sure = {START: {A: 1.0}, A: {END: 1.0}}
+    for n_tokens, length_penalty in ((10_000, 5), (10**9, 10)):
+        result = beam_search(
+            scripted(sure), sentences()[0][:1], n_tokens, n_beams=1, length_penalty=length_penalty
+        )
+        assert result.tokens.tolist() == [[[A, END]]]
+
+
 def test_a_source_that_is_closed_leaves_the_others_alone():
     """The first ends at once; the second goes on for four words, the third for ever."""
     sure = {START: {END: 0.9, A: 0.1}, A: {A: 1.0}}

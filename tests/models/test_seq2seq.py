@@ -1,5 +1,7 @@
 """What both translators promise: reading, steps, training and greedy writing agree."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -295,6 +297,35 @@ def test_ids_may_be_of_any_whole_number_type(model):
         assert torch.equal(model(source.to(dtype), target.to(dtype), mask), expected)
     state = model.encode(source.to(torch.int16), mask)
     assert close(model.decode_step(target[:, 0].to(torch.int16), state)[0], expected[:, 0])
+
+
+def test_N24_transposed_and_expanded_ids_are_read_alike_and_left_alone(model):
+    source, mask, target = sentences()
+    expected = model(source, target, mask)
+    turned = [x.mT.contiguous().mT for x in (source, target, mask)]
+    assert not turned[0].is_contiguous()
+    assert torch.equal(model(*turned), expected)
+    wide = [x[:1].expand(4, -1) for x in (source, target, mask)]
+    assert close(model(*wide), expected[:1].expand(4, -1, -1))
+    assert torch.equal(source, sentences()[0])
+    assert torch.equal(mask, sentences()[1])
+    assert torch.equal(target, sentences()[2])
+
+
+def test_N26_autocast_inference_mode_and_copies_compute_the_same(model):
+    source, mask, target = sentences()
+    model = model.float()
+    expected, words = model(source, target, mask), model.generate(source, 6, source_mask=mask)
+    assert torch.equal(copy.deepcopy(model)(source, target, mask), expected)
+    with torch.inference_mode():
+        assert close(model(source, target, mask), expected, 1e-6)
+        assert torch.equal(model.generate(source, 6, source_mask=mask), words)
+    model(source, target, mask).sum().backward()  # nothing of inference mode is left behind
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model(source, target, mask)
+        assert model.generate(source, 6, source_mask=mask).size(0) == B
+    assert half.dtype == torch.bfloat16
+    assert (half - expected).abs().max() < 0.1 * expected.abs().max()
 
 
 # Bad input

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clearhead.data.batch import IGNORE, next_tokens
 from clearhead.training import losses, losses_fast
 from clearhead.training.losses import (
-    IGNORED,
     class_loss,
     class_token_loss,
     mean_cross_entropy,
     next_token_loss,
-    next_token_targets,
 )
 
 B, T, V, D, C = 3, 5, 7, 4, 6
@@ -41,24 +40,24 @@ def numbers(*shape, seed=0, dtype=torch.float64):
 
 def test_the_targets_by_hand():
     tokens = torch.tensor([[5, 1, 2, 6], [5, 3, 0, 0]])
-    assert next_token_targets(tokens).tolist() == [[1, 2, 6, IGNORED], [3, 0, 0, IGNORED]]
+    assert next_tokens(tokens).tolist() == [[1, 2, 6, IGNORE], [3, 0, 0, IGNORE]]
     real = torch.tensor([[True] * 4, [True, True, False, False]])
-    assert next_token_targets(tokens, real).tolist() == [
-        [1, 2, 6, IGNORED],
-        [3, IGNORED, IGNORED, IGNORED],
+    assert next_tokens(tokens, real).tolist() == [
+        [1, 2, 6, IGNORE],
+        [3, IGNORE, IGNORE, IGNORE],
     ]
     left = torch.tensor([[True] * 4, [False, False, True, True]])
-    assert next_token_targets(tokens, left)[1].tolist() == [IGNORED, IGNORED, 0, IGNORED]
+    assert next_tokens(tokens, left)[1].tolist() == [IGNORE, IGNORE, 0, IGNORE]
 
 
 def test_the_targets_of_packed_documents_by_hand():
     tokens = torch.tensor([[5, 1, 2, 5, 3, 5, 0]])
     segments = torch.tensor([[4, 4, 4, 2, 2, -1, -1]])
-    targets = [[1, 2, IGNORED, 3, IGNORED, IGNORED, IGNORED]]
-    assert next_token_targets(tokens, segments=segments).tolist() == targets
+    targets = [[1, 2, IGNORE, 3, IGNORE, IGNORE, IGNORE]]
+    assert next_tokens(tokens, segments=segments).tolist() == targets
     real = torch.tensor([[True, True, False, True, True, True, True]])
-    targets = [[1, IGNORED, IGNORED, 3, IGNORED, IGNORED, IGNORED]]
-    assert next_token_targets(tokens, real, segments).tolist() == targets
+    targets = [[1, IGNORE, IGNORE, 3, IGNORE, IGNORE, IGNORE]]
+    assert next_tokens(tokens, real, segments).tolist() == targets
 
 
 def test_a_sequence_has_one_prediction_less_than_tokens_by_hand():
@@ -130,7 +129,7 @@ def test_D9_extra_padding_columns_change_nothing(extra, side, seed):
     losses_of = []
     for inside, words, mask in ((x, tokens, real), wider):
         logits = torch.stack([row @ weight.mT for row in inside.flatten(0, 1)]).view(B, -1, V)
-        fast = losses_fast.vocabulary_loss(inside, weight, next_token_targets(words, mask))
+        fast = losses_fast.vocabulary_loss(inside, weight, next_tokens(words, mask))
         losses_of.append((float(next_token_loss(logits, words, mask)), float(fast)))
     for alone, padded in zip(*losses_of, strict=True):
         assert abs(padded - alone) <= 1e-7
@@ -145,7 +144,7 @@ def test_D9_extra_padding_changes_no_vocabulary_loss_and_no_gradient(form, extra
     for n in (0, extra):
         inside = torch.cat((x, numbers(B, n, D, seed=2)), dim=1).requires_grad_()
         table = weight.clone().requires_grad_()
-        targets = next_token_targets(
+        targets = next_tokens(
             torch.cat((tokens, ids(B, n, seed=2)), dim=1),
             torch.cat((real, torch.zeros(B, n, dtype=torch.bool)), dim=1),
         )
@@ -182,15 +181,15 @@ def test_N23_a_sequence_too_short_to_predict_costs_nothing(length):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
 def test_targets_are_the_same_for_ids_of_any_whole_type(dtype):
     tokens, real = ids(B, T), torch.arange(T) < torch.tensor([5, 2, 4])[:, None]
-    targets = next_token_targets(tokens.to(dtype), real)
+    targets = next_tokens(tokens.to(dtype), real)
     assert targets.dtype == torch.long
-    assert torch.equal(targets, next_token_targets(tokens, real))
+    assert torch.equal(targets, next_tokens(tokens, real))
 
 
 def test_the_tokens_given_are_not_changed():
     tokens, real = ids(B, T), torch.ones(B, T, dtype=torch.bool)
     before = tokens.clone()
-    next_token_targets(tokens, real, torch.zeros_like(tokens))[:] = 3
+    next_tokens(tokens, real, torch.zeros_like(tokens))[:] = 3
     assert torch.equal(tokens, before)
 
 
@@ -199,7 +198,7 @@ def test_the_tokens_given_are_not_changed():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_N28_all_ignored_is_zero_with_zero_gradient(dtype):
-    nothing = torch.full((B, T), IGNORED)
+    nothing = torch.full((B, T), IGNORE)
     logits = numbers(B, T, V, dtype=dtype).requires_grad_()
     loss = mean_cross_entropy(logits, nothing)
     assert loss.item() == 0
@@ -231,7 +230,7 @@ def test_N28_no_rows_at_all_cost_nothing(form):
 def test_N06_broken_numbers_in_ignored_rows_do_not_spoil_the_fast_loss(value):
     weight = numbers(V, D).requires_grad_()
     x = numbers(T, D)
-    targets = torch.tensor([1, IGNORED, 2, IGNORED, 0])
+    targets = torch.tensor([1, IGNORE, 2, IGNORE, 0])
     clean = losses_fast.vocabulary_loss(x, weight, targets)
     x[1], x[3] = value, value
     loss = losses_fast.vocabulary_loss(x, weight, targets)
@@ -239,7 +238,7 @@ def test_N06_broken_numbers_in_ignored_rows_do_not_spoil_the_fast_loss(value):
     loss.backward()
     assert bool(weight.grad.isfinite().all())
     weight.grad = None
-    nothing = losses_fast.vocabulary_loss(x, weight, torch.full((T,), IGNORED))
+    nothing = losses_fast.vocabulary_loss(x, weight, torch.full((T,), IGNORE))
     assert nothing.item() == 0
     nothing.backward()
     assert bool((weight.grad == 0).all())
@@ -369,25 +368,25 @@ def test_N29_what_the_class_token_loss_refuses(logits, labels, kind, words):
 def test_what_stands_beside_the_tokens_must_have_their_shape(name):
     other = {"token_mask": torch.ones(B, T + 1, dtype=torch.bool), "segments": ids(B, T - 1)}
     with pytest.raises(ValueError, match=rf"{name} must have the shape of tokens, \(3, 5\), got"):
-        next_token_targets(ids(B, T), **{name: other[name]})
+        next_tokens(ids(B, T), **{name: other[name]})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.uint8])
 def test_N08_a_token_mask_that_is_not_boolean_is_refused_by_its_name(dtype):
     with pytest.raises(TypeError, match=r"token_mask must be .*bool"):
-        next_token_targets(ids(B, T), torch.ones(B, T, dtype=dtype))
+        next_tokens(ids(B, T), torch.ones(B, T, dtype=dtype))
 
 
 def test_segments_that_are_not_whole_numbers_are_refused_by_their_name():
     with pytest.raises(TypeError, match="segments must hold integers"):
-        next_token_targets(ids(B, T), segments=torch.zeros(B, T))
+        next_tokens(ids(B, T), segments=torch.zeros(B, T))
 
 
 def test_tokens_of_another_shape_or_type_are_refused():
     with pytest.raises(ValueError, match=r"tokens must have shape \(B, T\), got \(5,\)"):
-        next_token_targets(ids(T))
+        next_tokens(ids(T))
     with pytest.raises(TypeError, match="tokens must hold integers"):
-        next_token_targets(numbers(B, T))
+        next_tokens(numbers(B, T))
 
 
 def test_logits_and_tokens_of_different_lengths_are_refused():
@@ -446,7 +445,7 @@ def test_N31_value_and_gradients_are_those_of_the_plain_form(
 ):
     x, weight = numbers(rows, width, seed=seed), numbers(words, width, seed=seed + 1)
     targets = ids(rows, high=words, seed=seed)
-    targets[torch.rand(rows, generator=random(seed)) < ignored] = IGNORED
+    targets[torch.rand(rows, generator=random(seed)) < ignored] = IGNORE
     same(*both(x, weight, targets, soft_cap=cap), 1e-12)
     in_single = both(x.float(), weight.float(), targets, soft_cap=cap)
     same(*in_single, 3e-6)
@@ -479,7 +478,7 @@ def test_the_gradient_is_scaled_by_what_comes_from_above(upstream):
 @pytest.mark.parametrize("cap", [None, 1.5])
 def test_gradcheck(cap):
     x, weight = numbers(6, D).requires_grad_(), numbers(V, D, seed=1).requires_grad_()
-    targets = torch.tensor([0, 6, IGNORED, 3, 3, IGNORED])
+    targets = torch.tensor([0, 6, IGNORE, 3, 3, IGNORE])
 
     def loss(x, weight):
         return losses_fast.vocabulary_loss(x, weight, targets, soft_cap=cap)
@@ -512,7 +511,7 @@ def test_a_tied_table_gets_both_gradients():
         table = numbers(V, D).requires_grad_()
         tokens = ids(B, T)
         x = torch.nn.functional.embedding(tokens, table)
-        form(x, table, next_token_targets(tokens)).backward()
+        form(x, table, next_tokens(tokens)).backward()
         if form is losses.vocabulary_loss:
             expected = table.grad
     assert torch.allclose(table.grad, expected, rtol=0, atol=1e-13)
@@ -552,7 +551,7 @@ def test_a_loss_of_almost_nothing_is_not_rounded_away():
 def test_half_precision_is_the_plain_form(dtype):
     x, weight = numbers(B, T, D, dtype=dtype), numbers(V, D, seed=1, dtype=dtype)
     targets = ids(B, T)
-    targets[0, 1] = IGNORED
+    targets[0, 1] = IGNORE
     results = list(both(x, weight, targets, soft_cap=3.0))
     for a, b in zip(*results, strict=True):
         assert torch.equal(a, b)
