@@ -101,7 +101,7 @@ def check_head(x: Tensor, weight: Tensor) -> None:
 def check_targets(
     name: str, targets: Tensor, shape: torch.Size, n_classes: int, *, none: bool = True
 ) -> None:
-    """Whole numbers of this shape, each from 0 to n_classes − 1 or, if none may be asked, IGNORE."""
+    """Whole numbers of this shape from 0 to n_classes − 1; with none=True also IGNORE."""
     check_int_tensor(name, targets)
     if targets.shape != shape:
         raise ValueError(

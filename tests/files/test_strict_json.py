@@ -6,7 +6,7 @@ import os
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.files import BadFile, parse_json, read_json, write_json
@@ -21,6 +21,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(PLAIN)
 def test_what_is_written_is_read_back(tmp_path_factory, value):
     path = tmp_path_factory.mktemp("json") / "a.json"

@@ -235,7 +235,8 @@ def test_a_found_sentence_is_kept_while_the_search_goes_on():
     model = scripted(slow)
     result = beam_search(model, sentences()[0][:1], 9, n_beams=3, length_penalty=0.5)
     assert 1 < model.calls < 9
-    assert words_of(result, 0, 0) == (END,)
+    assert result.tokens.tolist() == [[[END], [PAD], [PAD]]]  # no column of padding only
+    assert result.lengths.tolist() == [[1, 0, 0]]
     assert float(result.log_probs[0, 0]) == pytest.approx(math.log(0.5))
 
 

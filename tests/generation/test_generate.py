@@ -390,8 +390,11 @@ def test_the_penalty_counts_the_prompt_and_new_words_but_not_padding(n_tokens):
     made = generate(model, torch.tensor([[9, 11, 10]]), 2, **heavy)
     # 11 has been said: 14 / 3 is less than 5, and of the others the first, 0, wins; then 1 follows.
     assert made.tolist() == [[9, 11, 10, 0, 1]]
-    said = generate(model, torch.tensor([[3]]), 11, **heavy)
-    assert sorted(said[0].tolist()) == list(range(12))  # each word once
+    parrot = follower(list(range(12)))  # says its last word again
+    with torch.no_grad():
+        parrot.head.weight += 5.0
+    made = generate(parrot, torch.tensor([[4]]), 8, **heavy)
+    assert made.tolist() == [[4, 0, 1, 2, 3, 5, 6, 7, 8]]
     tokens, real = pad_left([[10], [1, 2]], 11)
     padded = generate(model, tokens, n_tokens, token_mask=real, **heavy)
     alone = generate(model, torch.tensor([[10]]), n_tokens, **heavy)
@@ -578,11 +581,23 @@ def test_texts_of_letters_join_to_what_the_tokenizer_says():
         assert len(text) == NEW
 
 
-def test_a_stopped_row_adds_no_text():
-    class Digits:
-        def decode(self, ids):
-            return " ".join(map(str, ids))
+class Digits:
+    def decode(self, ids):
+        return " ".join(map(str, ids))
 
+
+def test_the_tokenizer_never_sees_padding():
+    class Strict(Digits):
+        def decode(self, ids):
+            assert 11 not in ids
+            return super().decode(ids)
+
+    tokens, real = pad_left([[3], [1, 2, 3]], 11)
+    steps = list(stream(counter(), tokens, 3, tokenizer=Strict(), token_mask=real))
+    assert [each.texts for each in steps] == [[" 4", " 4"], [" 5", " 5"], [" 6", " 6"]]
+
+
+def test_a_stopped_row_adds_no_text():
     steps = list(stream(counter(), torch.tensor([[3], [1]]), 9, stop=[5], tokenizer=Digits()))
     assert [each.texts for each in steps] == [[" 4", " 2"], [" 5", " 3"], ["", " 4"], ["", " 5"]]
 

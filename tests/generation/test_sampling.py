@@ -129,6 +129,13 @@ def test_filters_at_their_ends_change_nothing_or_leave_the_best():
         assert torch.equal(likely(x, best), one)
 
 
+def test_top_p_that_is_reached_exactly_takes_no_more():
+    logits = wide([math.log(2), 0.0, 0.0])
+    assert likely(logits, Sampling(1))[0].tolist() == [0.5, 0.25, 0.25]
+    assert likely(logits, Sampling(1, top_p=0.5))[0].tolist() == [1, 0, 0]
+    assert likely(logits, Sampling(1, top_p=0.500001))[0].tolist() == [0.5, 0.25, 0.25]
+
+
 def test_top_p_of_a_large_vocabulary_in_float32():
     x = torch.randn(1, 50_257, generator=torch.Generator().manual_seed(0))
     exact = x.double().softmax(-1)

@@ -98,3 +98,15 @@ def test_what_was_loaded_does_not_change(tmp_path):
     loaded = load(tmp_path / "a.bin")
     with pytest.raises(AttributeError):
         loaded.model = None
+
+
+def test_the_name_of_a_data_set_is_looked_up_and_a_folder_of_that_name_comes_first(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadFile, match="run clearhead data get stories15m"):
+        load("stories15m")
+    (tmp_path / "stories15m").mkdir()
+    (tmp_path / "stories15m" / "a.bin").write_bytes(LLAMA2C)
+    assert load("stories15m").model.config.vocab_size == 300

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from clearhead.files import BadFile
 from clearhead.interop import find_tokenizer, load
 
-N_CASES = 150
+N_CASES = 80
 LLAMA2C = struct.pack("<7i", 4, 2, 1, 2, 2, 260, 3)
 LLAMA2C += bytes(4 * (260 * 4 + (8 + 4 * 16 + 3 * 8) + 4 + 3 * 2))
 
@@ -56,12 +56,12 @@ def try_all(path, read):
 def test_F10_folders(oracles, tmp_path, case, file):
     folder = tmp_path / case
     shutil.copytree(oracles[case].folder, folder)
-    assert try_all(folder / file, lambda: load(folder)) > 5
+    assert try_all(folder / file, lambda: load(folder)) > 3
 
 
 def test_F10_an_index(oracles, tmp_path):
     oracles["gpt2"].model.save_pretrained(tmp_path, max_shard_size="3KB")
-    assert try_all(tmp_path / "model.safetensors.index.json", lambda: load(tmp_path)) > 50
+    assert try_all(tmp_path / "model.safetensors.index.json", lambda: load(tmp_path)) > 30
 
 
 def test_F10_llama2c(tmp_path):
@@ -70,7 +70,7 @@ def test_F10_llama2c(tmp_path):
     assert try_all(path, lambda: load(path)) == N_CASES
     path.write_bytes(LLAMA2C)
     assert torch.isfinite(load(path).model.embedding.weight).all()
-    assert try_all(path, lambda: load(path)) > 50
+    assert try_all(path, lambda: load(path)) > 30
 
 
 @pytest.mark.parametrize("kind", ["bytes", "words"])
@@ -84,7 +84,7 @@ def test_F10_tokenizer_json(tmp_path, kind):
         (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nab\n##c\n")
         find_tokenizer(tmp_path).save(tmp_path / "own.json")
     path = tmp_path / ("tokenizer.json" if kind == "bytes" else "vocab.txt")
-    assert try_all(path, lambda: find_tokenizer(tmp_path)) > 20
+    assert try_all(path, lambda: find_tokenizer(tmp_path)) > 10
 
 
 def test_F10_tokenizer_bin(tmp_path):
@@ -92,4 +92,4 @@ def test_F10_tokenizer_bin(tmp_path):
     entries = (struct.pack("<fi", 1.0, len(name)) + name for name in names)
     path = tmp_path / "tokenizer.bin"
     path.write_bytes(struct.pack("<i", 6) + b"".join(entries))
-    assert try_all(path, lambda: find_tokenizer(tmp_path)) > 50
+    assert try_all(path, lambda: find_tokenizer(tmp_path)) > 30

@@ -559,6 +559,18 @@ def test_half_precision_is_the_plain_form(dtype):
     assert abs(results[0][0].double() - exact) < 0.05
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_losses_of_half_precision_logits_are_computed_in_single(dtype):
+    logits, tokens = (3 * numbers(B, T, V)).to(dtype), ids(B, T)
+    loss = next_token_loss(logits, tokens)
+    assert loss.dtype == torch.float32
+    assert abs(float(loss) - float(next_token_loss(logits.double(), tokens))) < 1e-6
+    first, labels = logits[..., :1], torch.tensor([1, 0, 1])
+    loss = class_token_loss(first, labels)
+    assert loss.dtype == torch.float32
+    assert abs(float(loss) - float(class_token_loss(first.double(), labels))) < 1e-6
+
+
 def test_it_is_right_without_gradients_too():
     x, weight, targets = numbers(9, D), numbers(V, D, seed=1), ids(9)
     expected = losses.vocabulary_loss(x, weight, targets)
