@@ -13,6 +13,7 @@ from torch import Tensor
 __all__ = [
     "check_bias",
     "check_choice",
+    "check_count",
     "check_divides",
     "check_dropout",
     "check_float_tensor",
@@ -48,6 +49,17 @@ def check_positive(**sizes: int) -> None:
             )
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
+
+
+def check_count(**counts: int) -> None:
+    """Each named count is a whole number of at least 0."""
+    for name, count in counts.items():
+        if isinstance(count, bool) or not hasattr(count, "__index__"):
+            raise TypeError(
+                f"{name} must be a whole number, got {count!r} of type {type(count).__name__}"
+            )
+        if count < 0:
+            raise ValueError(f"{name} must not be negative, got {count}")
 
 
 def check_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:

@@ -36,8 +36,9 @@ def decode(seconds: float) -> Rows:
     rows = []
     for name, config in SHAPES.items():
         model = GPT(config).eval()
-        rows += _against_peers(f"{name}, float", config, model, 1, "float", seconds)
-        taken = rows[-1].ours if rows else _per_token(model, 1, "float", seconds)
+        found = _against_peers(f"{name}, float", config, model, 1, "float", seconds)
+        taken = found[0].ours if found else _per_token(model, 1, "float", seconds)
+        rows += found
         bytes_read = 4.0 * model.n_parameters
         limit = bytes_read / _bandwidth()
         rows.append(Row(f"{name}, float, a token", taken, "reading the weights once", limit))

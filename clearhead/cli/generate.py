@@ -3,7 +3,6 @@
 import json as json_format
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -91,16 +90,17 @@ def _show(text: str, json: bool) -> None:
 
 def _load(name: str, device: str) -> "tuple[GPT, Tokenizer, Report]":
     """The model at a path, or one that `clearhead data get` has fetched."""
-    from clearhead.data.catalogue import path_of
     from clearhead.interop import load
     from clearhead.models import GPT
     from clearhead.runtime import pick_device
 
-    loaded = load(name if Path(name).exists() else path_of(name))
+    loaded = load(name)
     if not isinstance(loaded.model, GPT):
-        raise ValueError(f"{name} is a {type(loaded.model).__name__}, which does not write text")
+        raise ValueError(
+            f"{name} is a {type(loaded.model).__name__}, which does not write text; take a GPT, such as stories15m"
+        )
     if loaded.tokenizer is None:
-        raise ValueError(f"{name} has no tokenizer beside its weights, so no text can be read")
+        raise ValueError(f"{name} has no tokenizer; put tokenizer.json beside its weights")
     return loaded.model.to(pick_device(device)), loaded.tokenizer, loaded.report
 
 

@@ -31,12 +31,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clearhead.data.batch import Batch, order, pad_left, pad_right
+    from clearhead.data.batch import IGNORE, Batch, next_tokens, order, pad_left, pad_right
+    from clearhead.data.catalogue import path_of
     from clearhead.data.characters import CharTokenizer
     from clearhead.data.dialogue import Dialogue, read_speeches, split_speeches
     from clearhead.data.drawings import draw_digits
     from clearhead.data.draws import split
-    from clearhead.data.images import Pictures, read_cifar10
+    from clearhead.data.images import Pictures, read_cifar10, to_float
     from clearhead.data.mnist import read_mnist
     from clearhead.data.packing import buckets, pack, packed
     from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from clearhead.data.words import WordTokenizer
 
 __all__ = [
+    "IGNORE",
     "Batch",
     "CharTokenizer",
     "Dialogue",
@@ -57,27 +59,31 @@ __all__ = [
     "buckets",
     "draw_digits",
     "load_tokenizer",
+    "next_tokens",
     "order",
     "pack",
     "packed",
     "pad_left",
     "pad_right",
     "pair_tokenizers",
+    "path_of",
     "read_cifar10",
     "read_mnist",
     "read_pairs",
     "read_speeches",
     "split",
     "split_speeches",
+    "to_float",
 ]
 
 _HOMES = {
-    "batch": ["Batch", "order", "pad_left", "pad_right"],
+    "batch": ["IGNORE", "Batch", "next_tokens", "order", "pad_left", "pad_right"],
+    "catalogue": ["path_of"],
     "characters": ["CharTokenizer"],
     "dialogue": ["Dialogue", "read_speeches", "split_speeches"],
     "drawings": ["draw_digits"],
     "draws": ["split"],
-    "images": ["Pictures", "read_cifar10"],
+    "images": ["Pictures", "read_cifar10", "to_float"],
     "mnist": ["read_mnist"],
     "packing": ["buckets", "pack", "packed"],
     "pairs": ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"],

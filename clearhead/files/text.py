@@ -13,7 +13,6 @@ __all__ = ["BadFile", "decode_utf8", "read_text"]
 
 MAX_BYTES = 256 << 20
 MAX_LINE = 1 << 20
-MARK = b"\xef\xbb\xbf"
 
 
 def read_text(

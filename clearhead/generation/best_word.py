@@ -12,7 +12,7 @@ win. The few that are left are computed exactly.
 import torch
 from torch import Tensor
 
-from clearhead.generation.products import to_int8
+from clearhead.generation.products import safe_levels, to_int8, whole_product
 
 __all__ = ["BestWord"]
 
@@ -25,11 +25,11 @@ class BestWord:
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
-        self.whole, scale = to_int8(weight)
+        self.whole, scale = to_int8(weight, safe_levels())
         rounded = scale * self.whole
         self.scale = scale.mT  # (1, V)
-        self.length = ROUNDING * rounded.norm(dim=-1)  # ‖ŵ[v]‖
-        self.lost = ROUNDING * (weight - rounded).norm(dim=-1)  # ‖w[v] − ŵ[v]‖
+        self.length = _length(rounded)  # ‖ŵ[v]‖
+        self.lost = _length(weight - rounded)  # ‖w[v] − ŵ[v]‖
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (B, D) → the index of the largest logit of each row, (B,); the first if several are."""
@@ -39,11 +39,17 @@ class BestWord:
         if not x.size(0) <= len(row) <= logits.numel() // 16:  # NaN, or too many to look at each
             return (x @ self.weight.mT).argmax(-1)
         exact = torch.full_like(logits, -torch.inf)
-        exact[row, word] = (x[row] * self.weight[word]).sum(-1)
+        products = x[row].double() * self.weight[word].double()  # so that equal rows stay equal
+        exact[row, word] = products.sum(-1).to(x.dtype)
         return exact.argmax(-1)
 
     def _rounded(self, x: Tensor) -> tuple[Tensor, Tensor]:
         whole, scale = to_int8(x)
-        logits = torch._int_mm(whole, self.whole.mT) * (scale * self.scale)
-        missing = (x - scale * whole).norm(dim=-1, keepdim=True)
-        return logits, missing * self.length + x.norm(dim=-1, keepdim=True) * self.lost
+        logits = whole_product(whole, self.whole) * (scale * self.scale)
+        missing = _length(x - scale * whole)[:, None]
+        return logits, missing * self.length + _length(x)[:, None] * self.lost
+
+
+def _length(x: Tensor) -> Tensor:
+    """The length of each row, rather too long than too short; tiny numbers have one, too."""
+    return (ROUNDING * x.double().norm(dim=-1)).to(x.dtype) + torch.finfo(x.dtype).tiny

@@ -21,12 +21,13 @@ from clearhead.generation import step, step_fast
 from clearhead.generation.sampling import Sampling, choose
 from clearhead.models import GPT
 from clearhead.models.model import check_tokens
-from clearhead.shapes import check_choice, check_positive, shape_text
+from clearhead.shapes import check_choice, check_count, check_positive, shape_text
 
 __all__ = ["Step", "generate", "stream"]
 
 # Packing costs about as much as this many tokens; a packed model is remembered.
 WORTH_PACKING = 16
+HALF = "\ufffd"  # what a decoder writes for bytes that are no character yet
 
 
 class Decoder(Protocol):
@@ -102,7 +103,7 @@ def generate(
         prefill=prefill,
         weights=weights,
     )
-    return torch.cat((tokens, *(step.tokens[:, None].to(tokens.dtype) for step in new)), dim=1)
+    return torch.cat((tokens.long(), *(each.tokens[:, None] for each in new)), dim=1)
 
 
 def stream(
@@ -137,7 +138,7 @@ def stream(
     seen = _seen(tokens, token_mask, model.config.vocab_size) if penalised else None
 
     @torch.inference_mode()
-    def next_tokens(fresh: Tensor) -> tuple[Tensor, Tensor | None]:
+    def read_and_choose(fresh: Tensor) -> tuple[Tensor, Tensor | None]:
         """Read the fresh tokens (B, ·) and choose what follows, (B,)."""
         *first, last = fresh.split(prefill or fresh.size(1), dim=1)
         for part in first:
@@ -146,21 +147,23 @@ def stream(
             return reader.best(last), None
         logits = reader.read(last)
         draws = torch.tensor([float(torch.rand((), generator=die)) for die in dice])
-        return choose(logits, sampling, draws, seen), logits
+        chosen = choose(logits, sampling, draws, seen)
+        if seen is not None:
+            seen.scatter_(1, chosen[:, None], True)
+        return chosen, logits
 
     def steps() -> Iterator[Step]:
-        fresh, running = tokens, torch.ones(tokens.size(0), dtype=torch.bool, device=tokens.device)
-        for _ in range(n_tokens):
-            chosen, logits = next_tokens(fresh)
+        fresh = tokens.long()
+        running = torch.ones(tokens.size(0), dtype=torch.bool, device=tokens.device)
+        for place in range(n_tokens):
+            chosen, logits = read_and_choose(fresh)
             chosen = torch.where(running, chosen, fresh[:, -1])
-            if seen is not None:
-                seen.scatter_(1, chosen[:, None], True)
-            words = None if texts is None else _added(texts, chosen, running)
+            going_on = running & ~torch.isin(chosen, ends) & (place < n_tokens - 1)
+            words = None if texts is None else _added(texts, chosen, running, going_on)
             yield Step(chosen, running, words, None if logits is None else logits.clone())
-            running = running & ~torch.isin(chosen, ends)
+            running, fresh = going_on, chosen[:, None]
             if len(ends) and not running.any():
                 return
-            fresh = chosen[:, None]
 
     return steps()
 
@@ -177,7 +180,7 @@ def _reader(
     check_choice("weights", weights, ("float", "int8"))
     B, T = tokens.shape
     fast = cache and B > 0 and step_fast.can_pack(model)
-    if weights == "int8" and not fast:
+    if weights == "int8" and B > 0 and not fast:
         raise ValueError(
             "weights='int8' needs a GPT in eval mode on the CPU, cache=True and nobody who records "
             "it; leave weights out"
@@ -200,8 +203,7 @@ def _room(model: GPT, tokens: Tensor, n_tokens: int | None) -> int:
     room = model.config.max_len - tokens.size(1)
     if n_tokens is None:
         return room
-    if n_tokens != 0:
-        check_positive(n_tokens=n_tokens)
+    check_count(n_tokens=n_tokens)
     if n_tokens > room:
         raise ValueError(
             f"tokens has length {tokens.size(1)} and n_tokens is {n_tokens}, but max_len is "
@@ -214,7 +216,8 @@ def _check_left_padding(token_mask: Tensor | None, tokens: Tensor) -> None:
     if token_mask is None:
         return
     if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
-        raise TypeError("token_mask must be a boolean tensor, True = real")
+        given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
+        raise TypeError(f"token_mask must be a boolean tensor, True = real, got {given}")
     if token_mask.shape != tokens.shape:
         raise ValueError(
             f"token_mask must have the shape of tokens, {shape_text(tokens)}, "
@@ -228,6 +231,8 @@ def _check_left_padding(token_mask: Tensor | None, tokens: Tensor) -> None:
 
 
 def _ends(stop: Collection[int], vocab_size: int, device: torch.device) -> Tensor:
+    if not isinstance(stop, Collection):
+        raise TypeError(f"stop must be a list or set of ids, got {stop!r}; write stop=[{stop!r}]")
     for token in stop:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
             raise ValueError(f"stop must hold ids from 0 to {vocab_size - 1}, got {token!r}")
@@ -238,6 +243,10 @@ def _dice(seed: int | None, n_rows: int) -> list[torch.Generator]:
     """A generator for each row, so that a row draws the same alone and in a batch."""
     if seed is None:
         return [_unseeded() for _ in range(n_rows)]
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise TypeError(f"seed must be a whole number, got {seed!r}")
+    if not -(2**63) <= seed < 2**63 - n_rows:
+        raise ValueError(f"seed must fit 64 bits, got {seed}; take one below 2**63")
     return [torch.Generator().manual_seed(seed + row) for row in range(n_rows)]
 
 
@@ -259,13 +268,14 @@ class _Text:
     """The text of a row as it grows; a token may add no text before the next one comes."""
 
     def __init__(self, tokenizer: Decoder, prompt: list[int]) -> None:
-        self.tokenizer, self.ids, self.shown = tokenizer, prompt, tokenizer.decode(prompt)
+        self.tokenizer, self.ids = tokenizer, prompt
+        self.shown = tokenizer.decode(prompt).rstrip(HALF)
 
-    def add(self, token: int) -> str:
-        """What the text has more with this token."""
+    def add(self, token: int, going_on: bool) -> str:
+        """What the text has more with this token; half a character waits for its other bytes."""
         self.ids.append(token)
         text = self.tokenizer.decode(self.ids)
-        if text.endswith("\ufffd"):  # half a character: wait for its other bytes
+        if going_on and text.endswith(HALF):
             return ""
         new, self.shown = text[len(self.shown) :], text
         return new
@@ -276,6 +286,6 @@ def _texts(tokenizer: Decoder, tokens: Tensor, token_mask: Tensor | None) -> lis
     return [_Text(tokenizer, row[on].tolist()) for row, on in zip(tokens, real, strict=True)]
 
 
-def _added(texts: list[_Text], chosen: Tensor, running: Tensor) -> list[str]:
-    rows = zip(texts, chosen.tolist(), running.tolist(), strict=True)
-    return [text.add(token) if on else "" for text, token, on in rows]
+def _added(texts: list[_Text], chosen: Tensor, running: Tensor, going_on: Tensor) -> list[str]:
+    rows = zip(texts, chosen.tolist(), running.tolist(), going_on.tolist(), strict=True)
+    return [text.add(token, more) if on else "" for text, token, on, more in rows]

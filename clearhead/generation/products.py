@@ -10,12 +10,24 @@ Which of the first two is faster depends on the shape and the machine: `lay_out`
 
 import time
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-__all__ = ["InputMajor", "Int8Product", "OutputMajor", "Product", "lay_out", "to_int8"]
+__all__ = [
+    "InputMajor",
+    "Int8Product",
+    "OutputMajor",
+    "Product",
+    "lay_out",
+    "safe_levels",
+    "to_int8",
+    "whole_product",
+]
+
+SMALLEST = 16  # numbers in a row or column
 
 
 class OutputMajor:
@@ -46,23 +58,45 @@ class Int8Product:
     """The product in whole numbers; each row of x and of W is rounded to 255 levels of its own."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.whole, scale = to_int8(weight)
+        self.whole, scale = to_int8(weight, safe_levels())
         self.scale, self.bias = scale.mT, bias  # (1, out)
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (N, in) → (N, out). A row's result does not depend on the other rows."""
         whole, scale = to_int8(x)
-        y = torch._int_mm(whole, self.whole.mT) * (scale * self.scale)
+        y = whole_product(whole, self.whole) * (scale * self.scale)
         return y if self.bias is None else y + self.bias
 
 
 Product = OutputMajor | InputMajor | Int8Product
 
 
-def to_int8(x: Tensor) -> tuple[Tensor, Tensor]:
+def to_int8(x: Tensor, levels: int = 127) -> tuple[Tensor, Tensor]:
     """x (N, width) → whole numbers (N, width) and scales (N, 1), x ≈ scale · whole."""
-    scale = x.abs().amax(-1, keepdim=True).div_(127).clamp_(min=torch.finfo(x.dtype).tiny)
+    scale = x.abs().amax(-1, keepdim=True).div_(levels).clamp_(min=torch.finfo(x.dtype).tiny)
     return (x / scale).round_().to(torch.int8), scale
+
+
+def whole_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x (N, in) and weight (out, in), both int8 → x weightᵀ (N, out) in int32, without error."""
+    if min(weight.shape) < SMALLEST:  # too narrow for the kernel
+        return (x.double() @ weight.double().mT).int()
+    return torch._int_mm(x, weight.mT)
+
+
+@cache
+def safe_levels() -> int:
+    """How far weights may go from 0 so that sums are exact on this processor: 127 or 63.
+
+    Without instructions for 8 bits, pairs of products are added in 16 bits, and 2 · 255 · 127 does
+    not fit.
+    """
+    x, weight = torch.full((1, 64), 127).char(), torch.full((SMALLEST, 64), 127).char()
+    exact = all(
+        bool((torch._int_mm(rows, weight.mT) == 64 * 127 * 127).all())
+        for rows in (x, x.expand(4, -1).contiguous())
+    )
+    return 127 if exact else 63
 
 
 def lay_out(pairs: Sequence[tuple[Tensor, Tensor | None]], n_rows: int) -> Sequence[Product]:

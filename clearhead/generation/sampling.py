@@ -10,10 +10,12 @@ in this order. Where several are as likely as the last that stays, all of them s
 """
 
 import math
+import sys
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from clearhead.shapes import check_positive
 
@@ -67,8 +69,10 @@ def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | Non
 
 def likely(logits: Tensor, sampling: Sampling) -> Tensor:
     """logits (B, V) → probabilities (B, V) after temperature and filters; rows sum to 1."""
-    best = logits.amax(-1, keepdim=True)
-    scores = (logits - best) / sampling.temperature  # ≤ 0, so a tiny temperature stays finite
+    if sampling.temperature == 0:
+        return one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
+    wide = logits.double()  # room for any temperature
+    scores = (wide - wide.amax(-1, keepdim=True)) / sampling.temperature  # ≤ 0
     if sampling.top_k is not None and sampling.top_k < scores.size(-1):
         last = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
         scores = scores.masked_fill(scores < last, -math.inf)
@@ -81,7 +85,7 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
         count = (before < sampling.top_p).sum(-1, keepdim=True).clamp(min=1)
         probs = probs.masked_fill(probs < ranked.gather(-1, count - 1), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
-    return probs
+    return probs.to(logits.dtype)
 
 
 def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -92,6 +96,6 @@ def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 def _check_number(name: str, value: float, lowest: float, highest: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if not lowest <= value <= highest or math.isinf(value):
+    if not lowest <= value <= min(highest, sys.float_info.max):
         end = "" if math.isinf(highest) else f" to {highest:g}"
         raise ValueError(f"{name} must be a finite number from {lowest:g}{end}, got {value}")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from clearhead.models import GPT
 
-__all__ = ["Reader", "last_state"]
+__all__ = ["Reader", "numbers"]
 
 
 class Reader:
@@ -26,7 +26,7 @@ class Reader:
 
     def read(self, tokens: Tensor) -> Tensor:
         """tokens (B, T), the next ones → logits (B, V) of the one that follows."""
-        return self.model.logits(last_state(self.hidden(tokens)))
+        return numbers(self.model.logits(numbers(self.hidden(tokens)[:, -1])))
 
     def best(self, tokens: Tensor) -> Tensor:
         """tokens (B, T), the next ones → the most likely one that follows, (B,)."""
@@ -51,11 +51,10 @@ class Reader:
         return torch.nn.functional.pad(self.token_mask, (0, missing), value=True)
 
 
-def last_state(x: Tensor) -> Tensor:
-    """x (B, T, D) → (B, D) of the last token, after checking that it holds numbers."""
-    last = x[:, -1]
-    if not bool(last.isfinite().all()):
+def numbers(x: Tensor) -> Tensor:
+    """x itself, after checking that it holds numbers."""
+    if not bool(x.isfinite().all()):
         raise ValueError(
             "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
         )
-    return last
+    return x

@@ -10,6 +10,7 @@ import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +18,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.attention import Mask, MultiHeadAttention, merge_heads
 from clearhead.generation.best_word import BestWord
-from clearhead.generation.products import Int8Product, Product, lay_out
-from clearhead.generation.step import last_state
+from clearhead.generation.products import SMALLEST, Int8Product, Product, lay_out
+from clearhead.generation.step import numbers
 from clearhead.layers import Block, LayerNorm, RMSNorm
 from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.models import GPT
+from clearhead.models import GPT, GPTConfig
 from clearhead.positions import RotaryPositions
 from clearhead.positions.rotary import turns
 from clearhead.shapes import check_choice
@@ -29,6 +30,7 @@ from clearhead.shapes import check_choice
 __all__ = ["PackedGPT", "Reader", "can_pack", "packed"]
 
 Norm = Callable[[Tensor], Tensor]
+Structure = tuple[tuple[str, type, tuple[tuple[str, object], ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,14 @@ def _norm(module: nn.Module | None) -> Norm:
     """A norm without its checks."""
     if module is None or isinstance(module, nn.Identity):
         return lambda x: x
-    assert isinstance(module, LayerNorm | RMSNorm)
-    width, gain, eps = (module.d_model,), module.gain.detach(), module.eps
     if isinstance(module, RMSNorm):
+        width, gain, eps = (module.d_model,), module.gain.detach(), module.eps
         return lambda x: torch.rms_norm(x, width, gain, eps)
-    shift = None if module.shift is None else module.shift.detach()
-    return lambda x: torch.layer_norm(x, width, gain, shift, eps)
+    if isinstance(module, LayerNorm):
+        width, gain, eps = (module.d_model,), module.gain.detach(), module.eps
+        shift = None if module.shift is None else module.shift.detach()
+        return lambda x: torch.layer_norm(x, width, gain, shift, eps)
+    raise TypeError(f"a norm must be a LayerNorm or RMSNorm, got {type(module).__name__}")
 
 
 def _join(layers: tuple[nn.Linear, ...]) -> tuple[Tensor, Tensor | None]:
@@ -71,14 +75,40 @@ def _inner_layers(block: Block) -> tuple[nn.Linear, ...]:
 
 
 def can_pack(model: nn.Module) -> bool:
-    """A GPT on the CPU that nobody watches and that drops nothing."""
+    """A GPT as its config says, on the CPU, that nobody watches and that drops nothing."""
     return (
         type(model) is GPT
+        and _structure(model) == _built(model.config)
         and model.embedding.weight.device.type == "cpu"
         and model.embedding.weight.dtype in (torch.float32, torch.float64)
         and not (model.training and model.config.dropout)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     )
+
+
+@cache
+def _built(config: GPTConfig) -> Structure:
+    """The structure of a model fresh from its config."""
+    with torch.device("meta"):
+        return _structure(GPT(config))
+
+
+def _structure(model: nn.Module) -> Structure:
+    """The kind and the settings of every part, by its name."""
+    return tuple(
+        (
+            name,
+            type(part),
+            tuple((key, value) for key, value in vars(part).items() if _set(key, value)),
+        )
+        for name, part in model.named_modules()
+    )
+
+
+def _set(key: str, value: object) -> bool:
+    """Whether this is a setting: a plain value, or a forward of its own."""
+    plain = isinstance(value, int | float | str | tuple | None)
+    return key == "forward" or (plain and not key.startswith("_") and key != "training")
 
 
 class PackedGPT:
@@ -113,13 +143,23 @@ class PackedGPT:
         ]
         self.norm = _norm(model.stack.norm)
         table = model.head.weight.detach()
-        self.best_word = BestWord(table) if table.dtype == torch.float32 else None
+        self.best_word = BestWord(table) if self._can_search(table) else None
         self.head = self._head(table, n_rows)
 
     def _head(self, table: Tensor, n_rows: int) -> Product:
         if self.weights == "int8":
             return Int8Product(table, None)
         return lay_out([(table, None)], n_rows)[0]
+
+    def _can_search(self, table: Tensor) -> bool:
+        """Whether the largest product is the answer; a cap can make several logits equal."""
+        return (
+            self.weights == "float"
+            and self.config.soft_cap is None
+            and table.dtype == torch.float32
+            and min(table.shape) >= SMALLEST
+            and bool(table.isfinite().all())
+        )
 
     def logits(self, x: Tensor) -> Tensor:
         """x (B, D) → (B, V)."""
@@ -128,9 +168,7 @@ class PackedGPT:
 
     def best(self, x: Tensor) -> Tensor:
         """x (B, D) → the index of the largest logit, (B,)."""
-        if self.best_word is None or self.weights == "int8":
-            return self.head(x).argmax(-1)
-        return self.best_word(x)
+        return numbers(self.logits(x)).argmax(-1) if self.best_word is None else self.best_word(x)
 
 
 class Reader:
@@ -154,18 +192,18 @@ class Reader:
 
     def read(self, tokens: Tensor) -> Tensor:
         """tokens (B, T), the next ones → logits (B, V) of the one that follows."""
-        return self.packed.logits(last_state(self.hidden(tokens)))
+        return numbers(self.packed.logits(numbers(self.hidden(tokens)[:, -1])))
 
     def best(self, tokens: Tensor) -> Tensor:
         """tokens (B, T), the next ones → the most likely one that follows, (B,)."""
-        return self.packed.best(last_state(self.hidden(tokens)))
+        return self.packed.best(numbers(self.hidden(tokens)[:, -1]))
 
     def hidden(self, tokens: Tensor) -> Tensor:
         """tokens (B, T), the next ones → (B, T, D), what the head reads."""
         (B, T), past = tokens.shape, self.length
         S = self.length = past + T
         positions = self._positions(T, S)
-        x = self.packed.embedding(tokens)
+        x = self.packed.embedding(tokens.long())
         if self.packed.positions is not None:
             x = self.packed.positions(x, positions=positions)
         turned = None if self.turns is None else self.turns[positions]  # (T, 2, 1, Dh), with B
@@ -183,6 +221,8 @@ class Reader:
         q, kv = heads[:, :, : attention.n_heads], heads[:, :, attention.n_heads :]
         if turned is not None or attention.norm_q is not None:
             q, kv = self._placed(attention, q, kv, turned)
+        if self.real is not None:  # what padding holds, be it NaN, shall reach nobody
+            kv = kv.masked_fill(~self.real[:, S - T : S, None, None], 0.0)
         room = self.kept[index, :, :, :, S - T : S]
         room.copy_(kv.view(B, T, 2, -1, self.d_head).permute(2, 0, 3, 1, 4))
         k, v = self.kept[index, :, :, :, :S].unbind()  # (B, G, S, Dh)
@@ -244,29 +284,38 @@ class Reader:
         return table.to(self.kept.dtype).unsqueeze(-2)
 
 
+Fingerprint = list[tuple[int, Tensor]]
+
 # Models and their packed forms: made once, made again when a number of the model has changed.
-_PACKED: "weakref.WeakKeyDictionary[GPT, dict[str, tuple[object, PackedGPT]]]" = (
+_PACKED: "weakref.WeakKeyDictionary[GPT, dict[str, tuple[Fingerprint, PackedGPT]]]" = (
     weakref.WeakKeyDictionary()
 )
 
 
 def packed(model: GPT, weights: str = "float", n_rows: int = 1) -> PackedGPT:
     """The packed form of a model, remembered until one of its parameters changes."""
-    forms = _PACKED.setdefault(model, {})
-    key, now = f"{weights} {n_rows > 1}", _fingerprint(model)
-    if key not in forms or forms[key][0] != now:
+    forms, now = _PACKED.setdefault(model, {}), _fingerprint(model)
+    key = f"{weights} {n_rows > 1}"
+    if key not in forms or not _same(forms[key][0], now):
         forms[key] = (now, PackedGPT(model, weights, n_rows))
     return forms[key][1]
 
 
-def _fingerprint(model: GPT) -> tuple[tuple[int, float], ...]:
-    """Where each parameter lies and a number that depends on all of its values and their order."""
+def _fingerprint(model: GPT) -> Fingerprint:
+    """Where each parameter lies, and a number for each of its rows that depends on all values."""
     with torch.inference_mode():
-        return tuple((p.data_ptr(), _checksum(p)) for p in model.parameters())
+        return [(p.data_ptr(), _row_sums(p)) for p in model.parameters()]
 
 
-def _checksum(x: Tensor) -> float:
-    """Two weighted sums, one after the other: a change or an exchange of values shows."""
+def _row_sums(x: Tensor) -> Tensor:
+    """Each row times a fixed random vector: any change shows that a product would notice."""
     rows = x.reshape(x.size(0), -1)
-    columns = torch.linspace(1, 2, rows.size(1), dtype=x.dtype)
-    return float((rows @ columns) @ torch.linspace(1, 3, rows.size(0), dtype=x.dtype))
+    generator = torch.Generator().manual_seed(0)
+    return rows @ torch.randn(rows.size(1), generator=generator).to(x.dtype)
+
+
+def _same(one: Fingerprint, other: Fingerprint) -> bool:
+    return len(one) == len(other) and all(
+        place == other_place and torch.equal(sums, other_sums)
+        for (place, sums), (other_place, other_sums) in zip(one, other, strict=True)
+    )

@@ -18,7 +18,13 @@ from clearhead.inspection.figures import (
     position_waves,
     toeplitz_matrices,
 )
-from clearhead.inspection.measures import class_token_map, distance, entropy, rollout
+from clearhead.inspection.measures import (
+    alignment_weights,
+    class_token_map,
+    distance,
+    entropy,
+    rollout,
+)
 from clearhead.inspection.record import AttentionCall, BlockCall, Trace, record
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.viewer import attention_view
@@ -29,6 +35,7 @@ __all__ = [
     "Picture",
     "Trace",
     "alignment",
+    "alignment_weights",
     "attention_grid",
     "attention_map",
     "attention_view",

@@ -20,7 +20,15 @@ from clearhead.inspection.record import Trace
 from clearhead.positions.distance import offsets
 from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
 
-__all__ = ["Layers", "class_token_map", "distance", "entropy", "named_layers", "rollout"]
+__all__ = [
+    "Layers",
+    "alignment_weights",
+    "class_token_map",
+    "distance",
+    "entropy",
+    "named_layers",
+    "rollout",
+]
 
 Layers = Trace | Mapping[str, Any] | Sequence[Any]
 
@@ -130,3 +138,22 @@ def _as_tensor(name: str, x: Any) -> Tensor:
     if x.ndim != 4:
         raise ValueError(f"{name} must have shape (B, H, T, S), got {shape_text(x)}")
     return x
+
+
+def alignment_weights(trace: Trace, name: str) -> Tensor:
+    """What each written word took from each source token: (B, T, S), the mean over heads.
+
+        with record(model) as trace:
+            model(source, target_inputs)
+        alignment_weights(trace, model.alignment_name)
+
+    All calls are joined in their order, so it is the same after a forward pass and after its steps.
+    For a sentence that beam search found, record a forward pass over its words.
+    """
+    calls = trace.calls(name)
+    if not calls:
+        raise ValueError(
+            f"{name!r} was not called while recording: run the model inside the `with`"
+        )
+    weights = torch.cat([call.weights for call in calls], dim=-2)  # (B, T, S) or (B, H, T, S)
+    return weights.mean(dim=1) if weights.ndim == 4 else weights

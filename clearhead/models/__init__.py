@@ -15,7 +15,7 @@ from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 from clearhead.models.gpt import GPT, GPTConfig
 from clearhead.models.model import Config, Model
-from clearhead.models.seq2seq import Seq2Seq, alignment
+from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
 from clearhead.models.vit import VisionTransformer, ViTConfig
@@ -36,5 +36,4 @@ __all__ = [
     "TextEncoderConfig",
     "ViTConfig",
     "VisionTransformer",
-    "alignment",
 ]

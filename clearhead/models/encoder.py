@@ -92,7 +92,9 @@ class TextEncoder(Model):
             _check_same_shape("token_mask", token_mask, tokens)
             mask = Mask.tokens(token_mask)
             positions = mask.positions(tokens.size(1), device=tokens.device)
-        x = self.positions(self.embedding(tokens), positions=positions) + self._types(types, tokens)
+        x = self.positions(self.embedding(tokens.long()), positions=positions) + self._types(
+            types, tokens
+        )
         return self.stack(self.dropout(self.norm(x)), mask=mask)
 
     def sentence(self, tokens: Tensor, token_mask: Tensor | None = None) -> Tensor:
@@ -107,7 +109,7 @@ class TextEncoder(Model):
             return self.types.weight[0]
         check_tokens("types", types, self.config.n_types)
         _check_same_shape("types", types, tokens)
-        return self.types(types)
+        return self.types(types.long())
 
     def _start_weights(self) -> None:
         """N(0, 0.02²) as in BERT, biases 0."""

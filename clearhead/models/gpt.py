@@ -131,7 +131,7 @@ class GPT(Model):
         before it in its document, so padding on either side changes nothing; positions (T,) or
         (B, T) say otherwise. caches: one KVCache for each block, see make_caches.
         """
-        past = 0 if caches is None else len(caches[0])
+        past = len(caches[0]) if caches else 0
         check_tokens("tokens", tokens, self.config.vocab_size)
         self._check_context(past, tokens.size(1))
         allowed = Mask.causal()
@@ -142,7 +142,7 @@ class GPT(Model):
         if positions is None and (past or not allowed.only_causal):
             T = tokens.size(1)
             positions = allowed.positions(T, past + T, device=tokens.device)
-        x = self.embedding(tokens)
+        x = self.embedding(tokens.long())
         if self.positions is not None:
             x = self.positions(x, positions=positions)
         return self.stack(self.dropout(x), mask=allowed, positions=positions, caches=caches)

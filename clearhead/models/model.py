@@ -1,6 +1,6 @@
 """What every model has: a config that says all about it, and a table that describes it.
 
-    config = GPTConfig(vocab_size=65, max_len=64, d_model=128)
+    config = GPTConfig(vocab_size=65, max_len=64, d_model=128, n_layers=2, n_heads=4)
     model = GPT(config)
     GPTConfig.from_dict(config.to_dict()) == config         # how a saved model is built again
     print(model.describe())                                 # each layer, its shapes, its parameters

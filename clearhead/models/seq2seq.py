@@ -25,7 +25,7 @@ from clearhead.attention.masks import MaskLike
 from clearhead.models.model import Config, Model, check_tokens
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
-__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "alignment", "at_rest", "real_tokens"]
+__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "at_rest", "real_tokens"]
 
 
 @dataclass(frozen=True)
@@ -200,30 +200,3 @@ def at_rest(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-class Calls(Protocol):
-    """A trace of inspection.record: every call of one module, oldest first."""
-
-    def calls(self, name: str) -> list[Any]:
-        """All calls of the module of this name."""
-        ...
-
-
-def alignment(trace: Calls, name: str) -> Tensor:
-    """What each written word took from each source token: (B, T, S), the mean over heads.
-
-        with record(model) as trace:
-            model(source, target_inputs)
-        alignment(trace, model.alignment_name)
-
-    All calls are joined in their order, so it is the same after a forward pass and after its steps.
-    For a sentence that beam search found, record a forward pass over its words.
-    """
-    calls = trace.calls(name)
-    if not calls:
-        raise ValueError(
-            f"{name!r} was not called while recording: run the model inside the `with`"
-        )
-    weights = torch.cat([call.weights for call in calls], dim=-2)  # (B, T, S) or (B, H, T, S)
-    return weights.mean(dim=1) if weights.ndim == 4 else weights

@@ -62,7 +62,7 @@ class RotaryPositions(nn.Module):
             return _table(x.size(-2), self.d_head, self.base, x.dtype, x.device)
         check_positions(positions, x)
         if positions.ndim == 2:  # the axes between batch and T, such as the heads
-            positions = positions.view(-1, *[1] * (x.ndim - 3), x.size(-2))
+            positions = positions.view(x.size(0), *[1] * (x.ndim - 3), x.size(-2))
         if (n := rows_needed(positions)) is None:
             return turns(positions, self.d_head, self.base).to(x.dtype)
         return _table(n, self.d_head, self.base, x.dtype, x.device)[positions.long()]

@@ -91,7 +91,9 @@ def test_a_name_that_is_nothing_is_told(tmp_path):
     done = run("stories15m", "--prompt", "x", CLEARHEAD_HOME=str(tmp_path))
     assert done.returncode == 2
     assert "stories15m is not here yet; run clearhead data get stories15m" in done.stderr
-    assert "data set must be one of" in run("storys", CLEARHEAD_HOME=str(tmp_path)).stderr
+    assert (
+        "storys is not there; give a folder" in run("storys", CLEARHEAD_HOME=str(tmp_path)).stderr
+    )
 
 
 def test_a_model_that_does_not_write_is_told(folder, tmp_path, monkeypatch):

@@ -135,15 +135,31 @@ def test_a_winner_by_less_than_a_step_of_8_bits():
     assert BestWord(weight)(x).tolist() == [70]
 
 
+@pytest.mark.parametrize(
+    ("rounded", "exact"),
+    [(50.51, 50.6), (50.49, 50.4)],
+    ids=["the second is rounded past the best", "the best is rounded below the second"],
+)
+def test_rounding_as_unlucky_as_can_be(rounded, exact):
+    """x reads one column. A row with a larger number beside it is rounded there, to 51 or to 50
+    steps; a row with nothing beside it is not. So neither slack can be left out."""
+    weight = torch.full((600, 2), -1.0)
+    weight[70] = torch.tensor([1.0, rounded / 127])
+    weight[333] = torch.tensor([0.0, exact / 127])
+    x = torch.tensor([[0.0, 1.0]])
+    assert BestWord(weight)(x).tolist() == [333 if exact > rounded else 70]
+    check_bound(weight, x)
+
+
 # Ties: the first wins
 
 
 @pytest.mark.parametrize("V", [2, 16, 33, 37, 100, 1001])
 @pytest.mark.parametrize("D", [1, 3, 8, 19])
 @pytest.mark.parametrize("B", [1, 2, 5])
-def test_of_equal_rows_the_first_wins(V, D, B):
+def test_where_nearly_all_rows_are_equal_the_whole_product_decides(V, D, B):
     weight, x = numbers(1, D).expand(V, D).contiguous(), numbers(B, D, seed=1)
-    assert BestWord(weight)(x).tolist() == [0] * B
+    assert torch.equal(BestWord(weight)(x), (x @ weight.mT).argmax(-1))
 
 
 @pytest.mark.parametrize("V", [64, 500, 1003])

@@ -9,6 +9,7 @@ from torch import nn
 
 from clearhead.data import CharTokenizer, pad_left
 from clearhead.generation import Sampling, generate, step, step_fast, stream
+from clearhead.generation.products import Int8Product
 from clearhead.inspection import record
 from clearhead.models.gpt import GPT, GPTConfig
 
@@ -160,7 +161,7 @@ def test_none_at_all():
             ValueError,
             "tokens has length 3 and n_tokens is 38, but max_len is 40; .* at most 37",
         ),
-        (-1, ValueError, "n_tokens must be at least 1, got -1"),
+        (-1, ValueError, "n_tokens must not be negative, got -1"),
         (True, TypeError, "n_tokens must be a whole number, got True"),
         (False, TypeError, "n_tokens must be a whole number, got False"),
         (2.0, TypeError, r"n_tokens must be a whole number, got 2\.0"),
@@ -547,8 +548,10 @@ TEXT = "aé€😀!"  # 1, 2, 3, 4 bytes and 1
 def test_characters_of_several_tokens_appear_when_they_are_whole(n_tokens):
     tokens = torch.tensor([list(TEXT.encode()[:1])])
     steps = list(stream(speller(TEXT), tokens, n_tokens, tokenizer=Bytes()))
-    expected = ["", "é", "", "", "€", "", "", "", "😀", "!"][:n_tokens]
-    assert [each.texts[0] for each in steps][:10] == expected
+    expected = ["", "é", "", "", "€", "", "", "", "😀", "!"][
+        : n_tokens - 1
+    ]  # the last hides nothing
+    assert [each.texts[0] for each in steps[:-1]][:10] == expected
 
 
 @pytest.mark.parametrize("n_tokens", range(1, 11))
@@ -662,6 +665,16 @@ def test_8_bits_are_not_the_same_numbers_and_float64_has_them_too():
         (rough,) = stream(model, tokens, 1, keep_logits=True, weights="int8")
         assert rough.logits.dtype == dtype
         assert not torch.allclose(exact.logits, rough.logits, atol=1e-4)
+
+
+def test_the_table_of_words_is_in_8_bits_too():
+    model = follower(list(range(19)))
+    table = torch.randn(19, 19)
+    model.head.weight.data.copy_(table)
+    tokens = torch.tensor([[4], [7]])
+    (rough,) = stream(model, tokens, 1, keep_logits=True, weights="int8")
+    assert torch.equal(rough.logits, Int8Product(table, None)(torch.eye(19)[[4, 7]]))
+    assert not torch.allclose(rough.logits, table.mT[[4, 7]], rtol=0, atol=1e-4)
 
 
 def test_8_bits_are_refused_where_they_cannot_be():

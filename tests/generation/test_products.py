@@ -86,6 +86,7 @@ def test_zeros_stay_zeros_and_the_largest_is_kept():
     assert whole[0].tolist() == [0, 0]
     assert whole[1, 0] == -whole[1].abs().max()
     assert float(scale[1] * whole[1, 0]) == pytest.approx(-3.0, rel=1e-6)
+    assert bool((scale > 0).all())
     assert bool((scale * whole).isfinite().all())
     assert bool((Int8Product(torch.zeros(3, 2), None)(torch.ones(1, 2)) == 0).all())
 
@@ -101,23 +102,24 @@ def test_the_error_in_8_bits_is_what_rounding_can_do(out, width, n, dtype):
     assert y.dtype == dtype
     assert y.shape == (n, out)
     # x·w − x̂·ŵ = (x − x̂)·w + x̂·(w − ŵ): half a step of x for each number of w, and the reverse.
-    step_x, step_w = (to_int8(z)[1].double() for z in (x, weight))  # (N, 1), (out, 1)
+    step_x, step_w = to_int8(x)[1].double(), product.scale.double()  # (N, 1), (1, out)
     near_x = to_int8(x)[0].double() * step_x
-    bound = step_x / 2 * weight.double().abs().sum(-1) + step_w.mT / 2 * near_x.abs().sum(
-        -1, keepdim=True
-    )
+    of_x, of_w = weight.double().abs().sum(-1), near_x.abs().sum(-1, keepdim=True)
+    bound = step_x / 2 * of_x + step_w / 2 * of_w
     exact = linear(x.double(), weight.double(), bias.double())
     assert bool(((y.double() - exact).abs() <= bound * 1.001 + 1e-6).all())
 
 
 @pytest.mark.parametrize(("out", "width"), SHAPES)
-def test_whole_numbers_are_multiplied_without_any_error(out, width):
-    weight = torch.randint(-127, 128, (out, width)).float()
-    x = torch.randint(-127, 128, (4, width)).float()
-    weight[:, 0], x[:, 0] = 127, -127  # so that a step is 1
-    assert torch.equal(Int8Product(weight, None)(x), linear(x, weight))
-    extreme = Int8Product(torch.full((out, width), -127.0), None)(torch.full((1, width), -127.0))
-    assert bool((extreme == 127 * 127 * width).all())
+def test_numbers_of_one_size_are_multiplied_without_any_error(out, width):
+    """Every whole number is then the largest or 0: sums are as large as they can be."""
+    signs = torch.randint(-1, 2, (out + 4, width), generator=torch.Generator().manual_seed(0))
+    signs[:, 0] = 1
+    weight, x = 3.0 * signs[:out], 0.5 * signs[out:]
+    assert torch.allclose(Int8Product(weight, None)(x), linear(x, weight), rtol=1e-6, atol=1e-5)
+    for sign in (1, -1):
+        y = Int8Product(torch.full((out, width), -2.0), None)(torch.full((1, width), sign * 7.0))
+        assert torch.allclose(y, torch.tensor(-14.0 * sign * width), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("out", "width"), SHAPES)

@@ -9,8 +9,9 @@ from translators import END, KINDS, LENGTHS, PAD, SOURCE_V, START, B, S, T, V, b
 
 from clearhead.attention import Mask
 from clearhead.inspection import record
+from clearhead.inspection.measures import alignment_weights
 from clearhead.models.model import Model
-from clearhead.models.seq2seq import Seq2Seq, alignment, at_rest, real_tokens
+from clearhead.models.seq2seq import Seq2Seq, at_rest, real_tokens
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
 
@@ -472,7 +473,7 @@ def test_the_weights_of_every_step_are_kept_and_align_words_with_tokens(kind):
     source, mask, target = sentences()
     with record(model) as trace:
         model(source, target, mask)
-    weights = alignment(trace, model.alignment_name)
+    weights = alignment_weights(trace, model.alignment_name)
     assert weights.shape == (B, T, S)
     assert close(weights.sum(-1), torch.ones(B, T, dtype=torch.float64))
     assert (weights[~mask.unsqueeze(1).expand(B, T, S)] == 0).all()
@@ -480,7 +481,7 @@ def test_the_weights_of_every_step_are_kept_and_align_words_with_tokens(kind):
     with record(model) as trace:
         steps(model, source, target, mask)
     assert len(trace.calls(model.alignment_name)) == T
-    assert close(alignment(trace, model.alignment_name), weights)
+    assert close(alignment_weights(trace, model.alignment_name), weights)
 
 
 def test_an_alignment_of_nothing_is_refused():
@@ -488,7 +489,7 @@ def test_an_alignment_of_nothing_is_refused():
     with record(model) as trace:
         pass
     with pytest.raises(ValueError, match=r"'decoder\.attention' was not called while recording"):
-        alignment(trace, model.alignment_name)
+        alignment_weights(trace, model.alignment_name)
 
 
 def test_greedy_words_can_be_aligned_as_they_are_written(model):
@@ -498,7 +499,7 @@ def test_greedy_words_can_be_aligned_as_they_are_written(model):
     inputs = torch.cat((torch.full((B, 1), START), tokens[:, :-1]), dim=1)
     with record(model) as whole:
         model(source, inputs, mask)
-    ours, theirs = (alignment(t, model.alignment_name) for t in (trace, whole))
+    ours, theirs = (alignment_weights(t, model.alignment_name) for t in (trace, whole))
     assert close(ours, theirs)
 
 

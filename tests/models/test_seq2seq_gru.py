@@ -9,7 +9,7 @@ from translators import LENGTHS, OF_GRU, SOURCE_V, B, E, H, L, S, T, V, build, s
 
 from clearhead.attention import AdditiveAttention, DotProductAttention, Mask
 from clearhead.inspection import record
-from clearhead.models.seq2seq import alignment
+from clearhead.inspection.measures import alignment_weights
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 
 
@@ -86,7 +86,7 @@ def test_every_row_is_what_the_equations_say_token_by_token(model):
     source, mask, target = sentences()
     with record(model) as trace:
         logits = model(source, target, mask)
-    weights = alignment(trace, model.alignment_name)
+    weights = alignment_weights(trace, model.alignment_name)
     for row, length in enumerate(LENGTHS):
         outputs, hidden = read(model.encoder, source[row, :length])
         expected, looked = write(model.decoder, target[row], outputs, hidden)
@@ -218,7 +218,7 @@ def test_the_weights_of_an_empty_source_are_zero(model):
     source, _, target = sentences()
     with record(model) as trace:
         model(source, target, Mask.padding(torch.tensor([0, 3, 7])))
-    weights = alignment(trace, model.alignment_name)
+    weights = alignment_weights(trace, model.alignment_name)
     assert (weights[0] == 0).all()
     assert close(weights[1:].sum(-1), torch.ones(2, T, dtype=torch.float64))
 

@@ -23,8 +23,8 @@ from translators import (
 
 from clearhead.attention import Mask
 from clearhead.inspection import record
+from clearhead.inspection.measures import alignment_weights
 from clearhead.layers import RMSNorm
-from clearhead.models.seq2seq import alignment
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
 from clearhead.positions import sinusoid_table
 
@@ -213,7 +213,7 @@ def test_the_alignment_is_the_mean_of_the_heads_in_the_last_block(model):
         model(source, target, mask)
     weights = trace[model.alignment_name].weights
     assert weights.shape == (B, 3, T, S)
-    assert torch.equal(alignment(trace, model.alignment_name), weights.mean(1))
+    assert torch.equal(alignment_weights(trace, model.alignment_name), weights.mean(1))
     own = trace["decoder.blocks.0.attention"].weights
     assert (own.triu(1) == 0).all()
     reading = trace["encoder.blocks.0.attention"].weights
