@@ -85,7 +85,8 @@ def generate(
 def _show(text: str, json: bool) -> None:
     if not json:
         typer.echo(text, nl=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by whoever called
+            sys.stdout.flush()
 
 
 def _load(name: str, device: str) -> "tuple[GPT, Tokenizer, Report]":
@@ -97,7 +98,8 @@ def _load(name: str, device: str) -> "tuple[GPT, Tokenizer, Report]":
     loaded = load(name)
     if not isinstance(loaded.model, GPT):
         raise ValueError(
-            f"{name} is a {type(loaded.model).__name__}, which does not write text; take a GPT, such as stories15m"
+            f"{name} is a {type(loaded.model).__name__}, which does not write text; "
+            f"take a GPT, such as stories15m"
         )
     if loaded.tokenizer is None:
         raise ValueError(f"{name} has no tokenizer; put tokenizer.json beside its weights")

@@ -176,6 +176,8 @@ def _as_list(row: Any) -> list[int]:
     values = row.tolist() if hasattr(row, "tolist") else row
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise TypeError(f"each row must be a list or a 1-D tensor of ids, got {row!r:.80}")
+    if any(isinstance(value, Sequence) for value in values):
+        raise TypeError(f"each row must be a list or a 1-D tensor of ids, got {row!r:.80}")
     return list(values)
 
 

@@ -69,7 +69,7 @@ def folder() -> Path:
     """Where fetched data sets are kept: under CLEARHEAD_HOME, or in the user's cache."""
     home = os.environ.get("CLEARHEAD_HOME")
     if home:
-        return Path(home).expanduser().absolute() / "data"
+        return Path(os.path.expanduser(home)).absolute() / "data"
     import platformdirs
 
     return platformdirs.user_cache_path("clearhead", appauthor=False) / "data"

@@ -35,6 +35,8 @@ class WordTokenizer(Tokenizer):
         self, words: Sequence[str], *, keep_newlines: bool = False, end: bool = False
     ) -> None:
         self.keep_newlines, self.end = keep_newlines, end
+        if isinstance(words, str):
+            raise TypeError("words must be a list of words, got a text; use WordTokenizer.of(text)")
         check_size(words)
         for place, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:

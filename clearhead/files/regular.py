@@ -63,9 +63,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     A symbolic link is followed: the file it points to is replaced, the link stays.
     """
     place = Path(os.path.realpath(path))
+    mode = _mode_of(place)
     beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
     try:
         with open(beside, "xb") as file:
+            if mode is not None:
+                os.chmod(beside, mode)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -75,6 +78,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             beside.unlink()
         raise
     sync_folder(place.parent)
+
+
+def _mode_of(place: Path) -> int | None:
+    """The permissions of the file that is replaced, None if there is none yet."""
+    try:
+        found = os.stat(place)
+    except OSError:
+        return None
+    _check_kind(place, found, max_bytes=found.st_size)
+    return stat.S_IMODE(found.st_mode)
 
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:

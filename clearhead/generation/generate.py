@@ -89,7 +89,7 @@ def generate(
     the one that ended it, and when all rows have ended, no more columns follow. token_mask (B, T):
     True = real, padding on the left. cache=False reads everything again at each step. prefill: read
     the prompt so many tokens at a time, for less memory. weights: "float", or "int8" for a faster
-    and slightly less exact model.
+    and slightly less exact model. Dropout is off, whatever mode the model is in.
     """
     new = stream(
         model,
@@ -179,13 +179,14 @@ def _reader(
     """The fast reader where it serves and pays, else the model itself."""
     check_choice("weights", weights, ("float", "int8"))
     B, T = tokens.shape
-    fast = cache and B > 0 and step_fast.can_pack(model)
+    pays = weights == "int8" or n_tokens >= WORTH_PACKING
+    fast = cache and B > 0 and pays and step_fast.can_pack(model)
     if weights == "int8" and B > 0 and not fast:
         raise ValueError(
-            "weights='int8' needs a GPT in eval mode on the CPU, cache=True and nobody who records "
-            "it; leave weights out"
+            "weights='int8' needs a GPT as its config built it, in float32 or float64 on the CPU, "
+            "cache=True and nobody who records it; leave weights out"
         )
-    if fast and (weights == "int8" or n_tokens >= WORTH_PACKING):
+    if fast:
         packed = step_fast.packed(model, weights, B)
         return step_fast.Reader(packed, B, T + n_tokens, token_mask)
     return step.Reader(model, token_mask, cache=cache)

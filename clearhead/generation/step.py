@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from clearhead.models import GPT
+from clearhead.models.model import at_rest
 
 __all__ = ["Reader", "numbers"]
 
 
 class Reader:
-    """Reads tokens with the model's own modules; every row has as many, padded on the left."""
+    """Reads tokens by the model's own modules, dropout off; rows are equally long, padded left."""
 
     def __init__(self, model: GPT, token_mask: Tensor | None = None, *, cache: bool = True) -> None:
         """token_mask (B, T): True = real, of the prompt; cache=False reads everything again."""
@@ -37,9 +38,10 @@ class Reader:
         known = tokens if self.tokens is None else torch.cat((self.tokens, tokens), dim=1)
         real = self._real(known)
         self.tokens = known
-        if self.caches is None:
-            return self.model.hidden(known, token_mask=real)
-        return self.model.hidden(tokens, token_mask=real, caches=self.caches)
+        with at_rest(self.model):
+            if self.caches is None:
+                return self.model.hidden(known, token_mask=real)
+            return self.model.hidden(tokens, token_mask=real, caches=self.caches)
 
     def _real(self, known: Tensor) -> Tensor | None:
         """The token mask of all that is known; what is not in the given one is real."""

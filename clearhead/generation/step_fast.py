@@ -23,6 +23,7 @@ from clearhead.generation.step import numbers
 from clearhead.layers import Block, LayerNorm, RMSNorm
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.models import GPT, GPTConfig
+from clearhead.models.model import empty_model
 from clearhead.positions import RotaryPositions
 from clearhead.positions.rotary import turns
 from clearhead.shapes import check_choice
@@ -75,13 +76,13 @@ def _inner_layers(block: Block) -> tuple[nn.Linear, ...]:
 
 
 def can_pack(model: nn.Module) -> bool:
-    """A GPT as its config says, on the CPU, that nobody watches and that drops nothing."""
+    """A GPT as its config says, on the CPU, in one precision, that nobody watches."""
     return (
         type(model) is GPT
-        and _structure(model) == _built(model.config)
         and model.embedding.weight.device.type == "cpu"
         and model.embedding.weight.dtype in (torch.float32, torch.float64)
-        and not (model.training and model.config.dropout)
+        and not torch.is_autocast_enabled("cpu")
+        and _structure(model) == _built(model.config)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     )
 
@@ -89,24 +90,24 @@ def can_pack(model: nn.Module) -> bool:
 @cache
 def _built(config: GPTConfig) -> Structure:
     """The structure of a model fresh from its config."""
-    with torch.device("meta"):
-        return _structure(GPT(config))
+    return _structure(empty_model(GPT, config))
 
 
 def _structure(model: nn.Module) -> Structure:
-    """The kind and the settings of every part, by its name."""
-    return tuple(
-        (
-            name,
-            type(part),
-            tuple((key, value) for key, value in vars(part).items() if _set(key, value)),
-        )
-        for name, part in model.named_modules()
-    )
+    """The kind, the settings and the shapes of every part, by its name."""
+    parts = model.named_modules(remove_duplicate=False)
+    return tuple((name, type(part), _settings(part)) for name, part in parts)
 
 
-def _set(key: str, value: object) -> bool:
-    """Whether this is a setting: a plain value, or a forward of its own."""
+def _settings(part: nn.Module) -> tuple[tuple[str, object], ...]:
+    """A part's plain values, a forward of its own, and the shapes of its tensors."""
+    values = [(key, value) for key, value in vars(part).items() if _is_setting(key, value)]
+    tensors = [*part._parameters.items(), *part._buffers.items()]
+    shapes = [(key, None if tensor is None else tensor.shape) for key, tensor in tensors]
+    return *values, *shapes
+
+
+def _is_setting(key: str, value: object) -> bool:
     plain = isinstance(value, int | float | str | tuple | None)
     return key == "forward" or (plain and not key.startswith("_") and key != "training")
 
@@ -287,15 +288,14 @@ class Reader:
 Fingerprint = list[tuple[int, Tensor]]
 
 # Models and their packed forms: made once, made again when a number of the model has changed.
-_PACKED: "weakref.WeakKeyDictionary[GPT, dict[str, tuple[Fingerprint, PackedGPT]]]" = (
-    weakref.WeakKeyDictionary()
-)
+Forms = dict[tuple[str, bool, GPTConfig], tuple[Fingerprint, PackedGPT]]
+_PACKED: weakref.WeakKeyDictionary[GPT, Forms] = weakref.WeakKeyDictionary()
 
 
 def packed(model: GPT, weights: str = "float", n_rows: int = 1) -> PackedGPT:
     """The packed form of a model, remembered until one of its parameters changes."""
     forms, now = _PACKED.setdefault(model, {}), _fingerprint(model)
-    key = f"{weights} {n_rows > 1}"
+    key = (weights, n_rows > 1, model.config)
     if key not in forms or not _same(forms[key][0], now):
         forms[key] = (now, PackedGPT(model, weights, n_rows))
     return forms[key][1]

@@ -38,6 +38,11 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
     """Write config.json and model.safetensors into a new or empty folder."""
     if not isinstance(model, GPT):
         raise TypeError(f"model must be a GPT, got {type(model).__name__}")
+    if model.config.tied and model.head.weight is not model.embedding.weight:
+        raise ValueError(
+            "the config ties head.weight to embedding.weight, but the model has two tables; "
+            "tie them again or build it with tied=False"
+        )
     family, config = _as_theirs(model)
     place = Path(os.path.realpath(folder))
     if place.exists() and (not place.is_dir() or any(place.iterdir())):

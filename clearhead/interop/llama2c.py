@@ -24,8 +24,9 @@ from torch import Tensor
 from clearhead.files import BadFile
 from clearhead.files.regular import open_regular, shown
 from clearhead.interop.loading import Report, check_dtype, fill
-from clearhead.interop.mapping import cast_to, empty_model
+from clearhead.interop.mapping import cast_to
 from clearhead.models import GPT, GPTConfig
+from clearhead.models.model import empty_model
 
 __all__ = ["read_llama2c"]
 

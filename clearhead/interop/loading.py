@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from clearhead.files import BadFile
 from clearhead.files.regular import shown
-from clearhead.interop.mapping import Family, Row, cast_to, check_header, empty_model, rows_of
+from clearhead.interop.mapping import Family, Row, cast_to, check_header, rows_of
 from clearhead.interop.settings import Settings
 from clearhead.interop.weights import Weights
 from clearhead.models import Model
+from clearhead.models.model import empty_model
 
 __all__ = ["Report", "check_dtype", "check_folder", "fill", "load_family"]
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from clearhead.files import BadFile
 from clearhead.files.regular import shown
@@ -28,7 +27,6 @@ __all__ = [
     "Row",
     "cast_to",
     "check_header",
-    "empty_model",
     "layer",
     "norm",
     "rows_of",
@@ -137,26 +135,6 @@ def cast_to(dtype: torch.dtype, tensor: Tensor, name: str) -> Tensor:
     if cast is not tensor and not bool(cast.isfinite().all()):
         raise BadFile(f"{name} has numbers too large for {str(dtype)[6:]}; take a wider dtype")
     return cast
-
-
-class _NothingDrawn(TorchFunctionMode):
-    """No random numbers: on the meta device, the first one makes PyTorch import its compiler for a
-    second, and nobody would see them."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func is nn.init.normal_:
-            return args[0] if args else kwargs["tensor"]
-        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
-            return next(arg for arg in args if isinstance(arg, Tensor))
-        return (torch.empty if func is torch.randn else func)(*args, **(kwargs or {}))
-
-
-def empty_model(kind: type[Model], config: Config) -> Model:
-    """Our model with shapes but without memory."""
-    with torch.device("meta"), _NothingDrawn():
-        return kind(config)
 
 
 def rows_of(family: Family, model: Model) -> list[Row]:

@@ -15,13 +15,16 @@ import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
 
-__all__ = ["Config", "Model", "check_tokens"]
+__all__ = ["Config", "Model", "at_rest", "check_tokens", "empty_model"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,4 +193,39 @@ def _shown(value: Any) -> str:
 
 def _from_plain(value: Any, hint: Any) -> Any:
     """JSON has lists where a config has tuples."""
-    return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    wants_tuple = any(typing.get_origin(option) is tuple for option in options)
+    return tuple(value) if isinstance(value, list) and wants_tuple else value
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[None]:
+    """No dropout and no gradients for the length of a `with`; then every part is as it was."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """No random numbers. On the meta device nobody would see them, and the first one makes PyTorch
+    import its compiler for a second or more."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is nn.init.normal_:
+            return args[0] if args else kwargs["tensor"]
+        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
+            return next(arg for arg in args if isinstance(arg, Tensor))
+        return (torch.empty if func is torch.randn else func)(*args, **(kwargs or {}))
+
+
+def empty_model(kind: type[Model], config: Config) -> Model:
+    """Our model with shapes but without memory."""
+    with torch.device("meta"), _NothingDrawn():
+        return kind(config)

@@ -11,18 +11,16 @@
 (teacher forcing, Williams & Zipser 1989). Step by step or at once, the numbers are the same.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.attention import Mask
 from clearhead.attention.mask_parts import Padding, Part, Tokens
 from clearhead.attention.masks import MaskLike
-from clearhead.models.model import Config, Model, check_tokens
+from clearhead.models.model import Config, Model, at_rest, check_tokens
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 __all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "at_rest", "real_tokens"]
@@ -187,16 +185,3 @@ def real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
 
 def _is_about_tokens(part: Part) -> bool:
     return isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries)
-
-
-@contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
-    """No dropout and no gradients for the length of a `with`; then every part is as it was."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module in training:
-            module.training = True

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from clearhead.data.batch import IGNORE
 from clearhead.training import losses
@@ -67,8 +66,11 @@ class _VocabularyLoss(torch.autograd.Function):
         return total / len(x)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError(
+                "this loss has no second derivative; use losses.vocabulary_loss for one"
+            )
         kept = list(ctx.saved_tensors)
         scale = grad / ctx.n
         grads = [kept.pop(0) * scale if needed else None for needed in ctx.needs_input_grad[:2]]

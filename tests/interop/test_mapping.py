@@ -10,8 +10,9 @@ from clearhead.files import BadFile
 from clearhead.files.tensors import read_tensors, write_tensors
 from clearhead.interop import load
 from clearhead.interop.any_kind import FAMILIES
-from clearhead.interop.mapping import Row, empty_model, layer, norm, rows_of, same
+from clearhead.interop.mapping import Row, layer, norm, rows_of, same
 from clearhead.models import GPT, GPTConfig
+from clearhead.models.model import empty_model
 
 CASES = ["gpt2", "llama grouped, tied", "llama one key head, biases", "bert", "vit"]
 
