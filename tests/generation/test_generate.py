@@ -24,8 +24,10 @@ def build(dtype=torch.float32, seed=0, std=0.3, **changes):
     generator = torch.Generator().manual_seed(seed)
     sizes = {"vocab_size": V, "max_len": MAX_LEN, "d_model": D, "n_layers": L, "n_heads": H}
     model = GPT(GPTConfig(**sizes | {"tied": False} | changes)).to(dtype)
-    for parameter in model.parameters():
+    for name, parameter in model.named_parameters():
         nn.init.normal_(parameter, std=std, generator=generator)
+        parameter.data.add_(name.endswith("gain")).mul_(0.3 if name.endswith("shift") else 1)
+    model.embedding.weight.data.mul_(4)  # what was said decides, so that it says many words
     return model.eval()
 
 
@@ -678,11 +680,9 @@ def test_the_table_of_words_is_in_8_bits_too():
 
 
 def test_8_bits_are_refused_where_they_cannot_be():
-    tokens, words = torch.tensor([[0]]), "weights='int8' needs a GPT in eval mode on the CPU"
+    tokens, words = torch.tensor([[0]]), "weights='int8' needs a GPT as its config built it"
     with pytest.raises(ValueError, match=words):
         generate(build(), tokens, 2, weights="int8", cache=False)
-    with pytest.raises(ValueError, match=words):
-        generate(build(dropout=0.1).train(), tokens, 2, weights="int8")
     with pytest.raises(ValueError, match=words):
         generate(build(torch.bfloat16), tokens, 2, weights="int8")
     model = build()
@@ -704,15 +704,28 @@ def test_a_recorded_model_gives_the_same_words(n_tokens):
     assert torch.equal(generate(model, tokens, n_tokens), expected)
 
 
-def test_in_training_dropout_drops_and_in_eval_it_does_not():
+@BOTH
+@pytest.mark.parametrize("options", [{}, {"cache": False}, {"weights": "int8"}], ids=str)
+def test_generating_drops_nothing_even_in_training(n_tokens, options):
     model, tokens = build(dropout=0.4), ids(3, 5)
-    expected = generate(build(), tokens, NEW)
-    assert torch.equal(generate(model, tokens, NEW), expected)
+    expected = generate(model, tokens, n_tokens, **options)
     model.train()
-    made = [generate(model, tokens, NEW) for _ in range(3)]
-    assert any(not torch.equal(one, expected) for one in made)
-    assert any(not torch.equal(one, made[0]) for one in made[1:])
-    assert torch.equal(generate(model.eval(), tokens, NEW), expected)
+    model.stack.blocks[0].eval()
+    before = [part.training for part in model.modules()]
+    assert torch.equal(generate(model, tokens, n_tokens, **options), expected)
+    assert [part.training for part in model.modules()] == before
+    assert torch.equal(generate(build(), tokens, n_tokens, **options), expected)
+
+
+def test_the_mode_stays_while_a_stream_is_open_and_after_an_error():
+    model = build(dropout=0.4).train()
+    steps = stream(model, ids(1, 3), 5)
+    next(steps)
+    assert all(part.training for part in model.modules())
+    model.positions.weight.data[3:] = math.nan
+    with pytest.raises(ValueError, match=BROKEN):
+        next(steps)
+    assert all(part.training for part in model.modules())
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
@@ -764,3 +777,21 @@ def test_a_broken_row_of_a_batch_is_not_passed_over():
     model.embedding.weight.data[7] = math.nan
     with pytest.raises(ValueError, match=BROKEN):
         generate(model, torch.tensor([[1], [7]]), NEW)
+
+
+def test_dropout_is_off_in_training_mode_and_the_mode_stays():
+    model = build(dropout=0.5)
+    calm = generate(model, ids(2, 4), NEW)
+    model.train()
+    for options in ({}, {"cache": False}):
+        assert torch.equal(generate(model, ids(2, 4), NEW, **options), calm)
+    assert torch.equal(generate(model, ids(2, 4), 5), calm[:, :9])
+    assert all(part.training for part in model.modules())
+
+
+def test_a_head_with_a_bias_of_its_own_and_another_config_are_heard():
+    model, tokens = build(), ids(2, 4)
+    generate(model, tokens, NEW)
+    model.head = torch.nn.Linear(model.config.d_model, model.config.vocab_size)
+    torch.nn.init.normal_(model.head.bias, std=30.0)
+    assert torch.equal(generate(model, tokens, NEW), generate(model, tokens, NEW, cache=False))
