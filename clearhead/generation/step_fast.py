@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from clearhead.attention import Mask, MultiHeadAttention, merge_heads
+from clearhead.attention import DotProductAttention, Mask, MultiHeadAttention, merge_heads
 from clearhead.generation.best_word import BestWord
 from clearhead.generation.products import SMALLEST, Int8Product, Product, lay_out
 from clearhead.generation.step import numbers
@@ -29,6 +29,8 @@ from clearhead.positions.rotary import turns
 from clearhead.shapes import check_choice
 
 __all__ = ["PackedGPT", "Reader", "can_pack", "packed"]
+
+ATTENTION = DotProductAttention().eval()  # that of every GPT, without its dropout
 
 Norm = Callable[[Tensor], Tensor]
 Structure = tuple[tuple[str, type, tuple[tuple[str, object], ...]], ...]
@@ -229,7 +231,7 @@ class Reader:
         k, v = self.kept[index, :, :, :, :S].unbind()  # (B, G, S, Dh)
         bias = attention.with_position_bias(None, T, S)
         if T > 1:
-            return self._listen_many(attention.mechanism, q.transpose(1, 2), k, v, bias)
+            return self._listen_many(q.transpose(1, 2), k, v, bias)
         # One query: those that share a key head stand in for a sequence, so no key is copied.
         q = q.reshape(B, self.n_groups, -1, self.d_head)
         allowed = None if self.real is None else self.real[:, None, None, :S]
@@ -251,9 +253,7 @@ class Reader:
             q, k = qk[:, :, : attention.n_heads], qk[:, :, attention.n_heads :]
         return q, torch.cat((k, v), dim=2)
 
-    def _listen_many(
-        self, mechanism: nn.Module, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None
-    ) -> Tensor:
+    def _listen_many(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
         """q (B, H, T, Dh), k and v (B, G, S, Dh) → (B·T, D)."""
         mask = Mask.causal()
         if self.real is not None:
@@ -261,7 +261,7 @@ class Reader:
         shared = q.size(1) // k.size(1)
         if shared > 1:
             k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
-        return merge_heads(mechanism(q, k, v, mask=mask, bias=bias)).flatten(0, 1)
+        return merge_heads(ATTENTION(q, k, v, mask=mask, bias=bias)).flatten(0, 1)
 
     def _activate(self, inner: Tensor) -> Tensor:
         activate = ACTIVATIONS[self.packed.config.activation]
