@@ -779,16 +779,6 @@ def test_a_broken_row_of_a_batch_is_not_passed_over():
         generate(model, torch.tensor([[1], [7]]), NEW)
 
 
-def test_dropout_is_off_in_training_mode_and_the_mode_stays():
-    model = build(dropout=0.5)
-    calm = generate(model, ids(2, 4), NEW)
-    model.train()
-    for options in ({}, {"cache": False}):
-        assert torch.equal(generate(model, ids(2, 4), NEW, **options), calm)
-    assert torch.equal(generate(model, ids(2, 4), 5), calm[:, :9])
-    assert all(part.training for part in model.modules())
-
-
 def test_a_head_with_a_bias_of_its_own_and_another_config_are_heard():
     model, tokens = build(), ids(2, 4)
     generate(model, tokens, NEW)

@@ -115,7 +115,7 @@ def test_N15_a_left_padded_row_is_read_as_if_alone(positions, way):
 
 
 @pytest.mark.parametrize("way", ["cached", "packed"])
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
 @torch.inference_mode()
 def test_N15_chunks_of_padding_alone_are_read_too(way, size, dtype, limit):
@@ -214,12 +214,10 @@ def test_greedy_words_are_the_same_however_they_are_read(start, monkeypatch):
         whole, exact = in_one_pass(model, tokens, real, words)
         assert torch.equal(words, whole), f"case {seed}, packed"
         assert close(logits, exact, 1e-5), f"case {seed}, packed"
-        same, near = greedy(reader("cached", model, B, real), tokens, NEW, prefill)
-        assert torch.equal(same, words), f"case {seed}, cached"
-        assert close(near, exact, 1e-5), f"case {seed}, cached"
-        same, near = greedy(reader("again", model, B, real), tokens, 6)
-        assert torch.equal(same, words[:, :6]), f"case {seed}, again"
-        assert close(near, exact[:, :6], 1e-5), f"case {seed}, again"
+        for way, n, size in (("cached", 8, prefill), ("again", 6, None)):
+            same, near = greedy(reader(way, model, B, real), tokens, n, size)
+            assert torch.equal(same, words[:, :n]), f"case {seed}, {way}"
+            assert close(near, exact[:, :n], 1e-5), f"case {seed}, {way}"
         built.clear()
         made = generate(model, tokens, NEW, token_mask=real, prefill=prefill)
         assert built == ["clearhead.generation.step_fast"]
@@ -364,7 +362,7 @@ def test_a_change_in_a_large_table_is_seen():
     """Two neighbours of 50,257 rows change places: sums in float32 hardly move."""
     model = build(vocab_size=50_257, d_model=32, n_heads=4, n_layers=1, positions="none")
     table, missed = model.head.weight.data, 0
-    for seed in range(12):
+    for seed in range(8):
         tokens = ids(1, 3, seed=seed, high=50_257)
         best = int(generate(model, tokens, NEW)[0, 3])
         other = best + 1 if best + 1 < 50_257 else best - 1
