@@ -11,8 +11,14 @@ from archive_files import deb_of, member, packed, tar_of
 
 from clearhead.data.catalogue import Archive, DataSet, Kept
 
-SCRIPT = """#!{python}
-import json, os, sys
+# The first lines are for a shell, because the path of a Python may hold blanks.
+START = """#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
+"""
+SCRIPT = (
+    START
+    + """import json, os, sys
 here = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(here, "asked"), "a") as log:
     log.write(json.dumps(["{client}", *sys.argv[1:]]) + "\\n")
@@ -23,6 +29,7 @@ sys.stdout.write(answer.get("stdout", ""))
 sys.stderr.write(answer.get("stderr", ""))
 sys.exit(answer.get("code", 0))
 """
+)
 
 
 class Registry:

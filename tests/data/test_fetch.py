@@ -375,7 +375,7 @@ def test_a_refusal_of_the_client_is_passed_on_in_one_line(toy, programs, client,
 
 def test_a_client_that_hangs_is_left(toy, programs, monkeypatch):
     toy()
-    (programs.folder / "npm").write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    (programs.folder / "npm").write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     monkeypatch.setattr(clients, "PATIENCE", 0.5)
     with pytest.raises(NotFetched, match="npm did not answer in time"):
         get("toy")
