@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from archive_files import deb_of, member, packed, tar_of
 
-from clearhead.data.catalogue import Archive, DataSet, Kept
+from clearhead.data.fetching.catalogue import Archive, DataSet, Kept
 
 # The first lines are for a shell, because the path of a Python may hold blanks.
 START = """#!/bin/sh

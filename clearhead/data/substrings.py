@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.data.batch import Batch
-from clearhead.data.characters import CharTokenizer
 from clearhead.data.draws import below, draws, is_validation, row_keys
-from clearhead.data.tokenizer import check_text
+from clearhead.data.tokenizers.characters import CharTokenizer
+from clearhead.data.tokenizers.tokenizer import check_text
 from clearhead.shapes import check_choice, check_positive
 
 __all__ = ["Substrings", "every_example", "part_of"]

@@ -14,7 +14,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["BadFile", "open_regular", "read_bytes", "replacing", "shown", "sync_folder"]
+__all__ = [
+    "BadFile",
+    "named_faults",
+    "open_regular",
+    "read_bytes",
+    "replacing",
+    "shown",
+    "sync_folder",
+]
 
 
 class BadFile(ValueError):
@@ -26,6 +34,17 @@ def shown(path: object) -> str:
     text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path)
     text = text if len(text) <= 200 else f"{text[:120]}…{text[-60:]}"
     return text if text.isprintable() else ascii(text)
+
+
+@contextmanager
+def named_faults(start: object) -> Iterator[None]:
+    """What is wrong with what a file says is wrong with the file, whose name starts the message."""
+    try:
+        yield
+    except BadFile:
+        raise
+    except (TypeError, ValueError) as reason:
+        raise BadFile(f"{shown(start)}: {reason}") from None
 
 
 def open_regular(path: str | os.PathLike[str], max_bytes: int) -> BinaryIO:

@@ -13,21 +13,17 @@ settings.py                             their config.json, asked by name
 weights.py                              one safetensors file, or several and an index
 loading.py                              from a folder to a model; the report
 tokenizer_json.py, tokenizer_files.py   tokenizers from tokenizer.json and from older files
-subwords.py                             what the tokenizers below have in common
-byte_pairs.py, scored_pairs.py, word_pieces.py      those of GPT-2, Llama and BERT
 """
 
+from clearhead.data.tokenizers import BytePairTokenizer, ScoredPairTokenizer, WordPieceTokenizer
 from clearhead.interop.any_kind import Loaded, load
 from clearhead.interop.bert import load_bert
-from clearhead.interop.byte_pairs import BytePairTokenizer
 from clearhead.interop.exporting import export
 from clearhead.interop.gpt2 import load_gpt2
 from clearhead.interop.llama import load_llama
 from clearhead.interop.loading import Report
-from clearhead.interop.scored_pairs import ScoredPairTokenizer
 from clearhead.interop.tokenizer_files import find_tokenizer
 from clearhead.interop.vit import load_vit
-from clearhead.interop.word_pieces import WordPieceTokenizer
 
 __all__ = [
     "BytePairTokenizer",

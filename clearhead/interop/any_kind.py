@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from clearhead.data.catalogue import CATALOGUE, path_of
-from clearhead.data.tokenizer import Tokenizer
+from clearhead.data.fetching.catalogue import CATALOGUE, path_of
+from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.files import BadFile
 from clearhead.files.regular import shown
 from clearhead.interop.bert import BERT

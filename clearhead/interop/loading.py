@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.files import BadFile
-from clearhead.files.regular import shown
+from clearhead.files.regular import named_faults, shown
 from clearhead.interop.mapping import Family, Row, cast_to, check_header, rows_of
 from clearhead.interop.settings import Settings
 from clearhead.interop.weights import Weights
@@ -63,7 +63,7 @@ def load_family(family: Family, path: Path, dtype: torch.dtype) -> tuple[Model, 
     if settings.kind != family.kind:
         raise settings.bad(f"model_type is {settings.kind!a:.40}, not {family.kind!r}")
     weights = Weights.find(path)
-    with settings.named():
+    with named_faults(settings.path):
         settings.must_be_absent("quantization_config")
         config: Any = family.config(settings)
         if config.n_layers > len(weights.header):

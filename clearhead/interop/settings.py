@@ -7,8 +7,7 @@ addresses, settings of a training – is not looked at: nothing is imported, fet
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +83,6 @@ class Settings:
     def bad(self, fault: object) -> BadFile:
         """The error that names this file."""
         return BadFile(f"{shown(self.path)}: {fault}")
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """What a config of ours refuses is refused as a fault of this file."""
-        try:
-            yield
-        except BadFile:
-            raise
-        except (TypeError, ValueError) as reason:
-            raise self.bad(reason) from None
 
     def _value(self, name: str, default: Any, kinds: Any, words: str) -> Any:
         value = self.values.get(name)

@@ -11,19 +11,19 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from clearhead.files import read_json, read_text
-from clearhead.files.regular import read_bytes
-from clearhead.interop.byte_pairs import BytePairTokenizer
-from clearhead.interop.scored_pairs import FIRST_BYTE, FIRST_PIECE, ScoredPairTokenizer, byte_name
-from clearhead.interop.subwords import (
-    MAX_BYTES,
-    MAX_TOKENS,
-    SubwordTokenizer,
-    named_faults,
-    tokens_by_id,
+from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
+from clearhead.data.tokenizers.scored_pairs import (
+    FIRST_BYTE,
+    FIRST_PIECE,
+    ScoredPairTokenizer,
+    byte_name,
 )
+from clearhead.data.tokenizers.subwords import SubwordTokenizer, tokens_by_id
+from clearhead.data.tokenizers.tokenizer import MAX_BYTES, MAX_TOKENS
+from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
+from clearhead.files import read_json, read_text
+from clearhead.files.regular import named_faults, read_bytes
 from clearhead.interop.tokenizer_json import read_tokenizer_json
-from clearhead.interop.word_pieces import WordPieceTokenizer
 
 __all__ = ["find_tokenizer", "read_tokenizer_bin"]
 

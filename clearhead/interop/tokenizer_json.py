@@ -10,11 +10,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
+from clearhead.data.tokenizers.scored_pairs import ScoredPairTokenizer
+from clearhead.data.tokenizers.subwords import SubwordTokenizer, tokens_by_id
+from clearhead.data.tokenizers.tokenizer import MAX_BYTES
+from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json
-from clearhead.interop.byte_pairs import BytePairTokenizer
-from clearhead.interop.scored_pairs import ScoredPairTokenizer
-from clearhead.interop.subwords import MAX_BYTES, SubwordTokenizer, named_faults, tokens_by_id
-from clearhead.interop.word_pieces import WordPieceTokenizer
+from clearhead.files.regular import named_faults
 
 __all__ = ["read_tokenizer_json"]
 

@@ -11,7 +11,7 @@ from registries import NOTES, Clients, Registry, data_set
 from typer.testing import CliRunner
 
 from clearhead.cli import data as command
-from clearhead.data import catalogue, clients
+from clearhead.data.fetching import catalogue, clients
 
 APP = typer.Typer()
 APP.add_typer(command.app, name="data")

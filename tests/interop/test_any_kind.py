@@ -7,9 +7,9 @@ import struct
 import pytest
 import torch
 
+from clearhead.data.tokenizers.byte_pairs import CHARACTERS
 from clearhead.files import BadFile
 from clearhead.interop import Loaded, ScoredPairTokenizer, WordPieceTokenizer, load
-from clearhead.interop.byte_pairs import CHARACTERS
 
 LLAMA2C = struct.pack("<7i", 4, 2, 1, 2, 2, 300, 3)
 LLAMA2C += bytes(4 * (300 * 4 + (8 + 4 * 16 + 3 * 8) + 4 + 3 * 2))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from clearhead.data.characters import CharTokenizer
+from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.inspection import record
 from clearhead.models.classifier import SequenceClassifier
 from clearhead.models.smallest import substring_matcher

@@ -16,8 +16,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizer import Ids
-from clearhead.interop.subwords import SubwordTokenizer, check_vocabulary, join_pairs, read_merges
+from clearhead.data.tokenizers.subwords import (
+    SubwordTokenizer,
+    check_vocabulary,
+    join_pairs,
+    read_merges,
+)
+from clearhead.data.tokenizers.tokenizer import Ids
 
 __all__ = ["BytePairTokenizer", "split_words"]
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from clearhead.data.tokenizer import Tokenizer as OurBase
+from clearhead.data.tokenizers.byte_pairs import BYTES, CHARACTERS, split_words
+from clearhead.data.tokenizers.tokenizer import Tokenizer as OurBase
 from clearhead.files import BadFile
 from clearhead.interop import BytePairTokenizer, find_tokenizer
-from clearhead.interop.byte_pairs import BYTES, CHARACTERS, split_words
 from clearhead.interop.tokenizer_json import read_tokenizer_json
 
 END = "<|endoftext|>"

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from clearhead.data.sword import pair_verses, plain_text, read_verses
+from clearhead.data.fetching.sword import pair_verses, plain_text, read_verses
 from clearhead.files import BadFile
 
 BOOK = '<div canonical="true" osisID="Gen" sID="g1" type="book"/><title>Genesis</title>'

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.interop.subwords import join_pairs, read_merges, tokens_by_id
+from clearhead.data.tokenizers.subwords import join_pairs, read_merges, tokens_by_id
 
 
 def join_plainly(parts, rank):

@@ -19,7 +19,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from clearhead.data.catalogue import Archive
+from clearhead.data.fetching.catalogue import Archive
 from clearhead.files import BadFile, parse_json
 
 __all__ = ["NotFetched", "NotThisWay", "fetch_by_client", "locate"]

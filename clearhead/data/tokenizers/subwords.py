@@ -9,29 +9,24 @@ Two of them build their tokens by joining neighbours, the best pair first (Sennr
 """
 
 import heapq
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from clearhead.data.tokenizer import Tokenizer, check_text, check_texts
-from clearhead.files import BadFile, read_json, write_json
-from clearhead.files.regular import shown
+from clearhead.data.tokenizers.tokenizer import (
+    FORMAT,
+    MAX_TOKENS,
+    Tokenizer,
+    check_text,
+    check_texts,
+)
 
 __all__ = [
-    "MAX_BYTES",
-    "MAX_TOKENS",
     "SubwordTokenizer",
     "check_vocabulary",
     "join_pairs",
-    "named_faults",
     "read_merges",
     "tokens_by_id",
 ]
-
-MAX_BYTES = 32 << 20  # of a vocabulary's file
-MAX_TOKENS = 1_000_000
-FORMAT = 1
 
 
 def join_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) -> list[str]:
@@ -106,17 +101,6 @@ def check_vocabulary(tokens: Any) -> None:
     check_text("".join(tokens), "the vocabulary")
 
 
-@contextmanager
-def named_faults(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A fault of the vocabulary is a fault of this file."""
-    try:
-        yield
-    except BadFile:
-        raise
-    except (TypeError, ValueError) as reason:
-        raise BadFile(f"{shown(path)}: {reason}") from None
-
-
 class SubwordTokenizer(Tokenizer):
     """Text ⇄ ids of pieces of words. A subclass cuts one text, `_cut`, and decodes."""
 
@@ -170,14 +154,3 @@ class SubwordTokenizer(Tokenizer):
     @classmethod
     def _read_content(cls, content: Any) -> Any:
         return content  # the constructor checks it
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer as JSON; the file is replaced whole or not at all."""
-        write_json(path, self.to_dict(), max_bytes=MAX_BYTES)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokenizer in a file that `save` wrote."""
-        values = read_json(path, max_bytes=MAX_BYTES)
-        with named_faults(f"{shown(path)} is no tokenizer of {cls.kind}"):
-            return cls.from_dict(values)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.regular import named_faults, shown
 from clearhead.files.strict_json import read_json, write_json
 
-__all__ = ["Ids", "Tokenizer", "check_size", "check_text", "check_texts", "load_tokenizer"]
+__all__ = ["Ids", "Tokenizer", "check_size", "check_text", "check_texts"]
 
 Ids = Sequence[int] | Tensor
 SPELLING = {
@@ -28,7 +28,8 @@ SPELLING = {
     "unk": "<unk>",
     "end": "<end>",
 }
-MOST_TOKENS = 200_000  # whose file stays readable: JSON files end at 4 MB
+MAX_TOKENS = 1_000_000
+MAX_BYTES = 32 << 20  # of a tokenizer's file
 FORMAT = 1
 
 
@@ -162,36 +163,20 @@ class Tokenizer(ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer as JSON; the file is replaced whole or not at all."""
-        write_json(path, self.to_dict())
+        write_json(path, self.to_dict(), max_bytes=MAX_BYTES)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The tokenizer in a file that `save` wrote."""
-        try:
-            return cls.from_dict(read_json(path))
-        except BadFile:
-            raise
-        except (TypeError, ValueError) as reason:
-            raise BadFile(f"{shown(path)} is no tokenizer of {cls.kind}: {reason}") from None
+        values = read_json(path, max_bytes=MAX_BYTES)
+        with named_faults(f"{shown(path)} is no tokenizer of {cls.kind}"):
+            return cls.from_dict(values)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return hash((self.kind, self.tokens))
-
-
-def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer in a file, of whichever kind it is."""
-    from clearhead.data.characters import CharTokenizer
-    from clearhead.data.words import WordTokenizer
-
-    values = read_json(path)
-    kind = values.get("tokenizer") if isinstance(values, Mapping) else None
-    for each in (CharTokenizer, WordTokenizer):
-        if kind == each.kind:
-            return each.load(path)
-    raise BadFile(f"{shown(path)} is no tokenizer: its kind is {kind!a:.80}")
 
 
 def check_text(text: Any, name: str = "text") -> None:
@@ -208,9 +193,9 @@ def check_text(text: Any, name: str = "text") -> None:
 
 def check_size(tokens: Sequence[str]) -> None:
     """Not more tokens than a file may hold."""
-    if len(tokens) > MOST_TOKENS:
+    if len(tokens) > MAX_TOKENS:
         raise ValueError(
-            f"a vocabulary has at most {MOST_TOKENS:,} tokens, got {len(tokens):,}; "
+            f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(tokens):,}; "
             f"keep the more frequent ones"
         )
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import CharTokenizer, WordTokenizer, load_tokenizer
-from clearhead.data.tokenizer import MOST_TOKENS, check_text
+from clearhead.data.tokenizers.tokenizer import MAX_TOKENS, check_text
 from clearhead.files import BadFile
 
 TOKENIZERS = {
@@ -206,7 +206,7 @@ WORDS, CHARACTERS = WordTokenizer(["a", "b"]), CharTokenizer()
         (WORDS, {"tokens": ["<unk>"]}, "token '<unk>' stands twice"),
         (WORDS, {"tokens": {"a": 0, "b": 2}}, "tokens must be a list of words"),
         (WORDS, {"tokens": "ab"}, "tokens must be a list of words"),
-        (WORDS, {"tokens": ["a"] * (MOST_TOKENS + 1)}, "at most 200,000 tokens, got 200,001"),
+        (WORDS, {"tokens": ["a"] * (MAX_TOKENS + 1)}, "at most 1,000,000 tokens, got 1,000,001"),
         (WORDS, {"tokens": ...}, "missing or unknown: 'tokens'"),
         (WORDS, {"merges": []}, "missing or unknown: 'merges'"),
         (WORDS, {"keep_newlines": 1}, "format must be 1 and keep_newlines, end true or false"),
@@ -248,14 +248,14 @@ def test_F18_ten_million_entries_are_refused_at_once(tmp_path):
         file.truncate(90 << 20)
     with pytest.raises(BadFile, match=r"large\.json"):
         WordTokenizer.load(path)
-    with pytest.raises(ValueError, match="at most 200,000 tokens, got 10,000,000"):
+    with pytest.raises(ValueError, match="at most 1,000,000 tokens, got 10,000,000"):
         WordTokenizer(["a"] * 10_000_000)
 
 
 def test_the_largest_vocabulary_can_be_saved_and_loaded(tmp_path):
-    words = WordTokenizer([f"{i:x}" for i in range(MOST_TOKENS)])
+    words = WordTokenizer([f"{i:x}" for i in range(MAX_TOKENS)])
     words.save(tmp_path / "w.json")
-    assert WordTokenizer.load(tmp_path / "w.json").vocab_size == MOST_TOKENS + 3
+    assert WordTokenizer.load(tmp_path / "w.json").vocab_size == MAX_TOKENS + 3
 
 
 @given(st.data())

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import WordTokenizer
-from clearhead.data.prose import to_prose
-from clearhead.data.word_rules import split_words
+from clearhead.data.tokenizers.prose import to_prose
+from clearhead.data.tokenizers.word_rules import split_words
 
 PROSE = """\
 Before we proceed any further, hear me speak.

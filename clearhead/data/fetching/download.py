@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearhead import __version__
-from clearhead.data.clients import NotFetched, NotThisWay
+from clearhead.data.fetching.clients import NotFetched, NotThisWay
 
 __all__ = ["Report", "download", "has_sum"]
 

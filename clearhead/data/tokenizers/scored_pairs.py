@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizer import Ids
-from clearhead.interop.subwords import SubwordTokenizer, join_pairs, read_merges
+from clearhead.data.tokenizers.subwords import SubwordTokenizer, join_pairs, read_merges
+from clearhead.data.tokenizers.tokenizer import Ids
 
 __all__ = ["ScoredPairTokenizer", "byte_name"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clearhead.data import catalogue
-from clearhead.data.catalogue import CATALOGUE, find, folder, is_here, path_of
+from clearhead.data.fetching import catalogue
+from clearhead.data.fetching.catalogue import CATALOGUE, find, folder, is_here, path_of
 from clearhead.files import check_file_name
 
 NAMES = ["shakespeare", "cifar10", "mnist", "stories15m", "minilm", "spanish"]
@@ -118,6 +118,6 @@ def test_a_set_is_here_when_every_file_has_its_size(monkeypatch, tmp_path):
 
 
 def test_listing_needs_nothing_heavy():
-    program = "import clearhead.data.catalogue, sys; print('torch' in sys.modules)"
+    program = "import clearhead.data.fetching.catalogue, sys; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "False\n"

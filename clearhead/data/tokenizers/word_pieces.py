@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizer import Ids
-from clearhead.interop.subwords import SubwordTokenizer, check_vocabulary
+from clearhead.data.tokenizers.subwords import SubwordTokenizer, check_vocabulary
+from clearhead.data.tokenizers.tokenizer import Ids
 
 __all__ = ["WordPieceTokenizer"]
 

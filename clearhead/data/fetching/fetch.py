@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.catalogue import Archive, DataSet, Kept, find, folder
-from clearhead.data.clients import NotFetched, NotThisWay, fetch_by_client, locate
-from clearhead.data.download import download, has_sum
-from clearhead.data.sword import pair_verses, read_verses
+from clearhead.data.fetching.catalogue import Archive, DataSet, Kept, find, folder
+from clearhead.data.fetching.clients import NotFetched, NotThisWay, fetch_by_client, locate
+from clearhead.data.fetching.download import download, has_sum
+from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
 from clearhead.files.regular import sync_folder
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Self
 
-from clearhead.data.prose import to_prose
-from clearhead.data.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
-from clearhead.data.word_rules import split_lines
+from clearhead.data.tokenizers.prose import to_prose
+from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
+from clearhead.data.tokenizers.word_rules import split_lines
 from clearhead.shapes import check_positive
 
 __all__ = ["WordTokenizer"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.data.tokenizer import Ids, Tokenizer, check_text, check_texts
+from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_text, check_texts
 
 __all__ = ["CharTokenizer"]
 

@@ -1,14 +1,12 @@
 """Text as words and punctuation."""
 
-import time
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import WordTokenizer
-from clearhead.data.word_rules import split_words
+from clearhead.data.tokenizers.word_rules import split_words
 
 TEXT = "First Citizen:\nWe know't, we know't.\n\nAll:\nSpeak, speak.\n"
 FAMILY = "👩‍❤️‍💋‍👨" * 5
@@ -134,7 +132,7 @@ def test_a_literal_special_is_text():
     assert tokenizer.ids_of(["<pad>", "<start>"]) == [tokenizer.unk_id] * 2
 
 
-# Batches and speed
+# Batches
 
 
 def test_rows_of_a_batch_may_hold_padding_which_is_not_read_back():
@@ -142,24 +140,3 @@ def test_rows_of_a_batch_may_hold_padding_which_is_not_read_back():
     rows = torch.tensor([[0, 4, 5, 3], [0, 4, 3, 1]])
     assert tokenizer.decode_batch(rows) == ["a b", "a"]
     assert tokenizer.encode_batch(["a b", "a"]) == [[0, 4, 5, 3], [0, 4, 3]]
-
-
-def test_ids_of_tokens_come_at_more_than_a_megabyte_in_a_second():
-    tokenizer = WordTokenizer.of(TEXT, keep_newlines=True)
-    texts = [TEXT] * 2000
-    tokens = [tokenizer.tokenize(text) for text in texts]
-    best = min(_seconds(lambda: [tokenizer.ids_of(row) for row in tokens]) for _ in range(3))
-    assert len(TEXT) * len(texts) / best > 1e6
-
-
-def test_many_lines_are_read_several_times_faster_than_one_by_one():
-    lines = [f"And word{i} of {i % 97}, then we'll see: who's there?" for i in range(2000)]
-    slow = _seconds(lambda: [split_words(line) for line in lines])
-    fast = _seconds(lambda: WordTokenizer([]).encode_batch(lines))
-    assert fast < slow / 3
-
-
-def _seconds(work):
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.data.checksums import CHECKSUMS
+from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
 
 __all__ = ["CATALOGUE", "Archive", "DataSet", "Kept", "find", "folder", "is_here", "path_of"]

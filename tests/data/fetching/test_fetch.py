@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from registries import JOINED, NOTES, PLAY, Clients, Registry, data_set, with_wrong_sum
 from sword_modules import PAIRS, module_archives
 
-from clearhead.data import catalogue, clients, download, fetch
-from clearhead.data.clients import NotFetched
-from clearhead.data.fetch import get, is_intact
+from clearhead.data.fetching import catalogue, clients, download, fetch
+from clearhead.data.fetching.clients import NotFetched
+from clearhead.data.fetching.fetch import get, is_intact
 
 FILES = {"hamlet.txt": PLAY, "notes": NOTES, "head.bin": JOINED[:100], "tail.bin": JOINED[100:]}
 
@@ -231,8 +231,8 @@ def test_a_busy_server_is_asked_again(toy, home, registry):
 PROGRAM = """
 import sys
 sys.path[:0] = {path}
-from clearhead.data import catalogue
-from clearhead.data.fetch import get
+from clearhead.data.fetching import catalogue
+from clearhead.data.fetching.fetch import get
 from registries import data_set
 catalogue.CATALOGUE = {{"toy": data_set()[0]}}
 get("toy")
@@ -245,7 +245,7 @@ def test_a_kill_in_the_middle_leaves_a_part_that_the_next_run_goes_on_from(
 ):
     archive = toy()
     registry.slow = threading.Event()
-    code = PROGRAM.format(path=[str(Path(__file__).parents[1])])
+    code = PROGRAM.format(path=[str(Path(__file__).parents[2])])
     child = subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
