@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "check_above_zero",
+    "check_at_most",
     "check_bias",
     "check_choice",
     "check_count",
@@ -25,6 +27,8 @@ __all__ = [
     "check_qk",
     "check_qkv",
     "check_sequence",
+    "check_token_mask",
+    "is_autocast",
     "shape_text",
     "values_at_hand",
 ]
@@ -60,6 +64,20 @@ def check_count(**counts: int) -> None:
             )
         if count < 0:
             raise ValueError(f"{name} must not be negative, got {count}")
+
+
+def check_at_most(limit: int, **sizes: int) -> None:
+    """Each named size is no larger than anybody needs, so that nonsense is refused at once."""
+    for name, size in sizes.items():
+        if size > limit:
+            raise ValueError(f"{name} must be at most {limit:,}, got {size:,}")
+
+
+def check_above_zero(**numbers: float | None) -> None:
+    """Each named number is positive; None = not given."""
+    for name, number in numbers.items():
+        if number is not None and not number > 0:
+            raise ValueError(f"{name} must be positive, got {number}")
 
 
 def check_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
@@ -107,6 +125,21 @@ def check_int_tensor(name: str, x: Any) -> None:
         raise TypeError(f"{name} must hold integers, got {x.dtype}; use {name}.long()")
 
 
+def check_token_mask(token_mask: Any, shape: tuple[int, ...]) -> None:
+    """A boolean tensor of this shape, that of the tokens: True = real."""
+    if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
+        given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
+        raise TypeError(
+            f"token_mask must be a boolean tensor, True = real, got {given}"
+            + ("; use token_mask.bool()" if isinstance(token_mask, Tensor) else "")
+        )
+    if token_mask.shape != shape:
+        raise ValueError(
+            f"token_mask must have the shape of tokens, {tuple(shape)}, "
+            f"got {shape_text(token_mask)}"
+        )
+
+
 def check_last_axis(
     name: str,
     x: Any,
@@ -129,7 +162,7 @@ def check_last_axis(
             f"{name} must be on the device of the module, {like.device}, got {x.device}; "
             f"use {name}.to({str(like.device)!r})"
         )
-    if x.dtype != like.dtype and not _autocast(x):
+    if x.dtype != like.dtype and not is_autocast(x):
         raise TypeError(
             f"{name} must have the dtype of the module, {like.dtype}, got {x.dtype}; "
             f"use {name}.to({like.dtype}) or module.to({x.dtype})"
@@ -143,7 +176,7 @@ def check_sequence(name: str, x: Any, width: int, like: Tensor | None = None) ->
         raise ValueError(f"{name} must have shape (B, T, D), got {shape_text(x)}")
 
 
-def _autocast(x: Tensor) -> bool:
+def is_autocast(x: Tensor) -> bool:
     """Whether operations choose their own precision, so that dtypes may differ."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

@@ -1,11 +1,14 @@
 """Each check at a public door: what it lets pass, and the whole sentence it says."""
 
+import math
 import re
 
 import pytest
 import torch
 
 from clearhead.shapes import (
+    check_above_zero,
+    check_at_most,
     check_choice,
     check_divides,
     check_dropout,
@@ -16,6 +19,7 @@ from clearhead.shapes import (
     check_positive,
     check_qk,
     check_qkv,
+    check_token_mask,
     shape_text,
 )
 
@@ -226,3 +230,27 @@ def test_n25_every_module_refuses_another_dtype_or_device_in_words():
             ValueError, match="x must be on the device of the module, cpu, got meta"
         ):
             module(torch.zeros(2, 3, 6, device="meta")), name
+
+
+def test_a_token_mask_is_boolean_and_has_the_shape_of_tokens():
+    check_token_mask(torch.ones(2, 3, dtype=torch.bool), (2, 3))
+    for wrong, words in (
+        ([[True]], "token_mask must be a boolean tensor, True = real, got list"),
+        (torch.ones(2, 3), r"got torch\.float32; use token_mask\.bool\(\)"),
+        (torch.ones(2, 3).long(), r"got torch\.int64; use token_mask\.bool\(\)"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            check_token_mask(wrong, (2, 3))
+    for shape in ((3,), (1, 3), (2, 4)):
+        with pytest.raises(ValueError, match=r"the shape of tokens, \(2, 3\), got"):
+            check_token_mask(torch.ones(shape, dtype=torch.bool), (2, 3))
+
+
+def test_sizes_have_an_end_and_some_numbers_must_be_positive():
+    check_at_most(5, width=5, height=1)
+    with pytest.raises(ValueError, match="height must be at most 5,000, got 5,001"):
+        check_at_most(5000, width=5, height=5001)
+    check_above_zero(eps=1e-9, base=None)
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match=f"base must be positive, got {wrong}"):
+            check_above_zero(eps=1.0, base=wrong)

@@ -37,11 +37,12 @@ def decode(seconds: float) -> Rows:
     for name, config in SHAPES.items():
         model = GPT(config).eval()
         found = _against_peers(f"{name}, float", config, model, 1, "float", seconds)
-        taken = found[0].ours if found else _per_token(model, 1, "float", seconds)
         rows += found
         bytes_read = 4.0 * model.n_parameters
         limit = bytes_read / _bandwidth()
-        rows.append(Row(f"{name}, float, a token", taken, "reading the weights once", limit))
+        rows.append(
+            Row(f"{name}, float, a token", found[0].ours, "reading the weights once", limit)
+        )
     return rows
 
 
@@ -76,13 +77,8 @@ def _against_peers(
     works = {name: partial(run, prompts, NEW) for name, run in competitors.items()}
     best = best_seconds(works, seconds=seconds * len(works), rounds=3)
     mine = best.pop("ours") / NEW
+    best = best or {"nobody (pip install 'clearhead[peers]')": mine * NEW}
     return [Row(f"{what}, a token", mine, name, other / NEW) for name, other in best.items()]
-
-
-def _per_token(model: GPT, n_texts: int, weights: str, seconds: float) -> float:
-    prompts = torch.randint(model.config.vocab_size, (n_texts, PROMPT))
-    works = {"ours": partial(generate, model, prompts, NEW, weights=weights)}
-    return best_seconds(works, seconds=seconds, rounds=3)["ours"] / NEW
 
 
 def _bandwidth() -> float:

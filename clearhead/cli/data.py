@@ -15,6 +15,7 @@ from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, 
 __all__ = ["app", "get", "list_sets"]
 
 app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
+NEXT = {"stories15m": 'clearhead generate stories15m --prompt "Once upon a time"'}
 Home = Annotated[
     Path | None,
     typer.Option("--out", help="Folder to keep it in; else CLEARHEAD_HOME or the user's cache."),
@@ -70,6 +71,8 @@ def get(
         n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
         typer.echo(f"{name}: {n_files}, {_size(data.n_kept)}, {seconds}")
         typer.echo(f"source: {data.source}\nlicence: {data.licence}")
+        if name in NEXT:
+            typer.echo(f"next: {NEXT[name]}")
     typer.echo(str(fetched.path))
 
 

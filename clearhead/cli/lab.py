@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from clearhead.cli.options import Device, Json, Out, Quiet, Seed, Threads, thread_count
+from clearhead.cli.options import (
+    Device,
+    Json,
+    Out,
+    Quiet,
+    Seed,
+    Threads,
+    device_named,
+    thread_count,
+)
 from clearhead.lab import EXPERIMENTS, check_name, run
 
 __all__ = ["lab"]
@@ -32,7 +41,7 @@ def lab(
 
     check_name(name)
     thread_count(threads)
-    finding = run(name, seed=seed, device=device)
+    finding = run(name, seed=seed, device=str(device_named(device)))
     path = finding.picture.save(out / f"{name}.png")
     if json:
         typer.echo(json_format.dumps({**finding.numbers, "picture": str(path)}, ensure_ascii=False))

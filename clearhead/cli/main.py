@@ -1,13 +1,16 @@
 """clearhead VERB THING [options]
 
 One file per verb. Help and mistakes answer at once: nothing imports torch before it must. Results
-go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage, 130 interrupted.
+go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage or a file that cannot
+be used, 4 a disk that does not take what is written, 6 busy, 130 interrupted.
 """
 
+import errno
 import io
 import os
 import sys
 import traceback
+from typing import Any
 
 # Before torch starts its threads: they shall sleep while they wait, not spin. Spinning is up to 1.8
 # times faster on a quiet machine, but on a busy one it was measured 14 to 47 times slower.
@@ -17,6 +20,8 @@ import typer
 
 from clearhead import __version__
 from clearhead.cli import bench, data, generate, lab, plot
+from clearhead.data.fetching.clients import Busy, NotKept
+from clearhead.files.regular import DISK_FAULTS, shown
 
 __all__ = ["app", "main"]
 
@@ -54,9 +59,7 @@ def _common(
 def main() -> None:
     """Run a command; a mistake is one line and a hint, a traceback only if --debug asks."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # in any place
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without √ shows ?
+    _prepare_streams()
     try:
         code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
         if code == 130:  # what typer makes of Ctrl-C
@@ -67,20 +70,71 @@ def main() -> None:
             sys.exit(0)
         raise
     except Exception as mistake:
-        sentence = _sentence(mistake)
+        sentence = _sentence(mistake, arguments)
         if sentence is None:
             raise
         if len(arguments) < len(sys.argv) - 1:
             traceback.print_exc()
-        print(f"error: {sentence}\nhint: clearhead --help lists the verbs", file=sys.stderr)
-        sys.exit(2)
+        print(f"error: {sentence}", file=sys.stderr)
+        code = _exit_code(mistake)
+        if code == 2:
+            print(f"hint: {_hint(arguments)}", file=sys.stderr)
+        sys.exit(code)
 
 
-def _sentence(mistake: Exception) -> str | None:
+def _prepare_streams() -> None:
+    """No stream is missing, and none fails for want of a letter."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called; print would take the other one
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # as long as we run
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without √ shows ?
+
+
+def _sentence(mistake: Exception, arguments: list[str]) -> str | None:
     """What the user did wrong, in words; None if the mistake is ours."""
     if hasattr(mistake, "format_message"):  # wrong usage, found by the option parser
         return str(mistake.format_message())
-    return str(mistake) if isinstance(mistake, ValueError | OSError) else None
+    if isinstance(mistake, OSError):
+        return _disk_sentence(mistake)
+    if type(mistake) is ValueError:
+        return _said_of_the_option(str(mistake), arguments)
+    return str(mistake) if isinstance(mistake, ValueError) else None
+
+
+def _said_of_the_option(sentence: str, arguments: list[str]) -> str:
+    """`top_k must …`, a sentence of the library, as `--top-k must …` if this option was given."""
+    name, blank, rest = sentence.partition(" ")
+    option = "--" + name.replace("_", "-")
+    given = {argument.partition("=")[0] for argument in arguments}
+    return option + blank + rest if option in given else sentence
+
+
+def _disk_sentence(fault: OSError) -> str:
+    place = "the output" if fault.filename is None else shown(fault.filename)
+    way_out = "make room or " if fault.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{place}: {(fault.strerror or str(fault)).lower()}; {way_out}take another folder"
+
+
+def _exit_code(mistake: Exception) -> int:
+    if isinstance(mistake, Busy):
+        return 6
+    of_the_disk = isinstance(mistake, OSError) and mistake.errno in DISK_FAULTS
+    return 4 if of_the_disk or isinstance(mistake, NotKept) else 2
+
+
+def _hint(arguments: list[str]) -> str:
+    """Where to read more: at the verb that was asked for."""
+    path = ["clearhead"]
+    command: Any = typer.main.get_command(app)
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument)
+        if command is None:
+            break
+        path.append(argument)
+    words = "lists the verbs" if len(path) == 1 else "says what it takes"
+    return f"{' '.join(path)} --help {words}"
 
 
 if __name__ == "__main__":

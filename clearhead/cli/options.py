@@ -1,11 +1,14 @@
 """The options that mean the same in every verb."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["Device", "Json", "Out", "Quiet", "Seed", "Threads", "thread_count"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Device", "Json", "Out", "Quiet", "Seed", "Threads", "device_named", "thread_count"]
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
@@ -16,6 +19,22 @@ Threads = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+
+
+def device_named(device: str) -> "torch.device":
+    """The device that the option names, if this machine can compute on it."""
+    from clearhead.runtime import pick_device
+
+    reason = None
+    try:
+        found = pick_device(device)
+        if found.type != "meta":  # shapes without numbers
+            return found
+    except ValueError as fault:
+        reason = fault
+    raise ValueError(
+        f"--device {device!r:.40} cannot be used on this machine; take auto or cpu"
+    ) from reason
 
 
 def thread_count(threads: str) -> int:

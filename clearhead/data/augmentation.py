@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from clearhead.data.draws import draws
+from clearhead.data.draws import counting_number, draws
+from clearhead.data.images import check_labels
 from clearhead.shapes import (
     check_choice,
     check_float_tensor,
@@ -40,9 +41,12 @@ __all__ = [
 ]
 
 
+MOST_ALPHA = 1e6  # there all weights are 0.5 ± 0.002; a far larger one overflows
+
+
 def step_generator(seed: int, step: int) -> torch.Generator:
     """A generator that depends on these two numbers alone."""
-    word = draws(seed, "augmentation", step)
+    word = draws(seed, "augmentation", counting_number("step", step))
     return torch.Generator().manual_seed(int(word[0] >> np.uint64(1)))
 
 
@@ -137,17 +141,15 @@ def mixup(
     """
     _check_images(images)
     check_float_tensor("images", images)
-    check_float_tensor("targets", targets, min_axes=2)
+    _check_target_rows(targets, images)
     check_int_tensor("partner", partner)
     check_float_tensor("weight", weight)
-    for name, numbers in (("partner", partner), ("weight", weight)):
+    for name, numbers, most in (("partner", partner, len(images) - 1), ("weight", weight, 1)):
         _check_one_each(name, numbers, images)
-    if len(targets) != len(images):
-        raise ValueError(
-            f"targets must have a row for each of the {len(images)} images, got {len(targets)}"
-        )
-    mixed = torch.lerp(images[partner], images, weight[:, None, None, None].to(images.dtype))
-    return mixed, torch.lerp(targets[partner], targets, weight[:, None].to(targets.dtype))
+        _check_between(name, numbers, 0, most)
+    other = partner.long()  # bytes would be taken for a mask
+    mixed = torch.lerp(images[other], images, weight[:, None, None, None].to(images.dtype))
+    return mixed, torch.lerp(targets[other], targets, weight[:, None].to(targets.dtype))
 
 
 def random_mixup(
@@ -158,14 +160,18 @@ def random_mixup(
     The weights are drawn from Beta(alpha, alpha): a small alpha leaves most pictures nearly alone.
     """
     _check_images(images)
-    if not alpha > 0:
-        raise ValueError(f"alpha must be positive, got {alpha}; for no mixing leave mixup out")
-    _check_labels(labels, n_classes, images)
+    if not 0 < alpha <= MOST_ALPHA:  # nan too
+        raise ValueError(
+            f"alpha must be above 0 and at most {MOST_ALPHA:,.0f}, got {alpha}; "
+            f"for no mixing leave mixup out"
+        )
+    check_positive(n_classes=n_classes)
+    check_labels(labels, len(images), n_classes)
     partner = torch.randperm(len(images), generator=generator).to(images.device)
     # torch draws no Beta numbers from a given generator; NumPy's takes its seed from it.
     seed = int(torch.randint(2**62, (), generator=generator))
     weight = torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(images)))
-    targets = one_hot(labels.long(), n_classes).to(images.dtype)
+    targets = one_hot(labels.long(), int(n_classes)).to(images.dtype)
     return mixup(images, targets, partner, weight.to(images))
 
 
@@ -195,6 +201,8 @@ def _check_images(images: Tensor) -> None:
             f"images must have shape (B, channels, height, width), got {shape_text(images)}; "
             f"one picture is images[None]"
         )
+    if 0 in images.shape[1:]:
+        raise ValueError(f"images must have pixels, got shape {shape_text(images)}")
 
 
 def _check_one_each(name: str, numbers: Tensor, images: Tensor) -> None:
@@ -205,12 +213,27 @@ def _check_one_each(name: str, numbers: Tensor, images: Tensor) -> None:
         )
 
 
-def _check_labels(labels: Tensor, n_classes: int, images: Tensor) -> None:
-    check_positive(n_classes=n_classes)
-    check_int_tensor("labels", labels)
-    _check_one_each("labels", labels, images)
-    if values_at_hand(labels) and ((labels < 0) | (labels >= n_classes)).any():
-        raise ValueError(f"labels must go from 0 to {n_classes - 1}, got {labels.tolist()}")
+def _check_target_rows(targets: Tensor, images: Tensor) -> None:
+    right = isinstance(targets, Tensor) and targets.is_floating_point() and targets.ndim == 2
+    if not right:
+        given = f"{targets.dtype} {shape_text(targets)}" if isinstance(targets, Tensor) else targets
+        raise TypeError(
+            f"targets must be rows of floating-point numbers, one for each class, (B, C), got "
+            f"{given!s:.80}; of numbers of classes make one_hot(targets, n_classes).float()"
+        )
+    if len(targets) != len(images):
+        raise ValueError(
+            f"targets must have a row for each of the {len(images)} images, got {len(targets)}"
+        )
+
+
+def _check_between(name: str, numbers: Tensor, least: int, most: int) -> None:
+    """Each number lies there; bytes are widened first, as they know no number below 0."""
+    if not values_at_hand(numbers):
+        return
+    wide = numbers if numbers.is_floating_point() else numbers.long()
+    if not ((wide >= least) & (wide <= most)).all():  # not: nan lies nowhere
+        raise ValueError(f"{name} must lie between {least} and {most}, got {numbers.tolist()}")
 
 
 def _check_moves(name: str, numbers: Tensor, most: int, images: Tensor) -> None:
@@ -219,5 +242,4 @@ def _check_moves(name: str, numbers: Tensor, most: int, images: Tensor) -> None:
     shortest = min(images.shape[-2:])
     if most >= shortest:
         raise ValueError(f"most must be less than the side of the images, {shortest}, got {most}")
-    if values_at_hand(numbers) and numbers.numel() and int(numbers.abs().max()) > most:
-        raise ValueError(f"{name} must lie between −{most} and {most}, got {numbers.tolist()}")
+    _check_between(name, numbers, -most, most)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.data.draws import draws
-from clearhead.shapes import check_int_tensor, check_positive, shape_text
+from clearhead.data.draws import counting_number, draws, whole_number
+from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
 
 __all__ = [
     "IGNORE",
@@ -74,7 +74,7 @@ class Batches(Sequence[Made], Generic[Plan, Made]):
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
             return Batches(self.plans[place], self.make)
-        return self.make(self.plans[place])
+        return self.make(self.plans[whole_number("place", place)])
 
     def __iter__(self) -> Iterator[Made]:
         return map(self.make, self.plans)
@@ -88,10 +88,11 @@ def pad_right(
 ) -> tuple[Tensor, Tensor]:
     """Tokens (B, T), short rows filled up at their end, and token_mask (B, T), True = real.
 
-    T is `length`, or the longest row.
+    T is `length`, or the longest row. Ids and pad_id may be any whole numbers, as rows of targets
+    are filled up with IGNORE; no rows give (0, T), a row of no tokens is all padding.
     """
     lengths, flat = _flat(rows)
-    T = max(lengths, default=0) if length is None else length
+    T = max(lengths, default=0) if length is None else counting_number("length", length)
     if max(lengths, default=0) > T:
         raise ValueError(
             f"rows[{lengths.index(max(lengths))}] has {max(lengths)} tokens, more than length={T}"
@@ -103,7 +104,8 @@ def pad_right(
 def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
     """Tokens (B, T), short rows filled up at their start, and token_mask (B, T), True = real.
 
-    So the last column holds the last token of each row, from which generation goes on.
+    So the last column holds the last token of each row, from which generation goes on. Otherwise
+    as pad_right.
     """
     lengths, flat = _flat(rows)
     longest = max(lengths, default=0)
@@ -124,27 +126,19 @@ def next_tokens(
     tokens = tokens.long()
     follows = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
     if token_mask is not None:
-        _check_beside("token_mask", token_mask, tokens)
-        if token_mask.dtype != torch.bool:
-            raise TypeError(
-                f"token_mask must be boolean, True = real, got {token_mask.dtype}; "
-                f"use token_mask.bool()"
-            )
+        check_token_mask(token_mask, tokens.shape)
         follows = follows & token_mask[:, :-1] & token_mask[:, 1:]
     if segments is not None:
         check_int_tensor("segments", segments)
-        _check_beside("segments", segments, tokens)
+        if segments.shape != tokens.shape:
+            raise ValueError(
+                f"segments must have the shape of tokens, {shape_text(tokens)}, "
+                f"got {shape_text(segments)}"
+            )
         follows = follows & (segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] >= 0)
     targets = torch.full_like(tokens, IGNORE)
     targets[:, :-1] = torch.where(follows, tokens[:, 1:], IGNORE)
     return targets
-
-
-def _check_beside(name: str, x: Tensor, tokens: Tensor) -> None:
-    if x.shape != tokens.shape:
-        raise ValueError(
-            f"{name} must have the shape of tokens, {shape_text(tokens)}, got {shape_text(x)}"
-        )
 
 
 # Order
@@ -152,44 +146,44 @@ def _check_beside(name: str, x: Tensor, tokens: Tensor) -> None:
 
 def order(seed: int, epoch: int, n: int, *, purpose: str = "order") -> Tensor:
     """The numbers 0 … n − 1 in an order that depends on (seed, epoch) and its purpose alone."""
-    _check_count("epoch", epoch)
-    _check_count("n", n)
-    return torch.from_numpy(np.argsort(draws(seed, purpose, epoch, np.arange(n)), kind="stable"))
+    places = np.arange(counting_number("n", n))
+    numbers = draws(seed, purpose, counting_number("epoch", epoch), places)
+    return torch.from_numpy(np.argsort(numbers, kind="stable"))
 
 
 def in_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
     """The numbers 0 … n − 1 once each, in random batches; the last may be smaller."""
     check_positive(batch_size=batch_size)
-    return [part.tolist() for part in order(seed, epoch, n).split(batch_size)] if n else []
+    parts = order(seed, epoch, n).split(int(batch_size))
+    return [part.tolist() for part in parts if len(part)]
 
 
 def _flat(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]:
     """The length of each row, and all rows one after the other."""
     lists = [_as_list(row) for row in rows]
-    flat = torch.tensor(list(chain.from_iterable(lists)))
-    if flat.numel():
-        check_int_tensor("rows", flat)
-    return [len(row) for row in lists], flat.long()
+    flat = list(chain.from_iterable(lists))
+    if not set(map(type, flat)) <= {int}:  # one look at all of them: this is done for every batch
+        flat = [whole_number("each id in rows", value) for value in flat]
+    if flat:
+        _check_64_bits("each id in rows", min(flat), max(flat))
+    return [len(row) for row in lists], torch.tensor(flat, dtype=torch.long)
 
 
 def _as_list(row: Any) -> list[int]:
     values = row.tolist() if hasattr(row, "tolist") else row
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise TypeError(f"each row must be a list or a 1-D tensor of ids, got {row!r:.80}")
-    if any(isinstance(value, Sequence) for value in values):
-        raise TypeError(f"each row must be a list or a 1-D tensor of ids, got {row!r:.80}")
     return list(values)
 
 
 def _placed(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
     """The tokens where the mask is True, in its order, and pad_id elsewhere."""
-    if isinstance(pad_id, bool) or not isinstance(pad_id, int):
-        raise TypeError(f"pad_id must be a whole number, got {pad_id!r}")
-    return torch.full(token_mask.shape, pad_id).masked_scatter_(token_mask, flat)
+    filling = whole_number("pad_id", pad_id)
+    _check_64_bits("pad_id", filling)
+    return torch.full(token_mask.shape, filling).masked_scatter_(token_mask, flat)
 
 
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
+def _check_64_bits(name: str, *numbers: int) -> None:
+    for number in numbers:
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError(f"{name} must fit 64 bits, got {number}")

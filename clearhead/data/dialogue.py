@@ -28,7 +28,7 @@ from typing import cast
 from torch import Tensor
 
 from clearhead.data.batch import Batch, Batches, in_batches, next_tokens, order, pad_right
-from clearhead.data.packing import WINDOW, buckets, pack, packed
+from clearhead.data.packing import WINDOW, Examples, check_fit, pack, packed
 from clearhead.data.tokenizers.tokenizer import Tokenizer, check_text
 from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
@@ -95,7 +95,7 @@ class SpeechBatch(Batch):
         return tensor
 
 
-class Dialogue:
+class Dialogue(Examples[SpeechBatch]):
     """Speeches as rows of ids, at most max_len long.
 
     Of a longer speech the beginning is kept (long="cut"), or all of it in several rows, each of
@@ -121,55 +121,30 @@ class Dialogue:
             pieces = self._split if long == "split" else self._cut
             rows = [piece for row in rows for piece in pieces(row, max_len)]
         self.rows: list[Row] = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        super().__init__([len(row) for row in rows])
 
     def batch(self, indices: Sequence[int]) -> SpeechBatch:
         """These speeches, right-padded."""
-        inputs, token_mask = pad_right([self.rows[i] for i in indices], self._pad_id)
+        inputs, token_mask = pad_right([self.rows[i] for i in self._chosen(indices)], self._pad_id)
         return SpeechBatch(inputs, next_tokens(inputs, token_mask), token_mask)
 
     def packed_batch(self, rows: Sequence[Sequence[int]], row_length: int) -> SpeechBatch:
         """Rows of speeches, with segments and positions."""
-        documents = [[self.rows[i] for i in row] for row in rows]
+        documents = [[self.rows[i] for i in self._chosen(row)] for row in rows]
         inputs, segments, positions = packed(documents, self._pad_id, row_length)
         token_mask = segments >= 0
         targets = next_tokens(inputs, token_mask, segments)
         return SpeechBatch(inputs, targets, token_mask, segments, positions)
 
-    def batches(
-        self, batch_size: int, *, seed: int = 0, epoch: int = 0
-    ) -> Batches[Row, SpeechBatch]:
-        """Each speech once, in random batches, right-padded."""
-        return Batches(in_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
-
-    def bucketed(
-        self,
-        batch_size: int | None = None,
-        *,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        epoch: int = 0,
-    ) -> Batches[Row, SpeechBatch]:
-        """Each speech once, with speeches of like length in one batch (packing.buckets)."""
-        plan = buckets(
-            [len(row) for row in self.rows],
-            batch_size=batch_size,
-            max_tokens=max_tokens,
-            seed=seed,
-            epoch=epoch,
-        )
-        return Batches(plan, self.batch)
-
     def packed(
         self, row_length: int, batch_size: int, *, seed: int = 0, epoch: int = 0
     ) -> Batches[list[Row], SpeechBatch]:
         """Each speech once, several in a row of row_length tokens, batch_size rows in a batch."""
+        check_fit(self.lengths, row_length)
         filled: list[Row] = []
         for window in order(seed, epoch, len(self)).split(WINDOW):
             near = window.tolist()
-            rows = pack([len(self.rows[i]) for i in near], row_length)
+            rows = pack([self.lengths[i] for i in near], row_length)
             filled += [[near[place] for place in row] for row in rows]
         plan = in_batches(len(filled), batch_size, seed=seed, epoch=epoch)
         rows_of = [[filled[i] for i in numbers] for numbers in plan]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clearhead.data.draws import draws
+from clearhead.data.draws import counting_number, draws
 from clearhead.data.images import Pictures
 from clearhead.shapes import check_positive
 
@@ -35,8 +35,7 @@ def draw_digits(
     and paper have colours.
     """
     check_positive(n=n, size=size, channels=channels)
-    if start < 0:
-        raise ValueError(f"start must not be negative, got {start}; the first picture is 0")
+    n, size, channels, start = int(n), int(size), int(channels), counting_number("start", start)
     images = np.empty((n, channels, size, size), np.uint8)
     labels = np.empty(n, np.int64)
     for first in range(0, n, CHUNK):

@@ -8,13 +8,23 @@ example 17 is the same whether or not 0 … 16 were drawn before it, on every ma
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["below", "draws", "is_validation", "row_keys", "split"]
+__all__ = [
+    "below",
+    "counting_number",
+    "counting_numbers",
+    "draws",
+    "is_validation",
+    "row_keys",
+    "split",
+    "whole_number",
+]
 
 Words = NDArray[np.uint64]
 Item = TypeVar("Item")
@@ -29,11 +39,12 @@ def draws(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
 
     The purpose keeps two uses of one seed apart.
     """
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise TypeError(f"seed must be a whole number, got {seed!r} of type {type(seed).__name__}")
-    state = _stirred(np.atleast_1d(np.uint64(_word(f"{seed} {purpose}"))))
+    state = _stirred(np.atleast_1d(np.uint64(_word(f"{whole_number('seed', seed)} {purpose}"))))
     for counter in counters:
-        state = _stirred(state ^ _stirred(np.atleast_1d(counter).astype(np.uint64)))
+        numbers = np.atleast_1d(counter)
+        if numbers.dtype.kind not in "iu":  # a cast would give 0.2 and 0.7 the same number
+            raise TypeError(f"counters must be whole numbers of 64 bits, got {counter!r:.80}")
+        state = _stirred(state ^ _stirred(numbers.astype(np.uint64)))
     return state
 
 
@@ -69,7 +80,8 @@ def split(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must be between 0 and 1, got {share}")
     keys = [key(item) for item in items]
-    ranked = sorted(set(keys), key=lambda text: (_word(f"{seed} split {text}"), text))
+    start = f"{whole_number('seed', seed)} split"
+    ranked = sorted(set(keys), key=lambda text: (_word(f"{start} {text}"), text))
     if len(ranked) < 2:
         raise ValueError(
             f"items must hold at least 2 different ones to split, got {len(ranked)}; "
@@ -78,6 +90,36 @@ def split(
     kept = set(ranked[: min(max(1, round(share * len(ranked))), len(ranked) - 1)])
     train = [item for item, name in zip(items, keys, strict=True) if name not in kept]
     return train, [item for item, name in zip(items, keys, strict=True) if name in kept]
+
+
+# Whole numbers, as people have them: of Python, NumPy or PyTorch
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A seed or the like as a plain int; a bool or a float is refused, even if it is whole."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(plain, bool) or not hasattr(plain, "__index__"):
+        raise TypeError(
+            f"{name} must be a whole number, got {value!r:.80} of type {type(value).__name__}"
+        )
+    return operator.index(plain)
+
+
+def counting_number(name: str, value: Any) -> int:
+    """A whole number from 0 on, of at most 63 bits: an index, a length, an epoch."""
+    number = whole_number(name, value)
+    if not 0 <= number < 1 << 63:
+        rule = "not be negative" if number < 0 else "be below 2⁶³"
+        raise ValueError(f"{name} must {rule}, got {number}")
+    return number
+
+
+def counting_numbers(name: str, values: Any) -> list[int]:
+    """A row of them: a list, a range, an array or a tensor with one axis."""
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(plain, str) or not isinstance(plain, Iterable):
+        raise TypeError(f"{name} must be a list of whole numbers, got {values!r:.80}")
+    return [counting_number(f"{name}[{i}]", value) for i, value in enumerate(plain)]
 
 
 def _word(text: str) -> int:

@@ -25,9 +25,9 @@ from clearhead.data.inert_pickle import byte_array, read_inert
 from clearhead.files.pictures import read_picture
 from clearhead.files.regular import BadFile, read_bytes, shown
 from clearhead.files.strict_json import read_json
-from clearhead.shapes import check_choice, check_int_tensor, shape_text
+from clearhead.shapes import check_choice, check_int_tensor, shape_text, values_at_hand
 
-__all__ = ["CIFAR10_CLASSES", "Pictures", "read_cifar10", "to_float"]
+__all__ = ["CIFAR10_CLASSES", "Pictures", "check_labels", "read_cifar10", "to_float"]
 
 CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -39,7 +39,7 @@ PICTURE = 3 * SIDE * SIDE  # bytes
 MOST_PICTURES = 10_000  # in a file
 MAX_BYTES = 64 << 20  # an official file has half of that
 
-Batch = tuple[Tensor, list[int] | None]
+ImagesAndLabels = tuple[Tensor, list[int] | None]  # of one file; a sprite has no labels in it
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,27 +51,40 @@ class Pictures:
     class_names: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.images, Tensor):
+            raise TypeError(f"images must be a torch.Tensor, got {type(self.images).__name__}")
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
             raise ValueError(
                 f"images must be bytes (N, channels, height, width), "
                 f"got {self.images.dtype} {shape_text(self.images)}"
             )
-        check_int_tensor("labels", self.labels)
-        if self.labels.shape != self.images.shape[:1]:
-            raise ValueError(
-                f"labels must have one number for each of the {len(self.images)} images, "
-                f"got {shape_text(self.labels)}"
-            )
-        wrong = (self.labels < 0) | (self.labels >= len(self.class_names))
-        if wrong.any():
-            index = int(wrong.nonzero()[0])
-            raise ValueError(
-                f"labels[{index}] is {int(self.labels[index])}, "
-                f"but classes go from 0 to {len(self.class_names) - 1}"
-            )
+        check_labels(self.labels, len(self.images), len(self.class_names))
 
     def __len__(self) -> int:
         return len(self.images)
+
+
+def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
+    """The number of a class for each picture, (N,); not the one-hot rows of these numbers."""
+    if isinstance(labels, Tensor) and labels.ndim == 2:
+        raise ValueError(
+            f"labels must be numbers of classes, shape ({n_images},), got {shape_text(labels)}; "
+            f"of one-hot rows take labels.argmax(-1)"
+        )
+    check_int_tensor("labels", labels)
+    if labels.shape != (n_images,):
+        raise ValueError(
+            f"labels must have one number for each of the {n_images} images, "
+            f"got shape {shape_text(labels)}"
+        )
+    if not values_at_hand(labels):
+        return
+    wrong = (labels.long() < 0) | (labels.long() >= n_classes)
+    if wrong.any():
+        index = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"labels[{index}] is {int(labels[index])}, but classes go from 0 to {n_classes - 1}"
+        )
 
 
 def to_float(
@@ -81,6 +94,8 @@ def to_float(
 
     mean and std: one number, or one for each channel. By default 0 becomes −1 and 255 becomes 1.
     """
+    if not isinstance(images, Tensor):
+        raise TypeError(f"images must be a torch.Tensor of bytes, got {type(images).__name__}")
     if images.dtype != torch.uint8:
         raise TypeError(f"images must hold bytes, torch.uint8, got {images.dtype}")
     centre, scale = (_by_channel(name, x, images) for name, x in (("mean", mean), ("std", std)))
@@ -97,6 +112,8 @@ def _by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Te
             f"{name} must be one number or one for each channel of images {shape_text(images)}, "
             f"got {value}"
         )
+    if not numbers.isfinite().all():
+        raise ValueError(f"{name} must be finite, got {value}")
     return numbers[:, None, None] if numbers.ndim else numbers
 
 
@@ -129,14 +146,14 @@ def _find_form(folder: Path, batch: str) -> tuple[Path, str]:
     )
 
 
-def _read_binary(path: Path) -> Batch:
+def _read_binary(path: Path) -> ImagesAndLabels:
     data = read_bytes(path, MAX_BYTES)
     _check_count(path, len(data), PICTURE + 1)
     records = np.frombuffer(data, np.uint8).reshape(-1, PICTURE + 1)
     return _as_images(records[:, 1:]), _checked_labels(path, records[:, 0].tolist())
 
 
-def _read_python(path: Path) -> Batch:
+def _read_python(path: Path) -> ImagesAndLabels:
     name = shown(path)
     batch = read_inert(read_bytes(path, MAX_BYTES), name)
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= set(batch):
@@ -151,7 +168,7 @@ def _read_python(path: Path) -> Batch:
     return _as_images(table), labels
 
 
-def _read_sprite(path: Path) -> Batch:
+def _read_sprite(path: Path) -> ImagesAndLabels:
     sprite = read_picture(path)  # (3, N, 1024)
     if sprite.shape[2] != SIDE * SIDE:
         raise BadFile(
@@ -162,7 +179,7 @@ def _read_sprite(path: Path) -> Batch:
     return sprite.transpose(0, 1).reshape(-1, 3, SIDE, SIDE), None
 
 
-FORMS: dict[str, Callable[[Path], Batch]] = {
+FORMS: dict[str, Callable[[Path], ImagesAndLabels]] = {
     ".bin": _read_binary,
     "": _read_python,
     ".png": _read_sprite,

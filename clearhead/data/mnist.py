@@ -48,11 +48,13 @@ def read_idx(path: str | os.PathLike[str], n_axes: int) -> Tensor:
     """An IDX file of bytes with this many axes, none of length 0, as a tensor."""
     data = _unpacked(path) if os.fspath(path).endswith(".gz") else read_bytes(path, MAX_BYTES)
     header = 4 + 4 * n_axes
-    if data[:4] != bytes((0, 0, 8, n_axes)) or len(data) < header:
+    if data[:4] != bytes((0, 0, 8, n_axes)):
         raise BadFile(
             f"{shown(path)} is no IDX file of bytes with {n_axes} axes: "
             f"it begins with {data[:4].hex(' ')}, not 00 00 08 {n_axes:02x}"
         )
+    if len(data) < header:
+        raise BadFile(f"{shown(path)} is cut short: it ends before the lengths of its axes")
     shape = tuple(int(n) for n in np.frombuffer(data[4:header], ">u4"))
     if math.prod(shape) != len(data) - header or 0 in shape:
         raise BadFile(

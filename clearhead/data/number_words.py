@@ -4,7 +4,7 @@
    3  three                                            as a day:  third, 3rd
 """
 
-from clearhead.shapes import check_positive
+from clearhead.shapes import check_count, check_positive
 
 __all__ = ["number_words", "ordinal", "ordinal_words", "year_words"]
 
@@ -22,7 +22,8 @@ ODD_ORDINALS = {
 
 def number_words(n: int, *, joiner: str = " and ") -> str:
     """A whole number from 0 to 999,999; the joiner, " and " or " ", stands before the last part."""
-    if not 0 <= n < 1_000_000:
+    check_count(n=n)
+    if n >= 1_000_000:
         raise ValueError(f"n must be from 0 to 999,999, got {n}")
     if n < 20:
         return ONES[n]
@@ -37,6 +38,7 @@ def number_words(n: int, *, joiner: str = " and ") -> str:
 
 def year_words(year: int) -> str:
     """A year from 1000 to 2999 as it is read out: nineteen eighty-four, nineteen oh five."""
+    check_count(year=year)
     if not 1000 <= year < 3000:
         raise ValueError(f"year must be from 1000 to 2999, got {year}")
     century, rest = divmod(year, 100)

@@ -7,19 +7,22 @@
 
 With `Mask.causal() & Mask.segments(segments)` and these positions each document gets the numbers it
 would get alone. Of random batches of 32 speeches three quarters are padding; sorted into buckets a
-few per cent are, packed hardly anything.
+few per cent are, packed hardly anything. `Examples` is what all data in such batches share.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from itertools import chain
+from typing import Generic
 
 from torch import Tensor
 
-from clearhead.data.batch import order, pad_right
+from clearhead.data.batch import Batches, Made, in_batches, order, pad_right
+from clearhead.data.draws import counting_numbers
 from clearhead.shapes import check_positive
 
-__all__ = ["buckets", "pack", "packed"]
+__all__ = ["Examples", "buckets", "check_fit", "pack", "packed"]
 
 WINDOW = 4096  # examples sorted together: buckets stay nearly full, and differ in each epoch
 
@@ -37,6 +40,7 @@ def buckets(
     A batch has batch_size examples, or as many as fit max_tokens with their padding. Lengths are
     sorted within windows of the shuffled data, so an example has other neighbours in each epoch.
     """
+    lengths = counting_numbers("lengths", lengths)
     _check_one_limit(lengths, batch_size, max_tokens)
     batches: list[list[int]] = []
     for window in order(seed, epoch, len(lengths)).split(WINDOW):
@@ -56,26 +60,34 @@ def pack(lengths: Sequence[int], row_length: int) -> list[list[int]]:
 
     Best-fit decreasing: the longest first, each into the row where it leaves the least room.
     """
-    check_positive(row_length=row_length)
-    for i, length in enumerate(lengths):
-        if not 0 < length <= row_length:
-            raise ValueError(
-                f"lengths[{i}] is {length}, but a row holds 1 to {row_length} tokens; "
-                f"cut the document or take row_length={length}"
-            )
+    lengths = counting_numbers("lengths", lengths)
+    check_fit(lengths, row_length)
     rows: list[list[int]] = []
     rooms: list[tuple[int, int]] = []  # (room left, row), sorted
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         fitting = bisect_left(rooms, (lengths[i], -1))
         if fitting == len(rooms):
             rows.append([])
-            room, row = row_length, len(rows) - 1
+            room, row = int(row_length), len(rows) - 1
         else:
             room, row = rooms.pop(fitting)
         rows[row].append(i)
         if room > lengths[i]:
             insort(rooms, (room - lengths[i], row))
     return rows
+
+
+def check_fit(lengths: Sequence[int], row_length: int) -> None:
+    """Each document has a token, and not more of them than a row."""
+    check_positive(row_length=row_length)
+    for i, length in enumerate(lengths):
+        if length == 0:
+            raise ValueError(f"lengths[{i}] is 0: a document without a token; leave it out")
+        if length > row_length:
+            raise ValueError(
+                f"lengths[{i}] is {length}, more than row_length={row_length}; "
+                f"cut the document or take row_length={length}"
+            )
 
 
 def packed(
@@ -93,6 +105,54 @@ def packed(
     segments, _ = pad_right(numbered, -1, row_length)
     positions, _ = pad_right(counted, 0, row_length)
     return tokens, segments, positions
+
+
+class Examples(ABC, Generic[Made]):
+    """Examples of unequal length that come in batches, each once in an epoch.
+
+    A kind of them says how to make a batch of chosen ones.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self.lengths = lengths  # tokens of each example
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @abstractmethod
+    def batch(self, indices: Sequence[int]) -> Made:
+        """The examples of these indices, in this order."""
+
+    def batches(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0
+    ) -> Batches[list[int], Made]:
+        """Each example once, in random batches."""
+        return Batches(in_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
+
+    def bucketed(
+        self,
+        batch_size: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+    ) -> Batches[list[int], Made]:
+        """Each example once, with those of like length in one batch, as `buckets` sorts them."""
+        plan = buckets(
+            self.lengths, batch_size=batch_size, max_tokens=max_tokens, seed=seed, epoch=epoch
+        )
+        return Batches(plan, self.batch)
+
+    def _chosen(self, indices: Sequence[int]) -> list[int]:
+        """The indices, if there are examples with them."""
+        chosen = counting_numbers("indices", indices)
+        for place, index in enumerate(chosen):
+            if index >= len(self):
+                raise IndexError(
+                    f"indices[{place}] is {index}, but there are {len(self)} examples; "
+                    f"the last one is {len(self) - 1}"
+                )
+        return chosen
 
 
 def _longest(lengths: Sequence[int]) -> int:

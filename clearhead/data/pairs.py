@@ -21,10 +21,10 @@ from datetime import date
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.data.batch import IGNORE, Batch, Batches, in_batches, pad_right
-from clearhead.data.draws import below, draws, is_validation
+from clearhead.data.batch import IGNORE, Batch, pad_right
+from clearhead.data.draws import below, counting_numbers, draws, is_validation, whole_number
 from clearhead.data.number_words import number_words, ordinal, ordinal_words, year_words
-from clearhead.data.packing import buckets
+from clearhead.data.packing import Examples
 from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.data.tokenizers.words import WordTokenizer
@@ -108,15 +108,14 @@ class GeneratedPairs:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, ("dates", "numbers"))
         check_choice("part", self.part, ("train", "validation"))
+        whole_number("seed", self.seed)
 
     def __getitem__(self, index: int) -> Pair:
         return self.examples([index])[0]
 
     def examples(self, indices: Sequence[int]) -> list[Pair]:
         """The sentence pairs of these indices."""
-        numbers = np.array(indices, dtype=np.int64).reshape(-1)
-        if numbers.size and numbers.min() < 0:
-            raise ValueError(f"indices must be whole numbers from 0 on, got {indices!r:.80}")
+        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
         forms = below(len(self._forms), draws(self.seed, f"forms of {self.kind}", numbers))
         return [
             self._pair(meaning, 0 if self.reverse else form)
@@ -171,8 +170,12 @@ def _tokenizer(texts: Sequence[str], level: str) -> Tokenizer:
     return CharTokenizer.of("".join(texts), cls=False, start=True, pad=True, end=True)
 
 
-class Pairs:
-    """Sentence pairs as ids, in batches for a model that listens to the source as it writes."""
+class Pairs(Examples[Batch]):
+    """Sentence pairs as ids, in batches for a model that listens to the source as it writes.
+
+    A pair is as long as its two sentences together. Where long sources meet long targets of other
+    pairs, a batch of max_tokens can have up to twice as many with its padding.
+    """
 
     def __init__(self, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> None:
         if not pairs:
@@ -182,9 +185,8 @@ class Pairs:
         self.source, self.target = source, target
         self.source_rows = source.encode_batch([pair[0] for pair in pairs])
         self.target_rows = target.encode_batch([pair[1] for pair in pairs])
-
-    def __len__(self) -> int:
-        return len(self.source_rows)
+        both = zip(self.source_rows, self.target_rows, strict=True)
+        super().__init__([len(listened) + len(written) for listened, written in both])
 
     @property
     def max_len(self) -> int:
@@ -193,32 +195,10 @@ class Pairs:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """These pairs: source (B, S), inputs from <start> on (B, T), targets up to <end> (B, T)."""
-        source, source_mask = pad_right(
-            [self.source_rows[i] for i in indices], self.source.pad_id or 0
-        )
-        rows = [self.target_rows[i] for i in indices]
+        chosen = self._chosen(indices)
+        listened = [self.source_rows[i] for i in chosen]
+        source, source_mask = pad_right(listened, self.source.pad_id or 0)
+        rows = [self.target_rows[i] for i in chosen]
         inputs, token_mask = pad_right([row[:-1] for row in rows], self.target.pad_id or 0)
         targets, _ = pad_right([row[1:] for row in rows], IGNORE)
         return Batch(inputs, targets, token_mask, source=source, source_mask=source_mask)
-
-    def batches(
-        self, batch_size: int, *, seed: int = 0, epoch: int = 0
-    ) -> Batches[list[int], Batch]:
-        """Each pair once, in random batches."""
-        return Batches(in_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
-
-    def bucketed(
-        self,
-        batch_size: int | None = None,
-        *,
-        max_tokens: int | None = None,
-        seed: int = 0,
-        epoch: int = 0,
-    ) -> Batches[list[int], Batch]:
-        """Each pair once, with pairs of like length in one batch (packing.buckets)."""
-        both = zip(self.source_rows, self.target_rows, strict=True)
-        lengths = [len(source) + len(target) for source, target in both]
-        plan = buckets(
-            lengths, batch_size=batch_size, max_tokens=max_tokens, seed=seed, epoch=epoch
-        )
-        return Batches(plan, self.batch)

@@ -13,7 +13,7 @@ would complete the needle. A hash of the text alone decides whether it belongs t
 validation: no seed and no setting can bring a text of one into the other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -24,12 +24,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.data.batch import Batch
-from clearhead.data.draws import below, draws, is_validation, row_keys
+from clearhead.data.draws import (
+    below,
+    counting_numbers,
+    draws,
+    is_validation,
+    row_keys,
+    whole_number,
+)
 from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import check_text
 from clearhead.shapes import check_choice, check_positive
 
-__all__ = ["Substrings", "every_example", "part_of"]
+__all__ = ["Substrings"]
 
 SEPARATOR = "|"
 PARTS = ("train", "validation")
@@ -56,6 +63,7 @@ class Substrings:
 
     def __post_init__(self) -> None:
         check_choice("part", self.part, PARTS)
+        whole_number("seed", self.seed)
         _check_alphabet(self.alphabet)
         for name in ("haystack", "needle"):
             object.__setattr__(self, name, _range(name, getattr(self, name)))
@@ -90,7 +98,7 @@ class Substrings:
 
     def examples(self, indices: Sequence[int]) -> tuple[list[str], list[int]]:
         """The texts and labels of these examples."""
-        numbers = _indices(indices)
+        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
         letters = self.alphabet + SEPARATOR
         rows = self._codes(numbers).tolist()
         texts = ["".join(letters[code] for code in row if code >= 0) for row in rows]
@@ -101,7 +109,7 @@ class Substrings:
 
         Shorter texts are filled up with id 0, or rows of 0, which token_mask tells apart.
         """
-        numbers = _indices(indices)
+        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
         codes = torch.from_numpy(self._codes(numbers))
         codes = codes[:, : int((codes >= 0).sum(dim=1).max()) if len(numbers) else 0]
         first = torch.zeros(len(numbers), 1, dtype=torch.long)
@@ -136,7 +144,8 @@ class Substrings:
         both = product(range(shortest, longest + 1), range(least, most + 1))
         pairs = np.array([(h, m) for h, m in both if m <= h])
         A = len(self.alphabet)
-        doubtful = (float(A) ** pairs[:, 0] < FEW) | ((A == 2) & (pairs[:, 1] == 1))
+        few = pairs[:, 0] * np.log2(A) < np.log2(FEW)  # A^h < FEW, which no long h overflows
+        doubtful = few | ((A == 2) & (pairs[:, 1] == 1))
         kept = ~doubtful
         kept[doubtful] = self._have_both(pairs[doubtful])
         return pairs[kept]
@@ -167,23 +176,6 @@ class Substrings:
         copied = occurs[:, None] & (place >= 0) & (place < m[:, None])
         haystack = np.where(copied, _letters(needle, place), haystack)
         return _joined(haystack, h, needle, m, n_letters)
-
-
-def every_example(alphabet: str, haystack: int, needle: int) -> Iterator[tuple[str, int]]:
-    """All texts with these lengths and their labels, of both parts."""
-    _check_alphabet(alphabet)
-    check_positive(haystack=haystack, needle=needle)
-    for letters in product(alphabet, repeat=haystack):
-        for other in product(alphabet, repeat=needle):
-            h, m = "".join(letters), "".join(other)
-            yield f"{h}{SEPARATOR}{m}", int(m in h)
-
-
-def part_of(text: str) -> str:
-    """Whether a text is for training or for validation."""
-    check_text(text)
-    points = np.array([[ord(character) for character in text]], dtype=np.int64)
-    return PARTS[int(is_validation(row_keys(points))[0])]
 
 
 def _without(needle: Codes, m: Codes, numbers: Bits, n: int, free: Flags) -> Codes:
@@ -219,20 +211,11 @@ def _one_hot(tokens: Tensor, token_mask: Tensor, vocab_size: int) -> Tensor:
     return rows * token_mask.unsqueeze(-1)
 
 
-def _indices(indices: Sequence[int]) -> Codes:
-    numbers = np.asarray(indices if hasattr(indices, "__len__") else list(indices))
-    if numbers.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or numbers.min() < 0:
-        raise ValueError(f"indices must be whole numbers from 0 on, got {indices!r:.80}")
-    return numbers.astype(np.int64)
-
-
 def _range(name: str, lengths: tuple[int, int] | int) -> tuple[int, int]:
-    pair = (lengths, lengths) if isinstance(lengths, int) else lengths
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
+    pair = lengths if isinstance(lengths, tuple | list) else (lengths, lengths)
+    if len(pair) != 2:
         raise TypeError(f"{name} must be a length or (shortest, longest), got {lengths!r:.80}")
-    low, high = pair
+    low, high = (whole_number(f"a length of {name}", length) for length in pair)
     check_positive(**{f"the shortest {name}": low, f"the longest {name}": high})
     if low > high:
         raise ValueError(f"{name} lengths must go up, from shortest to longest, got {lengths}")

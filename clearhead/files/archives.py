@@ -10,8 +10,6 @@ archive inside an archive is a file like any other.
 import gzip
 import lzma
 import os
-import secrets
-import shutil
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from clearhead.files.debs import MARK as DEB_MARK
 from clearhead.files.debs import Unpacked, find_data
 from clearhead.files.members import Member, Names
 from clearhead.files.names import check_file_name
-from clearhead.files.regular import BadFile, open_regular, shown, sync_folder
+from clearhead.files.regular import BadFile, new_folder, open_regular, shown
 from clearhead.files.tars import Readable, tar_members
 from clearhead.files.zips import zip_members
 
@@ -48,24 +46,12 @@ def read_members(
     the target name, or None to leave the member out. The whole archive may unpack to max_bytes and
     to max_ratio times its own size.
     """
-    place, name = Path(into), shown(archive)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ValueError(f"{shown(place)} is there already; name a new or empty folder")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    stage = place.with_name(f".{place.name}.{secrets.token_hex(4)}.part")
-    with open_regular(archive, MAX_ARCHIVE) as file:
+    name = shown(archive)
+    with open_regular(archive, MAX_ARCHIVE) as file, new_folder(into) as stage:
         most = min(max_bytes, max_ratio * os.fstat(file.fileno()).st_size + SLACK)
-        stage.mkdir()
-        try:
-            members = _members(file, name, max_members, most)
-            targets = _unpack(members, wanted, stage, Names(name, max_members), name)
-            sync_folder(stage)
-            os.replace(stage, place)
-        except BaseException:
-            shutil.rmtree(stage, ignore_errors=True)
-            raise
-    sync_folder(place.parent)
-    return {target: place / target for target in targets}
+        members = _members(file, name, max_members, most)
+        targets = _unpack(_first(max_members, members, name), wanted, stage, name)
+    return {target: Path(into) / target for target in targets}
 
 
 def _members(file: BinaryIO, name: str, max_members: int, most: int) -> Iterator[Member]:
@@ -103,21 +89,28 @@ class _Counted:
         return data
 
 
-def _unpack(
-    members: Iterator[Member], wanted: Wanted, stage: Path, names: Names, archive: str
-) -> list[str]:
+def _first(most: int, members: Iterator[Member], archive: str) -> Iterator[Member]:
+    """The members, if they are not more than that."""
+    for count, member in enumerate(members, 1):
+        if count > most:
+            raise BadFile(f"{archive} has more than {most:,} members")
+        yield member
+
+
+def _unpack(members: Iterator[Member], wanted: Wanted, stage: Path, archive: str) -> list[str]:
+    names = Names(archive)
+    places = Names(archive, "members whose targets would share a name")
     targets: dict[str, str] = {}
     for member in members:
-        names.add(member)
+        names.add(member.name, is_folder=member.is_folder)
         target = _target(member, wanted)
-        if target is None:
-            continue
-        if target in targets:
-            raise BadFile(f"{archive} has two members for {target}")
-        targets[target] = member.name
-        _write(member, stage / target)
+        if target is not None:
+            places.add(target)
+            targets[target] = member.name
+            _write(member, stage / target)
     if isinstance(wanted, Mapping):
-        missing = [name for name in wanted if name not in targets.values()]
+        found = set(targets.values())
+        missing = [name for name in wanted if name not in found]
         if missing:
             raise BadFile(f"{archive} has no member {shown(missing[0])}")
     return list(targets)
@@ -128,6 +121,8 @@ def _target(member: Member, wanted: Wanted) -> str | None:
         return None
     target = wanted(member.name) if callable(wanted) else wanted.get(member.name)
     if target is not None:
+        if not isinstance(target, str):
+            raise TypeError(f"the target of {member.name} must be a name, got {target!r:.80}")
         for part in target.split("/"):
             check_file_name(part, "target")
     return target

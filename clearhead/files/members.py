@@ -2,7 +2,7 @@
 
 A name is relative and plain: no `..`, no root, no drive, no backslash, no control character. No two
 members share a name, not even one that differs only in case or in the form of its accents: on many
-disks the second would overwrite the first.
+disks the second would overwrite the first. Nor is a name a file and a folder at once.
 """
 
 import unicodedata
@@ -33,9 +33,9 @@ def plain_name(raw: bytes, archive: str) -> str:
         name = raw.decode("utf-8")
     except UnicodeDecodeError:
         raise BadFile(f"{archive} has a member whose name is not UTF-8: {raw!r:.80}") from None
-    plain = name.removeprefix("./").removesuffix("/")
-    if plain in ("", ".") and name:
+    if name in (".", "./"):
         return ""
+    plain = name.removeprefix("./").removesuffix("/")
     parts = plain.split("/")
     wrong = not name or name.startswith("/") or "\\" in name or ":" in name
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
@@ -45,31 +45,31 @@ def plain_name(raw: bytes, archive: str) -> str:
     return plain
 
 
+@dataclass(frozen=True)
+class _Met:
+    path: str
+    is_file: bool
+    name: str  # of the member that brought the path
+
+
 class Names:
-    """The names met so far in an archive; refuses doubles, collisions and too many."""
+    """The names met so far, of members or of the files they become; refuses two that collide."""
 
-    def __init__(self, archive: str, max_members: int) -> None:
-        self.archive, self.max_members = archive, max_members
-        self.count = 0
-        self.met: dict[str, tuple[str, bool]] = {}
+    def __init__(self, archive: str, what: str = "members that would share a name") -> None:
+        self.archive, self.what = archive, what
+        self.met: dict[str, _Met] = {}
 
-    def add(self, member: Member) -> None:
-        """Note a member and the folders on its way."""
-        self.count += 1
-        if self.count > self.max_members:
-            raise BadFile(f"{self.archive} has more than {self.max_members:,} members")
-        parts = member.name.split("/") if member.name else []
+    def add(self, name: str, *, is_folder: bool = False) -> None:
+        """Note a name and the folders on its way."""
+        parts = name.split("/") if name else []
         for end in range(1, len(parts) + 1):
-            is_file = end == len(parts) and not member.is_folder
-            self._note("/".join(parts[:end]), is_file)
+            is_file = end == len(parts) and not is_folder
+            self._note(_Met("/".join(parts[:end]), is_file, name))
 
-    def _note(self, path: str, is_file: bool) -> None:
-        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-        known = self.met.get(folded)
-        if known is None:
-            self.met[folded] = (path, is_file)
-        elif is_file or known != (path, False):
+    def _note(self, new: _Met) -> None:
+        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", new.path).casefold())
+        known = self.met.setdefault(folded, new)
+        if known is not new and (known.path != new.path or known.is_file or new.is_file):
             raise BadFile(
-                f"{self.archive} has two members that would share a name: "
-                f"{shown(known[0])} and {shown(path)}"
+                f"{self.archive} has two {self.what}: {shown(known.name)} and {shown(new.name)}"
             )

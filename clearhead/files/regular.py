@@ -3,11 +3,14 @@
 Reading: only a regular file within a size is opened, so that a folder, a pipe that never answers or
 a disk image is one sentence and not a hang. Writing: the bytes go to a temporary name beside the
 place, reach the disk, and then take the name in one step. Whoever reads meanwhile, and whoever
-comes after a crash, finds the old file or the new one, never a part of either.
+comes after a crash, finds the old file or the new one, never a part of either. A folder is filled
+beside its place in the same way. A fault of the disk stays an OSError, and names the place.
 """
 
+import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,14 +18,22 @@ from pathlib import Path
 from typing import BinaryIO
 
 __all__ = [
+    "DISK_FAULTS",
     "BadFile",
     "named_faults",
+    "new_folder",
     "open_regular",
     "read_bytes",
     "replacing",
     "shown",
     "sync_folder",
 ]
+
+
+# The disk is full or broken, or we may not write to it: no other name or number would help.
+DISK_FAULTS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+)
 
 
 class BadFile(ValueError):
@@ -83,7 +94,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     place = Path(os.path.realpath(path))
     mode = _mode_of(place)
-    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
+    beside = _beside(place)
     try:
         with open(beside, "xb") as file:
             if mode is not None:
@@ -92,11 +103,48 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, place)
-    except BaseException:
+    except BaseException as fault:
         with suppress(OSError):
             beside.unlink()
+        _tell_of(place, beside, fault)
         raise
     sync_folder(place.parent)
+
+
+@contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder to fill, which takes the name `path` when the block ends without an error.
+
+    Only an empty folder may stand there already, so nothing is overwritten.
+    """
+    place = Path(os.path.realpath(path))
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise BadFile(f"{shown(place)} is there already and not an empty folder; take another name")
+    beside = _beside(place)
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        sync_folder(beside)
+        os.replace(beside, place)
+    except BaseException as fault:
+        shutil.rmtree(beside, ignore_errors=True)
+        _tell_of(place, beside, fault)
+        raise
+    sync_folder(place.parent)
+
+
+def _beside(place: Path) -> Path:
+    """A name in the same folder that nobody has."""
+    return place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
+
+
+def _tell_of(place: Path, beside: Path, fault: BaseException) -> None:
+    """A fault of the disk is told of the place, not of a name beside it that nobody knows."""
+    if not isinstance(fault, OSError):
+        return
+    unnamed = fault.filename is None and fault.errno in DISK_FAULTS
+    if unnamed or str(fault.filename).startswith(str(beside)):
+        fault.filename = str(place)
 
 
 def _mode_of(place: Path) -> int | None:

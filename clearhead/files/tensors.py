@@ -26,7 +26,7 @@ from torch import Tensor
 from clearhead.files.regular import BadFile, open_regular, replacing, shown
 from clearhead.files.strict_json import parse_json
 
-__all__ = ["TensorInfo", "read_header", "read_metadata", "read_tensors", "write_tensors"]
+__all__ = ["TensorInfo", "read_header", "read_tensors", "write_tensors"]
 
 MAX_FILE = 8 << 30
 MAX_HEADER = 8 << 20
@@ -61,13 +61,7 @@ class TensorInfo:
 def read_header(path: str | os.PathLike[str]) -> dict[str, TensorInfo]:
     """Name → dtype, shape and place of every tensor; no tensor is allocated."""
     with open_regular(path, MAX_FILE) as file:
-        return _header(file, shown(path))[0]
-
-
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The words kept beside the tensors."""
-    with open_regular(path, MAX_FILE) as file:
-        return _header(file, shown(path))[1]
+        return _header(file, shown(path))
 
 
 def read_tensors(
@@ -76,7 +70,7 @@ def read_tensors(
     """Name → tensor for all tensors, or those named; NaN and infinities only if finite=False."""
     name = shown(path)
     with open_regular(path, MAX_FILE) as file:
-        header, _ = _header(file, name)
+        header = _header(file, name)
         wanted = list(header) if names is None else list(names)
         for key in wanted:
             _check_there(key, header, name)
@@ -122,7 +116,7 @@ def write_tensors(
 # The header
 
 
-def _header(file: BinaryIO, name: str) -> tuple[dict[str, TensorInfo], dict[str, str]]:
+def _header(file: BinaryIO, name: str) -> dict[str, TensorInfo]:
     size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise BadFile(f"{name} has {size} bytes, too few for a file of tensors")
@@ -139,10 +133,8 @@ def _header(file: BinaryIO, name: str) -> tuple[dict[str, TensorInfo], dict[str,
     return _check_header(file.read(length), name, size - 8 - length)
 
 
-def _check_header(
-    data: bytes, name: str, n_bytes: int
-) -> tuple[dict[str, TensorInfo], dict[str, str]]:
-    """The tensors and the metadata of a header that n_bytes of numbers follow."""
+def _check_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]:
+    """The tensors of a header that n_bytes of numbers follow."""
     if not data.startswith(b"{"):
         raise BadFile(f"{name} has a header that does not begin with {{; it is no file of tensors")
     entries = parse_json(data, f"{name}: its header", max_bytes=MAX_HEADER)
@@ -154,7 +146,7 @@ def _check_header(
     offset = 8 + len(data)
     header = {key: _info(entry, offset, f"{name}: {key!a:.80}") for key, entry in entries.items()}
     _check_cover(header, name, offset, offset + n_bytes)
-    return header, metadata
+    return header
 
 
 def _info(entry: Any, offset: int, name: str) -> TensorInfo:

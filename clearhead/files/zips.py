@@ -23,6 +23,7 @@ END = struct.Struct("<4s4H2LH")
 ENTRY = struct.Struct("<4s6H3L5H2L")
 LOCAL = struct.Struct("<4s5H3L2H")
 CHUNK = 1 << 18
+MAX_DIRECTORY = 64 << 20  # bytes, all of them held at once
 REPARSE_POINT = 0x400  # how Windows marks a link
 
 
@@ -42,6 +43,8 @@ def zip_members(file: BinaryIO, archive: str, max_members: int, max_bytes: int) 
     start, stop, count = _find_directory(file, archive)
     if count > max_members:
         raise BadFile(f"{archive} has more than {max_members:,} members")
+    if stop - start > MAX_DIRECTORY:
+        raise BadFile(f"{archive} has a directory of {stop - start:,} bytes, too many for one")
     file.seek(start)
     entries = list(_entries(file.read(stop - start), count, archive))
     if sum(entry.size for entry in entries) > max_bytes:
@@ -149,7 +152,8 @@ def _unpacked(file: BinaryIO, entry: _Entry, place: int, archive: str) -> Iterat
         if unpack is None:
             yield packed
             continue
-        while packed:
+        chunk = b""
+        while packed or len(chunk) == CHUNK:  # a full chunk: the rest may wait inside of zlib
             try:
                 chunk = unpack.decompress(packed, CHUNK)
             except zlib.error:

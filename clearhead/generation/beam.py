@@ -23,7 +23,9 @@ from torch.nn.functional import pad
 
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.softmax import widened
-from clearhead.models.seq2seq import Seq2Seq, at_rest
+from clearhead.models.checks import numbers
+from clearhead.models.model import at_rest
+from clearhead.models.seq2seq import Seq2Seq
 from clearhead.shapes import check_positive
 
 __all__ = ["BeamResult", "beam_search"]
@@ -73,7 +75,9 @@ def beam_search(
         log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam to begin with
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
-            parents, last, log_probs = _likeliest(logits.unflatten(0, last.shape), log_probs)
+            parents, last, log_probs = _likeliest(
+                numbers(logits).unflatten(0, last.shape), log_probs
+            )
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
             tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)
             ended = (last == model.config.end_id) | (length == n_tokens)

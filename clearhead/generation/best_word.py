@@ -16,8 +16,9 @@ from clearhead.generation.products import safe_levels, to_int8, whole_product
 
 __all__ = ["BestWord"]
 
-# Norms and sums are rounded too; float32 keeps far more digits than this.
-ROUNDING = 1.001
+# Norms and sums are rounded too; float32 keeps far more digits than this, as long as numbers are
+# not so small that digits are cut off at their end.
+ROUNDING, SMALL = 1.001, 1e-30
 
 
 class BestWord:
@@ -34,20 +35,23 @@ class BestWord:
     def __call__(self, x: Tensor) -> Tensor:
         """x (B, D) → the index of the largest logit of each row, (B,); the first if several are."""
         logits, slack = self._rounded(x)
-        bar = (logits - slack).amax(-1, keepdim=True)
-        row, word = (logits + slack >= bar).nonzero(as_tuple=True)
-        if not x.size(0) <= len(row) <= logits.numel() // 16:  # NaN, or too many to look at each
-            return (x @ self.weight.mT).argmax(-1)
-        exact = torch.full_like(logits, -torch.inf)
-        products = x[row].double() * self.weight[word].double()  # so that equal rows stay equal
-        exact[row, word] = products.sum(-1).to(x.dtype)
-        return exact.argmax(-1)
+        bar = (logits - slack).amax(-1, keepdim=True) - SMALL
+        row, word = (slack.add_(logits) >= bar).nonzero(as_tuple=True)
+        if len(row) > logits.numel() // 16 or not bool(bar.isfinite().all()):
+            return (x @ self.weight.mT).argmax(-1)  # too many to look at each, or NaN
+        given = x if x.size(0) == 1 else x[row]
+        products = given.double() * self.weight[word]  # in float64: equal rows stay equal
+        exact = products.sum(-1).to(x.dtype)
+        if x.size(0) == 1:
+            return word[exact.argmax(-1, keepdim=True)]
+        return torch.full_like(logits, -torch.inf).index_put_((row, word), exact).argmax(-1)
 
     def _rounded(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of the rounded numbers, and how far each may be from the true one."""
         whole, scale = to_int8(x)
         logits = whole_product(whole, self.whole) * (scale * self.scale)
-        missing = _length(x - scale * whole)[:, None]
-        return logits, missing * self.length + _length(x)[:, None] * self.lost
+        lost, length = _length(torch.stack((x - scale * whole, x))).unsqueeze(-1)  # (B, 1) each
+        return logits, torch.addcmul(length * self.lost, lost, self.length)
 
 
 def _length(x: Tensor) -> Tensor:

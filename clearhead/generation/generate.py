@@ -17,27 +17,23 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from clearhead.generation import step, step_fast
+from clearhead.generation import packed_gpt, step, step_fast
+from clearhead.generation.growing_text import Decoder, GrowingText, growing_texts
 from clearhead.generation.sampling import Sampling, choose
 from clearhead.models import GPT
-from clearhead.models.model import check_tokens
-from clearhead.shapes import check_choice, check_count, check_positive, shape_text
+from clearhead.models.checks import check_tokens
+from clearhead.shapes import check_choice, check_count, check_positive, check_token_mask
 
 __all__ = ["Step", "generate", "stream"]
 
 # Packing costs about as much as this many tokens; a packed model is remembered.
 WORTH_PACKING = 16
-HALF = "\ufffd"  # what a decoder writes for bytes that are no character yet
-
-
-class Decoder(Protocol):
-    """What stream needs of a tokenizer."""
-
-    def decode(self, ids: list[int]) -> str: ...
 
 
 class Reading(Protocol):
     """What stream needs of a reader: step.Reader and step_fast.Reader."""
+
+    def hidden(self, tokens: Tensor) -> Tensor: ...
 
     def read(self, tokens: Tensor) -> Tensor: ...
 
@@ -123,16 +119,19 @@ def stream(
 ) -> Iterator[Step]:
     """The new tokens one step at a time; arguments as in generate, all checked before the first.
 
-    tokenizer: fills `texts`. keep_logits: fills `logits` and so `probs` at every step.
+    tokenizer: fills `texts`. keep_logits: fills `logits` and so `probs` at every step. Change the
+    model only between streams: an open one goes on with some or all of the weights it began with.
     """
     sampling = Sampling() if sampling is None else sampling
     n_tokens = _room(model, tokens, n_tokens)
     _check_left_padding(token_mask, tokens)
+    tokens = tokens.long().clone()  # an open stream does not follow the caller's tensors
+    token_mask = None if token_mask is None else token_mask.clone()
     ends = _ends(stop, model.config.vocab_size, tokens.device)
     if prefill is not None:
         check_positive(prefill=prefill)
     reader = _reader(model, tokens, n_tokens, token_mask, cache, weights)
-    texts = None if tokenizer is None else _texts(tokenizer, tokens, token_mask)
+    texts = None if tokenizer is None else growing_texts(tokenizer, tokens, token_mask)
     dice = _dice(seed, tokens.size(0) if sampling.temperature > 0 else 0)
     penalised = sampling.repetition_penalty != 1.0
     seen = _seen(tokens, token_mask, model.config.vocab_size) if penalised else None
@@ -141,8 +140,8 @@ def stream(
     def read_and_choose(fresh: Tensor) -> tuple[Tensor, Tensor | None]:
         """Read the fresh tokens (B, ·) and choose what follows, (B,)."""
         *first, last = fresh.split(prefill or fresh.size(1), dim=1)
-        for part in first:
-            reader.read(part)
+        for part in first:  # its logits are nobody's, and its last token may be padding
+            reader.hidden(part)
         if not (sampling.needs_logits or keep_logits):
             return reader.best(last), None
         logits = reader.read(last)
@@ -153,17 +152,17 @@ def stream(
         return chosen, logits
 
     def steps() -> Iterator[Step]:
-        fresh = tokens.long()
+        fresh = tokens
         running = torch.ones(tokens.size(0), dtype=torch.bool, device=tokens.device)
         for place in range(n_tokens):
+            if len(ends) and not running.any():
+                return
             chosen, logits = read_and_choose(fresh)
             chosen = torch.where(running, chosen, fresh[:, -1])
             going_on = running & ~torch.isin(chosen, ends) & (place < n_tokens - 1)
             words = None if texts is None else _added(texts, chosen, running, going_on)
             yield Step(chosen, running, words, None if logits is None else logits.clone())
             running, fresh = going_on, chosen[:, None]
-            if len(ends) and not running.any():
-                return
 
     return steps()
 
@@ -180,14 +179,14 @@ def _reader(
     check_choice("weights", weights, ("float", "int8"))
     B, T = tokens.shape
     pays = weights == "int8" or n_tokens >= WORTH_PACKING
-    fast = cache and B > 0 and pays and step_fast.can_pack(model)
+    fast = cache and B > 0 and pays and packed_gpt.can_pack(model)
     if weights == "int8" and B > 0 and not fast:
         raise ValueError(
             "weights='int8' needs a GPT as its config built it, in float32 or float64 on the CPU, "
             "cache=True and nobody who records it; leave weights out"
         )
     if fast:
-        packed = step_fast.packed(model, weights, B)
+        packed = packed_gpt.packed(model, weights, B)
         return step_fast.Reader(packed, B, T + n_tokens, token_mask)
     return step.Reader(model, token_mask, cache=cache)
 
@@ -216,14 +215,7 @@ def _room(model: GPT, tokens: Tensor, n_tokens: int | None) -> int:
 def _check_left_padding(token_mask: Tensor | None, tokens: Tensor) -> None:
     if token_mask is None:
         return
-    if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
-        given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
-        raise TypeError(f"token_mask must be a boolean tensor, True = real, got {given}")
-    if token_mask.shape != tokens.shape:
-        raise ValueError(
-            f"token_mask must have the shape of tokens, {shape_text(tokens)}, "
-            f"got {shape_text(token_mask)}"
-        )
+    check_token_mask(token_mask, tokens.shape)
     if bool((token_mask[:, :-1] & ~token_mask[:, 1:]).any()) or not bool(token_mask[:, -1].all()):
         raise ValueError(
             "token_mask must be padded on the left, so that new tokens stand next to the prompt; "
@@ -265,28 +257,9 @@ def _seen(tokens: Tensor, token_mask: Tensor | None, vocab_size: int) -> Tensor:
     return seen.scatter_(1, tokens.long(), True)
 
 
-class _Text:
-    """The text of a row as it grows; a token may add no text before the next one comes."""
-
-    def __init__(self, tokenizer: Decoder, prompt: list[int]) -> None:
-        self.tokenizer, self.ids = tokenizer, prompt
-        self.shown = tokenizer.decode(prompt).rstrip(HALF)
-
-    def add(self, token: int, going_on: bool) -> str:
-        """What the text has more with this token; half a character waits for its other bytes."""
-        self.ids.append(token)
-        text = self.tokenizer.decode(self.ids)
-        if going_on and text.endswith(HALF):
-            return ""
-        new, self.shown = text[len(self.shown) :], text
-        return new
-
-
-def _texts(tokenizer: Decoder, tokens: Tensor, token_mask: Tensor | None) -> list[_Text]:
-    real = torch.ones_like(tokens, dtype=torch.bool) if token_mask is None else token_mask
-    return [_Text(tokenizer, row[on].tolist()) for row, on in zip(tokens, real, strict=True)]
-
-
-def _added(texts: list[_Text], chosen: Tensor, running: Tensor, going_on: Tensor) -> list[str]:
+def _added(
+    texts: list[GrowingText], chosen: Tensor, running: Tensor, going_on: Tensor
+) -> list[str]:
+    """What each row's token adds to its text; a row that has stopped adds nothing."""
     rows = zip(texts, chosen.tolist(), running.tolist(), going_on.tolist(), strict=True)
     return [text.add(token, more) if on else "" for text, token, on, more in rows]

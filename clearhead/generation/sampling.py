@@ -90,7 +90,9 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Positive logits are divided, negative ones multiplied, so that both become smaller."""
-    return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    less = torch.where(logits > 0, logits / penalty, logits * penalty)
+    most = torch.finfo(logits.dtype).max  # however large the penalty, they stay numbers
+    return torch.where(seen, less.clamp(-most, most), logits)
 
 
 def _check_number(name: str, value: float, lowest: float, highest: float) -> None:

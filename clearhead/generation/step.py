@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from clearhead.models import GPT
+from clearhead.models.checks import numbers
 from clearhead.models.model import at_rest
 
-__all__ = ["Reader", "numbers"]
+__all__ = ["Reader"]
 
 
 class Reader:
@@ -51,12 +52,3 @@ class Reader:
         if missing <= 0:
             return self.token_mask[:, : known.size(1)]
         return torch.nn.functional.pad(self.token_mask, (0, missing), value=True)
-
-
-def numbers(x: Tensor) -> Tensor:
-    """x itself, after checking that it holds numbers."""
-    if not bool(x.isfinite().all()):
-        raise ValueError(
-            "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
-        )
-    return x

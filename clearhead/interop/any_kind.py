@@ -8,6 +8,7 @@ A Hugging Face folder is told by the model_type of its config.json. A llama2.c m
 the only one in a folder without config.json; its tokenizer.bin lies beside it.
 """
 
+import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from clearhead.models import Model
 __all__ = ["FAMILIES", "Loaded", "load"]
 
 FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, VIT)}
+MODELS = ("stories15m", "minilm")  # in the catalogue
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +46,16 @@ class Loaded:
 
 def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) -> Loaded:
     """The model at a path, of whichever kind it is, or one that `clearhead data get` fetched."""
-    path = Path(path)
-    if str(path) in CATALOGUE and not path.exists():
-        path = path_of(str(path))
+    try:
+        return _load(Path(path), dtype)
+    except OSError as reason:  # a folder on the way that one may not enter, a name too long
+        words = (reason.strerror or str(reason)).lower()
+        raise BadFile(f"{shown(path)} cannot be opened: {words}") from reason
+
+
+def _load(path: Path, dtype: torch.dtype) -> Loaded:
+    if not path.exists():
+        path = _fetched(str(path))
     if path.is_file():
         return _llama2c(path, dtype)
     check_folder(path)
@@ -61,6 +70,22 @@ def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) ->
     tokenizer = None if family is VIT else find_tokenizer(path)
     model, report = load_family(family, path, dtype)
     return _fitting(model, tokenizer, report)
+
+
+def _fetched(name: str) -> Path:
+    """The folder of a model that was fetched; a sentence if this is no name of one."""
+    if name in MODELS:
+        return path_of(name)
+    if name in CATALOGUE:
+        raise BadFile(f"{name} is a data set, not a model; the models are {' and '.join(MODELS)}")
+    near = difflib.get_close_matches(name, MODELS, n=1)
+    known = (
+        f"did you mean {near[0]}?"
+        if near
+        else "give a folder with config.json and its weights, a llama2.c file, or "
+        + " or ".join(MODELS)
+    )
+    raise BadFile(f"{shown(name)} is not there; {known}")
 
 
 def _llama2c(path: Path, dtype: torch.dtype) -> Loaded:

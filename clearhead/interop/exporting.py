@@ -4,18 +4,15 @@
     rotary positions, RMS norm, SwiGLU, biases or none      → LlamaForCausalLM
 
 The tables are those of reading, used the other way. A config that neither of the two computes is
-refused with the fields that stand in the way. The folder is written beside its place and takes its
-name when all of it is there.
+refused with the fields that stand in the way, and so are numbers that are not finite. The folder
+takes its name when all of it is there.
 """
 
 import os
-import secrets
-import shutil
-from pathlib import Path
 from typing import Any
 
-from clearhead.files import BadFile, write_json
-from clearhead.files.regular import shown, sync_folder
+from clearhead.files import write_json
+from clearhead.files.regular import new_folder
 from clearhead.files.tensors import write_tensors
 from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
@@ -44,21 +41,22 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
             "tie them again or build it with tied=False"
         )
     family, config = _as_theirs(model)
-    place = Path(os.path.realpath(folder))
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise BadFile(f"{shown(place)} is there already and not an empty folder; take another name")
-    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
-        beside.mkdir(parents=True)
-        write_json(beside / "config.json", config)
-        write_tensors(
-            beside / "model.safetensors", _their_tensors(family, model), metadata={"format": "pt"}
-        )
-        os.replace(beside, place)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    sync_folder(place.parent)
+    _check_finite(model)
+    with new_folder(folder) as new:
+        write_json(new / "config.json", config)
+        tensors = _their_tensors(family, model)
+        write_tensors(new / "model.safetensors", tensors, metadata={"format": "pt"})
+
+
+def _check_finite(model: GPT) -> None:
+    for name, tensor in model.state_dict().items():
+        wrong = ~tensor.isfinite()
+        if bool(wrong.any()):
+            value = tensor[wrong][0].item()
+            raise ValueError(
+                f"{name} holds {value}, which no model computes with; export the model as it was "
+                f"before its numbers broke"
+            )
 
 
 def _their_tensors(family: Family, model: GPT) -> dict[str, Any]:

@@ -104,10 +104,7 @@ def check_dtype(dtype: torch.dtype) -> None:
 def check_folder(path: Path) -> None:
     if not path.is_dir():
         fault = "is not a folder" if path.exists() else "is not there"
-        raise BadFile(
-            f"{shown(path)} {fault}; give a folder with config.json and its weights, a llama2.c "
-            f"file, or stories15m or minilm"
-        )
+        raise BadFile(f"{shown(path)} {fault}; give a folder with config.json and its weights")
 
 
 def _plan(

@@ -5,6 +5,7 @@ feed_forward.py    the layer in which each token thinks alone
 block.py           both put together, pre- or post-norm, and a stack of blocks
 patches.py         a picture as a sequence of patches
 recurrent.py       the linear RNN, step by step and in closed form
+soft_cap.py        large logits brought below a cap
 """
 
 from clearhead.layers.block import Block, Stack
@@ -12,6 +13,7 @@ from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 from clearhead.layers.patches import PatchEmbedding, cut_patches
 from clearhead.layers.recurrent import LinearRNN
+from clearhead.layers.soft_cap import capped
 
 __all__ = [
     "Block",
@@ -21,6 +23,7 @@ __all__ = [
     "PatchEmbedding",
     "RMSNorm",
     "Stack",
+    "capped",
     "cut_patches",
     "layer_norm",
     "make_norm",

@@ -1,6 +1,7 @@
 """Whole networks; each file is one config and one module.
 
 model.py                  what every model has: a config, a count, a description
+checks.py                 what more than one of them checks
 classifier.py             an answer about a whole string: the substring matcher
 vit.py                    pictures as sequences of patches
 gpt.py                    a language model: GPT-2, Llama and small modern ones

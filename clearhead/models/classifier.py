@@ -14,9 +14,8 @@ from torch.nn.functional import embedding
 
 from clearhead.attention import Mask
 from clearhead.layers import Block, Stack, make_norm
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS
-from clearhead.models.model import Config, Model, check_tokens
+from clearhead.models.checks import check_blocks, check_distances, check_tokens
+from clearhead.models.model import Config, Model
 from clearhead.positions import (
     LearnedPositions,
     RotaryPositions,
@@ -25,11 +24,10 @@ from clearhead.positions import (
 )
 from clearhead.shapes import (
     check_choice,
-    check_divides,
-    check_dropout,
     check_last_axis,
     check_length,
     check_positive,
+    check_token_mask,
     shape_text,
 )
 
@@ -64,17 +62,9 @@ class ClassifierConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(d_input=self.d_input, d_output=self.d_output, n_layers=self.n_layers)
-        check_positive(max_len=self.max_len)
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
-        if self.d_ff is not None:
-            check_positive(d_ff=self.d_ff)
+        check_positive(d_input=self.d_input, d_output=self.d_output, max_len=self.max_len)
+        check_blocks(self)
         check_choice("positions", self.positions, POSITIONS)
-        check_choice("norm", self.norm, NORMS)
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_dropout(self.dropout)
-        if self.norm_eps <= 0:
-            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
         if self.positions == "rotary":
             RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
 
@@ -99,11 +89,12 @@ class SequenceClassifier(Model):
         """Rows (B, T, d_input) or ids (B, T) → logits (B, T, d_output).
 
         token_mask (B, T): True = real. Nobody listens to padding, a token's position is the number
-        of real ones before it, and the logits of padding mean nothing.
+        of real ones before it, and the logits of padding mean nothing. A Toeplitz bias counts every
+        place, so it takes no padding between real tokens.
         """
         is_rows = isinstance(tokens, Tensor) and tokens.is_floating_point()
         x = self._embed_rows(tokens) if is_rows else self._embed_ids(tokens)
-        mask = None if token_mask is None else _real_tokens(token_mask, x)
+        mask = None if token_mask is None else self._real_tokens(token_mask, x)
         where = None if mask is None else mask.positions(x.size(1), device=x.device)
         if self.positions is not None:
             x = self.positions(x, positions=where)
@@ -128,15 +119,12 @@ class SequenceClassifier(Model):
         x = embedding(ids.long(), self.encoder.weight.mT)
         return x if self.encoder.bias is None else x + self.encoder.bias
 
-
-def _real_tokens(token_mask: Tensor, x: Tensor) -> Mask:
-    mask = Mask.tokens(token_mask)
-    if token_mask.shape != x.shape[:2]:
-        raise ValueError(
-            f"token_mask must have the shape of the tokens, {tuple(x.shape[:2])}, "
-            f"got {shape_text(token_mask)}"
-        )
-    return mask
+    def _real_tokens(self, token_mask: Tensor, x: Tensor) -> Mask:
+        check_token_mask(token_mask, x.shape[:2])
+        mask = Mask.tokens(token_mask)
+        if self.config.positions == "toeplitz":
+            check_distances(mask, x.size(1))
+        return mask
 
 
 def _added_positions(c: ClassifierConfig) -> LearnedPositions | SinusoidalPositions | None:

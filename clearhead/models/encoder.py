@@ -15,16 +15,10 @@ from torch.nn.functional import normalize
 
 from clearhead.attention import Mask
 from clearhead.layers import Block, LayerNorm, Stack
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.models.model import Config, Model, check_tokens
+from clearhead.models.checks import check_blocks, check_tokens
+from clearhead.models.model import Config, Model
 from clearhead.positions import LearnedPositions
-from clearhead.shapes import (
-    check_choice,
-    check_divides,
-    check_dropout,
-    check_positive,
-    shape_text,
-)
+from clearhead.shapes import check_positive, check_token_mask, shape_text
 
 __all__ = ["TextEncoder", "TextEncoderConfig"]
 
@@ -45,19 +39,8 @@ class TextEncoderConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(
-            vocab_size=self.vocab_size,
-            max_len=self.max_len,
-            n_layers=self.n_layers,
-            n_types=self.n_types,
-        )
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
-        if self.d_ff is not None:
-            check_positive(d_ff=self.d_ff)
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_dropout(self.dropout)
-        if self.norm_eps <= 0:
-            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
+        check_positive(vocab_size=self.vocab_size, max_len=self.max_len, n_types=self.n_types)
+        check_blocks(self)
 
 
 class TextEncoder(Model):
@@ -89,7 +72,7 @@ class TextEncoder(Model):
         check_tokens("tokens", tokens, c.vocab_size, c.max_len)
         mask, positions = None, None
         if token_mask is not None:
-            _check_same_shape("token_mask", token_mask, tokens)
+            check_token_mask(token_mask, tokens.shape)
             mask = Mask.tokens(token_mask)
             positions = mask.positions(tokens.size(1), device=tokens.device)
         x = self.positions(self.embedding(tokens.long()), positions=positions) + self._types(
@@ -108,7 +91,11 @@ class TextEncoder(Model):
         if types is None:
             return self.types.weight[0]
         check_tokens("types", types, self.config.n_types)
-        _check_same_shape("types", types, tokens)
+        if types.shape != tokens.shape:
+            raise ValueError(
+                f"types must have the shape of tokens, {shape_text(tokens)}, "
+                f"got {shape_text(types)}"
+            )
         return self.types(types.long())
 
     def _start_weights(self) -> None:
@@ -118,15 +105,6 @@ class TextEncoder(Model):
                 nn.init.normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-
-
-def _check_same_shape(name: str, x: Tensor, tokens: Tensor) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
-    if x.shape != tokens.shape:
-        raise ValueError(
-            f"{name} must have the shape of tokens, {shape_text(tokens)}, got {shape_text(x)}"
-        )
 
 
 def _block(c: TextEncoderConfig) -> Block:

@@ -11,15 +11,13 @@ RMS norm, SwiGLU, grouped heads) or a modern small model (QK-norm, squared ReLU,
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
-from clearhead.layers import Block, Stack, make_norm
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS
-from clearhead.models.model import Config, Model, check_tokens
+from clearhead.layers import Block, Stack, capped, make_norm
+from clearhead.models.checks import check_blocks, check_distances, check_tokens
+from clearhead.models.model import Config, Model
 from clearhead.positions import (
     AlibiBias,
     LearnedPositions,
@@ -27,11 +25,12 @@ from clearhead.positions import (
     SinusoidalPositions,
     ToeplitzBias,
 )
-from clearhead.shapes import check_choice, check_divides, check_dropout, check_positive
+from clearhead.shapes import check_above_zero, check_choice, check_positive, check_token_mask
 
 __all__ = ["GPT", "GPTConfig"]
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "toeplitz", "none")
+BY_DISTANCE = ("alibi", "toeplitz")  # biases that count places, not real tokens
 
 
 @dataclass(frozen=True)
@@ -61,20 +60,10 @@ class GPTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(vocab_size=self.vocab_size, max_len=self.max_len, n_layers=self.n_layers)
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
-        if self.n_kv_heads is not None:
-            check_divides("n_kv_heads", self.n_kv_heads, "n_heads", self.n_heads)
-        if self.d_ff is not None:
-            check_positive(d_ff=self.d_ff)
+        check_positive(vocab_size=self.vocab_size, max_len=self.max_len)
+        check_blocks(self)
         check_choice("positions", self.positions, POSITIONS)
-        check_choice("norm", self.norm, NORMS)
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_dropout(self.dropout)
-        for name in ("rotary_base", "norm_eps", "soft_cap"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_above_zero(rotary_base=self.rotary_base, soft_cap=self.soft_cap)
         if self.positions == "rotary":
             RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
 
@@ -129,18 +118,21 @@ class GPT(Model):
         token_mask (B, S): True = real, S counting cached tokens. mask: joined to the causal one,
         such as Mask.segments of packed documents. A token's position is the number of real ones
         before it in its document, so padding on either side changes nothing; positions (T,) or
-        (B, T) say otherwise. caches: one KVCache for each block, see make_caches.
+        (B, T) say otherwise. ALiBi and Toeplitz biases ask for no positions but for distances, and
+        take no mask with padding between real tokens. caches: see make_caches.
         """
         past = len(caches[0]) if caches else 0
         check_tokens("tokens", tokens, self.config.vocab_size)
         self._check_context(past, tokens.size(1))
-        allowed = Mask.causal()
+        allowed, (B, T) = Mask.causal(), tokens.shape
         if token_mask is not None:
+            check_token_mask(token_mask, (B, past + T))
             allowed = allowed & Mask.tokens(token_mask)
         if mask is not None:
             allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
+        if self.config.positions in BY_DISTANCE:
+            check_distances(allowed, past + T)
         if positions is None and (past or not allowed.only_causal):
-            T = tokens.size(1)
             positions = allowed.positions(T, past + T, device=tokens.device)
         x = self.embedding(tokens.long())
         if self.positions is not None:
@@ -149,9 +141,7 @@ class GPT(Model):
 
     def logits(self, x: Tensor) -> Tensor:
         """What `hidden` gave, (..., D) → (..., V)."""
-        logits = self.head(x)
-        cap = self.config.soft_cap
-        return logits if cap is None else cap * torch.tanh(logits / cap)
+        return capped(self.head(x), self.config.soft_cap)
 
     def make_caches(self) -> list[KVCache]:
         """Empty caches, one for each block, for generating token by token."""

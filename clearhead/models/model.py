@@ -22,9 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
-
-__all__ = ["Config", "Model", "at_rest", "check_tokens", "empty_model"]
+__all__ = ["Config", "Model", "at_rest", "empty_model"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,30 +96,6 @@ class Model(nn.Module):
             for name, kind, shapes, count in rows
         )
         return "\n".join(line.rstrip() for line in lines)
-
-
-def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
-    """Token ids (B, T): whole numbers from 0 to vocab_size − 1, at most max_len of them."""
-    check_int_tensor(name, tokens)
-    if tokens.ndim != 2:
-        raise ValueError(
-            f"{name} must have shape (B, T), got {shape_text(tokens)}; one sequence is {name}[None]"
-        )
-    if max_len is not None and tokens.size(1) > max_len:
-        raise ValueError(
-            f"{name} has length {tokens.size(1)} but max_len is {max_len}; "
-            f"shorten it or build the model with max_len={tokens.size(1)}"
-        )
-    if not values_at_hand(tokens) or tokens.numel() == 0:
-        return
-    lowest, highest = (int(value) for value in tokens.aminmax())
-    if lowest < 0 or highest >= vocab_size:
-        wrong = (tokens < 0) | (tokens >= vocab_size)
-        row, column = wrong.nonzero()[0].tolist()
-        raise ValueError(
-            f"{name}[{row}, {column}] is {int(tokens[row, column])}, but ids go from 0 to "
-            f"{vocab_size - 1}; encode with the tokenizer of this model"
-        )
 
 
 def _rows(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
@@ -218,7 +192,7 @@ class _NothingDrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is nn.init.normal_:
+        if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
         if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
             return next(arg for arg in args if isinstance(arg, Tensor))

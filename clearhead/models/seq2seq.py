@@ -20,10 +20,11 @@ from torch import Tensor
 from clearhead.attention import Mask
 from clearhead.attention.mask_parts import Padding, Part, Tokens
 from clearhead.attention.masks import MaskLike
-from clearhead.models.model import Config, Model, at_rest, check_tokens
+from clearhead.models.checks import check_tokens, numbers
+from clearhead.models.model import Config, Model, at_rest
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
-__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "at_rest", "real_tokens"]
+__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "real_tokens"]
 
 
 @dataclass(frozen=True)
@@ -104,19 +105,17 @@ class Seq2Seq(Model):
         when every row has ended. Dropout is off, whatever mode the model is in.
         """
         self.check_n_tokens(n_tokens)
-        written: list[Tensor] = []
         with at_rest(self):
             state = self.encode(source, source_mask)
             tokens = self.start_tokens(state)
             ended = torch.zeros_like(tokens, dtype=torch.bool)
-            for _ in range(n_tokens):
+            written = [tokens.unsqueeze(1)[:, :0]]
+            while len(written) <= n_tokens and not bool(ended.all()):
                 logits, state = self.decode_step(tokens, state)
-                tokens = logits.argmax(dim=-1).masked_fill(ended, self.config.pad_id)
-                written.append(tokens)
+                tokens = numbers(logits).argmax(dim=-1).masked_fill(ended, self.config.pad_id)
+                written.append(tokens.unsqueeze(1))
                 ended = ended | (tokens == self.config.end_id)
-                if bool(ended.all()):
-                    break
-        return torch.stack(written, dim=1)
+        return torch.cat(written, dim=1)
 
     def start_tokens(self, state: State) -> Tensor:
         """The start token for each row of a state: (B,)."""

@@ -1,12 +1,13 @@
 """A translator of two GRUs with attention between them (Bahdanau et al. 2015; Cho et al. 2014).
 
-    outputs, hidden = encoder(source)                   (B, S, H), (n_layers, B, H)
-    context_t = attention(query = last layer's hidden_{t−1}, keys = values = outputs)      (B, 1, H)
+    outputs, hidden = encoder(source)                   (B, S, D), (n_layers, B, D)
+    context_t = attention(query = last layer's hidden_{t−1}, keys = values = outputs)      (B, 1, D)
     output_t, hidden_t = GRU([context_t; embedding of word t], hidden_{t−1})
     logits_t = W output_t + b                           scores of word t + 1
 
 The decoder starts from the hidden state that the encoder ends with, in every layer. Each query is
-the hidden state of the step before, so the steps can only be taken one after the other.
+the hidden state of the step before, so the steps can only be taken one after the other. Here D is
+d_hidden, and E is d_embedding.
 """
 
 from dataclasses import dataclass
@@ -17,8 +18,15 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from clearhead.attention import AdditiveAttention, DotProductAttention, masked_softmax
 from clearhead.attention.masks import MaskLike
+from clearhead.models.checks import MAX_LAYERS
 from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
-from clearhead.shapes import check_choice, check_dropout, check_int_tensor, check_positive
+from clearhead.shapes import (
+    check_at_most,
+    check_choice,
+    check_dropout,
+    check_int_tensor,
+    check_positive,
+)
 
 __all__ = ["AttentionDecoder", "GRUEncoder", "GRUState", "Seq2SeqGRU", "Seq2SeqGRUConfig"]
 
@@ -40,6 +48,7 @@ class Seq2SeqGRUConfig(Seq2SeqConfig):
     def check(self) -> None:
         super().check()
         check_positive(d_embedding=self.d_embedding, d_hidden=self.d_hidden, n_layers=self.n_layers)
+        check_at_most(MAX_LAYERS, n_layers=self.n_layers)
         check_choice("attention", self.attention, ("additive", "dot"))
         check_dropout(self.dropout)
 
@@ -48,10 +57,10 @@ class Seq2SeqGRUConfig(Seq2SeqConfig):
 class GRUState:
     """What the decoder goes on from; all but `hidden` stays the same from step to step."""
 
-    outputs: Tensor  # (B, S, H), of the encoder; zeros behind the end of a source
-    hidden: Tensor  # (n_layers, B, H)
+    outputs: Tensor  # (B, S, D), of the encoder; zeros behind the end of a source
+    hidden: Tensor  # (n_layers, B, D)
     valid_lens: Tensor  # (B,)
-    keys: Tensor  # (B, S, H), what the queries are compared with
+    keys: Tensor  # (B, S, D), what the queries are compared with
     mask: Tensor | None  # (B, 1, S), True = real; None = all
 
     @property
@@ -125,14 +134,14 @@ class GRUEncoder(nn.Module):
         self.gru = _gru(config.d_embedding, config)
 
     def forward(self, source: Tensor, valid_lens: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """source (B, S) → outputs (B, S, H) of the last layer, hidden (n_layers, B, H) of all.
+        """source (B, S) → outputs (B, S, D) of the last layer, hidden (n_layers, B, D) of all.
 
         `hidden` is that after the last real token of each row; behind it the outputs are 0.
         """
         x = self.dropout(self.embedding(source.long()))  # (B, S, E)
         if x.size(0) == 0 or x.size(1) == 0:  # PyTorch's GRU wants at least one token
-            B, S, H = x.size(0), x.size(1), self.gru.hidden_size
-            return x.new_zeros(B, S, H), x.new_zeros(self.gru.num_layers, B, H)
+            B, S, D = x.size(0), x.size(1), self.gru.hidden_size
+            return x.new_zeros(B, S, D), x.new_zeros(self.gru.num_layers, B, D)
         if valid_lens is None:
             return self.gru(x)
         lens = valid_lens.clamp(min=1).cpu()  # an empty row reads one token, and forgets it below
@@ -148,16 +157,16 @@ class AttentionDecoder(nn.Module):
 
     def __init__(self, config: Seq2SeqGRUConfig) -> None:
         super().__init__()
-        H = config.d_hidden
+        D = config.d_hidden
         self.embedding = nn.Embedding(config.target_vocab_size, config.d_embedding)
         self.dropout = nn.Dropout(config.dropout)
         self.attention: _AdditiveByKeys | DotProductAttention
         if config.attention == "additive":
-            self.attention = _AdditiveByKeys(H, H, H, config.dropout)
+            self.attention = _AdditiveByKeys(D, D, D, config.dropout)
         else:
             self.attention = DotProductAttention(config.dropout)
-        self.gru = _gru(H + config.d_embedding, config)
-        self.head = nn.Linear(H, config.target_vocab_size)
+        self.gru = _gru(D + config.d_embedding, config)
+        self.head = nn.Linear(D, config.target_vocab_size)
 
     def forward(self, target_inputs: Tensor, state: GRUState) -> Tensor:
         """target_inputs (B, T) → logits (B, T, V)."""
@@ -170,15 +179,15 @@ class AttentionDecoder(nn.Module):
         return self.dropout(self.embedding(tokens.long()))
 
     def keys(self, outputs: Tensor) -> Tensor:
-        """What queries are compared with at every step, computed once: (B, S, H) → (B, S, H)."""
+        """What queries are compared with at every step, computed once: (B, S, D) → (B, S, D)."""
         if isinstance(self.attention, _AdditiveByKeys):
             return self.attention.proj_k(outputs)
         return outputs
 
     def step(self, x: Tensor, state: GRUState) -> Tensor:
-        """One embedded word (B, 1, E) → the output (B, 1, H) of the last layer; hidden moves on."""
-        query = state.hidden[-1].unsqueeze(1)  # (B, 1, H)
-        context = self.attention(query, state.keys, state.outputs, mask=state.mask)  # (B, 1, H)
+        """One embedded word (B, 1, E) → the output (B, 1, D) of the last layer; hidden moves on."""
+        query = state.hidden[-1].unsqueeze(1)  # (B, 1, D)
+        context = self.attention(query, state.keys, state.outputs, mask=state.mask)  # (B, 1, D)
         output, state.hidden = self.gru(torch.cat((context, x), dim=-1), state.hidden)
         return output
 
@@ -194,7 +203,7 @@ class _AdditiveByKeys(AdditiveAttention):
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """softmax(wᵀ tanh(W_q q + k) + bias) for keys projected already: (B, T, S)."""
-        hidden = (self.proj_q(q).unsqueeze(-2) + k.unsqueeze(-3)).tanh()  # (B, T, S, H)
+        hidden = (self.proj_q(q).unsqueeze(-2) + k.unsqueeze(-3)).tanh()  # (B, T, S, D)
         scores = hidden @ self.proj_score.weight[0]
         return masked_softmax(scores if bias is None else scores + bias, mask)
 

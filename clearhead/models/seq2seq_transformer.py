@@ -17,11 +17,10 @@ from torch import Tensor, nn
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
 from clearhead.layers import Block, Stack, make_norm
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS
+from clearhead.models.checks import check_blocks
 from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
 from clearhead.positions import LearnedPositions, SinusoidalPositions
-from clearhead.shapes import check_choice, check_divides, check_dropout, check_positive
+from clearhead.shapes import check_choice, check_positive
 
 __all__ = ["Seq2SeqTransformer", "Seq2SeqTransformerConfig", "TransformerState"]
 
@@ -48,14 +47,9 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig):
 
     def check(self) -> None:
         super().check()
-        check_positive(max_len=self.max_len, n_layers=self.n_layers)
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
-        if self.d_ff is not None:
-            check_positive(d_ff=self.d_ff)
+        check_positive(max_len=self.max_len)
+        check_blocks(self)
         check_choice("positions", self.positions, ("sinusoidal", "learned"))
-        check_choice("norm", self.norm, NORMS)
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_dropout(self.dropout)
 
 
 @dataclass(eq=False)

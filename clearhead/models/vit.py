@@ -15,14 +15,12 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from clearhead.layers import Block, PatchEmbedding, Stack, make_norm
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS
+from clearhead.models.checks import check_blocks
 from clearhead.models.model import Config, Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import (
     check_choice,
     check_divides,
-    check_dropout,
     check_float_tensor,
     check_last_axis,
     check_positive,
@@ -60,19 +58,12 @@ class ViTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(n_classes=self.n_classes, channels=self.channels, n_layers=self.n_layers)
-        if self.d_ff is not None:
-            check_positive(d_ff=self.d_ff)
+        check_positive(n_classes=self.n_classes, channels=self.channels)
         patch, image = _pair(self.patch_size), _pair(self.image_size)
         check_divides("patch height", patch[0], "image height", image[0])
         check_divides("patch width", patch[1], "image width", image[1])
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        check_blocks(self)
         check_choice("pool", self.pool, ("class", "mean"))
-        check_choice("norm", self.norm, NORMS)
-        check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        check_dropout(self.dropout)
-        if self.norm_eps <= 0:
-            raise ValueError(f"norm_eps must be positive, got {self.norm_eps}")
 
 
 class VisionTransformer(Model):
@@ -132,12 +123,12 @@ def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) 
     """The positions (1 + P, D) of a grid of patches stretched to another one, (1 + new P, D).
 
     The first row, the class token's, stays. The others are the grid row by row, as an image of D
-    channels, resized by linear interpolation; to the same grid nothing changes at all.
+    channels, resized by cubic interpolation; to the same grid nothing changes at all.
     """
     if old == new:
         return table
     grid = table[1:].mT.unflatten(-1, old).unsqueeze(0)  # (1, D, rows, columns)
-    stretched = interpolate(grid, size=new, mode="bilinear", align_corners=False)
+    stretched = interpolate(grid, size=new, mode="bicubic", align_corners=False)
     return torch.cat((table[:1], stretched[0].flatten(1).mT))
 
 

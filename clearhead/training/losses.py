@@ -2,7 +2,8 @@
 
     next token    −log softmax(logits[t])[tokens[t + 1]], the mean over all t that have a successor:
                   T − 1 classifications; never the start token, never the last logit, no padding
-    class         −log softmax(logits)[label]
+    class         −log softmax(logits)[label], or −Σ p log softmax(logits) for a label that is a
+                  mixture p of classes, as mixup makes it
     class token   binary cross-entropy of the first token's logit, [CLS], alone
 
 A mean over nothing is 0 with gradient 0. The vocabulary loss in few rows at a time is in
@@ -14,7 +15,14 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from clearhead.data.batch import IGNORE, next_tokens
-from clearhead.shapes import check_float_tensor, check_int_tensor, shape_text, values_at_hand
+from clearhead.layers.soft_cap import capped, check_soft_cap
+from clearhead.shapes import (
+    check_float_tensor,
+    check_int_tensor,
+    is_autocast,
+    shape_text,
+    values_at_hand,
+)
 
 __all__ = [
     "class_loss",
@@ -39,11 +47,8 @@ def vocabulary_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
 ) -> Tensor:
     """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
-    check_head(x, weight)
-    logits = linear(x, weight)  # (..., V)
-    if soft_cap is not None:
-        logits = soft_cap * torch.tanh(logits / soft_cap)
-    return mean_cross_entropy(logits, targets)
+    check_prediction(x, weight, targets, soft_cap)
+    return mean_cross_entropy(capped(linear(x, weight), soft_cap), targets)
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -59,12 +64,27 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def class_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """logits (B, C), labels (B,) from 0 to C − 1 → the mean cost, a number."""
+    """logits (B, C), labels (B,) from 0 to C − 1 → the mean cost, a number.
+
+    Labels may also be probabilities (B, C), a mixture of classes in each row.
+    """
     check_float_tensor("logits", logits)
-    if logits.ndim != 2:
+    if logits.ndim != 2 or logits.size(1) == 0:
         raise ValueError(f"logits must have shape (B, C), got {shape_text(logits)}")
+    if isinstance(labels, Tensor) and labels.is_floating_point() and labels.ndim == 2:
+        return _mixture_loss(logits, labels)
     check_targets("labels", labels, logits.shape[:-1], logits.size(-1), none=False)
     return mean_cross_entropy(logits, labels)
+
+
+def _mixture_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """logits and labels (B, C) → the mean over rows of −Σ p log q."""
+    check_mixtures("labels", labels, logits.shape)
+    wide = logits.float() if logits.dtype in HALVES else logits
+    # A class that the label does not name costs nothing, even if its probability is 0.
+    log_probs = wide.log_softmax(dim=-1).masked_fill(labels == 0, 0.0)
+    total = -(labels.to(wide.dtype) * log_probs).sum(dim=-1).sum(dtype=torch.float64)
+    return (total / max(len(labels), 1)).to(wide.dtype)
 
 
 def class_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
@@ -72,6 +92,8 @@ def class_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     check_float_tensor("logits", logits, min_axes=2)
     if logits.ndim == 3 and logits.size(-1) == 1:
         logits = logits[..., 0]
+    if not isinstance(labels, Tensor):
+        raise TypeError(f"labels must be a torch.Tensor of 0 and 1, got {type(labels).__name__}")
     if logits.ndim != 2 or logits.size(1) == 0 or labels.shape != logits.shape[:1]:
         raise ValueError(
             f"logits must have shape (B, T, 1) or (B, T) with a [CLS] in front, labels (B,), got "
@@ -87,14 +109,41 @@ def class_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
 HALVES = (torch.float16, torch.bfloat16)
 
 
-def check_head(x: Tensor, weight: Tensor) -> None:
-    """x (..., D) and weight (V, D) of one width."""
+def check_prediction(x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | None) -> None:
+    """x (..., D) and weight (V, D) of one width and dtype, a target for each x, a cap above 0."""
     check_float_tensor("x", x)
     check_float_tensor("weight", weight, min_axes=2)
     if weight.ndim != 2 or x.size(-1) != weight.size(1):
         raise ValueError(
             f"x (..., D) and weight (V, D) must have one width, "
             f"got {shape_text(x)} and {shape_text(weight)}"
+        )
+    if x.dtype != weight.dtype and not is_autocast(x):
+        raise TypeError(
+            f"x and weight must have one dtype, got {x.dtype} and {weight.dtype}; "
+            f"use x.to({weight.dtype})"
+        )
+    check_soft_cap(soft_cap)
+    check_targets("targets", targets, x.shape[:-1], weight.size(0))
+
+
+def check_mixtures(name: str, mixtures: Tensor, shape: torch.Size) -> None:
+    """Probabilities of this shape: none negative, and those of a row sum to 1."""
+    if mixtures.shape != shape:
+        raise ValueError(
+            f"{name} as probabilities must have the shape of the logits, {tuple(shape)}, "
+            f"got {shape_text(mixtures)}"
+        )
+    if not values_at_hand(mixtures):
+        return
+    sums = mixtures.sum(dim=-1, dtype=torch.float64)
+    nearly = 1e-2 if mixtures.dtype in HALVES else 1e-4
+    wrong = ~((sums - 1).abs() <= nearly) | (mixtures < 0).any(dim=-1)  # NaN is wrong, too
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{name}[{row}] must be probabilities, none negative and their sum 1, "
+            f"but the lowest is {float(mixtures[row].min()):g} and the sum {float(sums[row]):g}"
         )
 
 

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from clearhead.data.batch import IGNORE
+from clearhead.layers.soft_cap import cap_in_place
 from clearhead.training import losses
-from clearhead.training.losses import HALVES, check_head, check_targets
+from clearhead.training.losses import HALVES, check_prediction
 
 __all__ = ["vocabulary_loss"]
 
@@ -27,9 +28,8 @@ def vocabulary_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
 ) -> Tensor:
     """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
-    check_head(x, weight)
-    check_targets("targets", targets, x.shape[:-1], weight.size(0))
-    if x.dtype in HALVES:  # small numbers would be lost in the sums
+    check_prediction(x, weight, targets, soft_cap)
+    if x.dtype in HALVES or x.dtype != weight.dtype:  # small numbers would be lost in the sums
         return losses.vocabulary_loss(x, weight, targets, soft_cap=soft_cap)
     live = targets != IGNORE
     rows, wanted = x[live], targets[live].long()  # (N, D), (N,)
@@ -83,11 +83,7 @@ def _costs(logits: Tensor, targets: Tensor, soft_cap: float | None) -> Tensor:
     log Σ eˡ is the largest logit minus the log of its probability, which is never tiny; the
     target's own may be.
     """
-    slope = None
-    if soft_cap is not None:
-        bent = logits.div_(soft_cap).tanh_()
-        slope = 1 - bent.square()
-        logits.mul_(soft_cap)
+    slope = None if soft_cap is None else cap_in_place(logits, soft_cap)
     largest, wanted = logits.amax(-1, keepdim=True), logits.gather(1, targets)
     probs = torch.softmax(logits, dim=-1, out=logits)
     costs = largest - probs.amax(-1, keepdim=True).log() - wanted

@@ -1,5 +1,6 @@
 """clearhead data: results on stdout, progress on stderr, one line for a mistake."""
 
+import errno
 import json
 import os
 import subprocess
@@ -11,7 +12,8 @@ from registries import NOTES, Clients, Registry, data_set
 from typer.testing import CliRunner
 
 from clearhead.cli import data as command
-from clearhead.data.fetching import catalogue, clients
+from clearhead.cli import main
+from clearhead.data.fetching import catalogue, clients, fetch
 
 APP = typer.Typer()
 APP.add_typer(command.app, name="data")
@@ -86,6 +88,18 @@ def test_a_set_is_fetched_and_its_place_is_the_last_line(toy, home):
     assert "was here already" in run("get", "toy").stdout
 
 
+def test_after_a_model_the_next_command_is_named(toy, home, monkeypatch):
+    assert "next:" not in run("get", "toy").stdout
+    monkeypatch.setitem(command.NEXT, "toy", "clearhead generate toy")
+    assert run("get", "toy").stdout.splitlines()[-2] == "next: clearhead generate toy"
+
+
+def test_what_comes_next_is_a_command_and_a_set_that_exist():
+    for name, words in command.NEXT.items():
+        assert name in catalogue.CATALOGUE
+        assert words.startswith(f"clearhead generate {name} ")
+
+
 def test_quiet_prints_the_place_only(toy, home):
     done = run("get", "toy", "--quiet")
     assert (done.stdout, done.stderr) == (f"{home / 'toy'}\n", "")
@@ -118,6 +132,70 @@ def test_a_mistake_is_a_value_error_that_main_makes_one_line(toy):
     assert isinstance(done.exception, ValueError)
     words = "toy was not fetched: npm is not installed; it comes with Node.js"
     assert str(done.exception) == words
+
+
+@pytest.fixture
+def get(monkeypatch, capfd):
+    """clearhead data get, as main runs it: (exit code, stdout, stderr)."""
+
+    def get(*arguments):
+        words = ["clearhead", "data", "get", *map(str, arguments), "--quiet"]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stop:
+            main.main()
+        return (stop.value.code, *capfd.readouterr())
+
+    return get
+
+
+def not_fetched(words):
+    return f"error: toy was not fetched: {words}\n"
+
+
+def test_C05_a_full_disk_is_4(toy, home, get, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("clearhead.data.fetching.fetch.os.replace", full)
+    words = f"the disk of {home} is full; make room and run this again to go on"
+    assert get("toy") == (4, "", not_fetched(words))
+
+
+def test_C05_a_disk_that_would_be_full_is_4(toy, home, get, monkeypatch):
+    usage = type("usage", (), {"free": 9})
+    monkeypatch.setattr("clearhead.data.fetching.fetch.shutil.disk_usage", lambda _: usage)
+    code, out, err = get("toy")
+    assert (code, out) == (4, "")
+    assert "where 0 MB are free; make room, or take a folder on another disk (--out or" in err
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO])
+def test_C05_a_disk_that_cannot_be_written_is_4(toy, tmp_path, get, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("clearhead.data.fetching.fetch.os.replace", refuse)
+    reason = os.strerror(number).lower()
+    words = f"{tmp_path / 'x'} cannot be written ({reason}); take another folder"
+    found = get("toy", "--out", tmp_path / "x")
+    assert found == (4, "", not_fetched(f"{words} (--out or CLEARHEAD_HOME)"))
+
+
+def test_C05_a_set_that_another_process_fetches_is_6(toy, home, get):
+    (home / ".fetch" / "toy").mkdir(parents=True)
+    with fetch._alone(home / ".fetch" / "toy"):
+        found = get("toy")
+    assert found == (6, "", not_fetched("another process is fetching it; wait until it is done"))
+
+
+def test_C05_a_wrong_name_or_a_file_in_the_way_is_2(toy, home, get):
+    assert get("tou")[:2] == (2, "")
+    home.mkdir(parents=True)
+    (home / "toy").write_bytes(b"mine")
+    code, out, err = get("toy")
+    assert (code, out) == (2, "")
+    assert f"a file stands where {home / 'toy'} should be a folder; take another folder" in err
+    assert (home / "toy").read_bytes() == b"mine"
 
 
 def test_a_terminal_shows_one_line_that_moves(capsys, monkeypatch):

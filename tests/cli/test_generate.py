@@ -1,12 +1,14 @@
 """clearhead generate, on a small model with a small vocabulary in a folder."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
 
+from clearhead.cli import main as command
 from clearhead.generation import generate
 from clearhead.interop import export, load
 from clearhead.models import GPT, GPTConfig, TextEncoder, TextEncoderConfig
@@ -23,6 +25,22 @@ def run(*arguments, **environment):
         text=True,
         env={"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", **environment},
     )
+
+
+@pytest.fixture
+def run_here(monkeypatch, capfd):
+    """Run a command in this process: (exit code, stdout, stderr)."""
+
+    def run_here(*arguments):
+        words = ["clearhead", "generate", *map(str, arguments), "--threads", "1"]
+        monkeypatch.setattr(sys, "argv", words)
+        with pytest.raises(SystemExit) as stop:
+            command.main()
+        return (stop.value.code or 0, *capfd.readouterr())
+
+    before = torch.get_num_threads()
+    yield run_here
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -71,33 +89,130 @@ def test_a_seed_gives_the_same_text_again_and_another_seed_another(folder):
     assert first == again != other
 
 
+@pytest.mark.parametrize("closed", ["stderr", "stdout", "both"])
+@pytest.mark.parametrize("fault", [False, True])
+def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault):
+    """Python prints to stdout what should go to a stderr that was closed: `2>&-`."""
+    signs = {"stderr": "2>&-", "stdout": ">&-", "both": ">&- 2>&-"}[closed]
+    options = ["--prompt", "cab", "--tokens", "99" if fault else "3", "--threads", "1", "--json"]
+    command = [sys.executable, "-m", "clearhead.cli.main", "generate", str(folder), *options]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {signs}', "sh", *command],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == (2 if fault else 0)
+    if closed == "stderr" and not fault:
+        assert json.loads(done.stdout)["tokens"] == 3
+    else:
+        assert done.stdout == ""
+    assert ("error: --tokens" in done.stderr) == (closed == "stdout" and fault)
+
+
+CAB = ("--prompt", "cab")
+MISTAKES = [
+    (
+        [*CAB, "--tokens", "99"],
+        "--tokens is 99, but after this prompt the model has room for 38; ask for fewer",
+    ),
+    ([*CAB, "--tokens", "-1"], "--tokens must not be negative, got -1"),
+    (["--prompt", "x" * 41], "--prompt has 41 tokens, but this model reads at most 40; shorten it"),
+    (["--prompt", ""], "--prompt is empty and this model has no start token; give it a word"),
+    (["--prompt", "a\udcff"], "--prompt has at place 1 a byte that is no UTF-8"),
+    ([*CAB, "--temperature", "-1"], "--temperature must be a finite number from 0, got -1.0"),
+    ([*CAB, "--temperature", "nan"], "--temperature must be a finite number from 0, got nan"),
+    ([*CAB, "--top-k", "0"], "--top-k must be at least 1, got 0"),
+    ([*CAB, "--top-p=2"], "--top-p must be a finite number from 0 to 1, got 2.0"),
+    ([*CAB, "--min-p", "-1"], "--min-p must be a finite number from 0 to 1, got -1.0"),
+    ([*CAB, "--repetition-penalty", "0"], "--repetition-penalty must be more than 0"),
+    ([*CAB, "--weights", "int4"], "--weights must be one of 'float', 'int8', got 'int4'"),
+    ([*CAB, "--seed", str(2**64)], "--seed must fit 64 bits"),
+    (
+        [*CAB, "--device", "meta"],
+        "--device 'meta' cannot be used on this machine; take auto or cpu",
+    ),
+    ([*CAB, "--device", "gpu"], "--device 'gpu' cannot be used on this machine; take auto or cpu"),
+    ([*CAB, "--device", "xla"], "--device 'xla' cannot be used on this machine; take auto or cpu"),
+]
+
+
 @pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        (["--prompt", "cab", "--tokens", "99"], "n_tokens is 99, but max_len is 40"),
-        (["--prompt", ""], "--prompt is empty and this model has no start token"),
-        (["--prompt", "cab", "--temperature", "-1"], "temperature must be a finite number"),
-        (["--prompt", "cab", "--weights", "int4"], "weights must be one of 'float', 'int8'"),
-    ],
+    ("options", "sentence"), MISTAKES, ids=lambda x: x[-1] if isinstance(x, list) else ""
 )
-def test_a_mistake_is_one_line(folder, options, sentence):
-    done = run(folder, *options)
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert "Traceback" not in done.stderr
+def test_C01_a_mistake_is_one_line_in_words_of_the_command_line(
+    folder, run_here, options, sentence
+):
+    """And nothing is written before it, not even the prompt."""
+    code, out, err = run_here(folder, *options)
+    assert (code, out) == (2, "")
+    error, hint = err.splitlines()
+    assert error.startswith(f"error: {sentence}")
+    assert hint == "hint: clearhead generate --help says what it takes"
+
+
+def test_a_device_that_is_not_there_is_told(folder, run_here, monkeypatch):
+    def not_compiled(*_, **__):
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr("clearhead.runtime.torch.empty", not_compiled)
+    code, out, err = run_here(folder, *CAB, "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: --device 'cuda' cannot be used on this machine; take auto or cpu")
+
+
+def test_int8_is_for_the_cpu_only(folder, run_here, monkeypatch):
+    monkeypatch.setattr("clearhead.runtime.pick_device", lambda _: torch.device("cuda"))
+    code, out, err = run_here(folder, *CAB, "--weights", "int8", "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: --weights int8 is for the CPU, not cuda; add --device cpu\n")
+
+
+def test_F07_weights_with_a_nan_are_told_before_anything_is_written(folder, run_here, tmp_path):
+    from clearhead.files.tensors import read_tensors, write_tensors
+
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = read_tensors(folder / "model.safetensors")
+    tensors["transformer.ln_f.weight"][3] = torch.nan
+    write_tensors(tmp_path / "model.safetensors", tensors)
+    code, out, err = run_here(tmp_path, *CAB)
+    assert (code, out) == (2, "")
+    assert "tensor 'transformer.ln_f.weight' has nan at its number 3" in err
+
+
+@pytest.mark.parametrize("option", [["--top-k", "5"], ["--top-p", "0.9"], ["--min-p", "0.1"]])
+def test_an_option_that_does_nothing_is_said(folder, run_here, option):
+    _, out, err = run_here(folder, *CAB, "--tokens", "2", *option)
+    assert f"note: {option[0]} does nothing at --temperature 0" in err
+    assert out == run_here(folder, *CAB, "--tokens", "2")[1]
+    assert "note" not in run_here(folder, *CAB, "--tokens", "2", *option, "--temperature", "1")[2]
+    assert run_here(folder, *CAB, "--tokens", "2", *option, "--quiet")[2] == ""
 
 
 def test_a_name_that_is_nothing_is_told(tmp_path):
     done = run("stories15m", "--prompt", "x", CLEARHEAD_HOME=str(tmp_path))
     assert done.returncode == 2
     assert "stories15m is not here yet; run clearhead data get stories15m" in done.stderr
-    assert (
-        "storys is not there; give a folder" in run("storys", CLEARHEAD_HOME=str(tmp_path)).stderr
-    )
 
 
-def test_a_model_that_does_not_write_is_told(folder, tmp_path, monkeypatch):
-    from clearhead.cli import generate as command
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("storys15m", "storys15m is not there; did you mean stories15m?"),
+        ("a/b", "a/b is not there; give a folder with config.json"),
+        ("mnist", "mnist is a data set, not a model; the models are stories15m and minilm"),
+    ],
+)
+def test_a_name_that_is_no_model_is_told(run_here, tmp_path, monkeypatch, name, sentence):
+    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path))
+    code, out, err = run_here(name)
+    assert (code, out) == (2, "")
+    assert sentence in err.splitlines()[0]
+
+
+def test_a_model_that_does_not_write_is_told(folder, monkeypatch):
+    from clearhead.cli import generate as verb
 
     encoder = TextEncoder(TextEncoderConfig(257, 40, 12, n_layers=1, n_heads=3))
     loaded = load(folder)
@@ -106,4 +221,4 @@ def test_a_model_that_does_not_write_is_told(folder, tmp_path, monkeypatch):
     for given, sentence in ((silent, "does not write text"), (wordless, "has no tokenizer")):
         monkeypatch.setattr("clearhead.interop.load", lambda _, given=given: given)
         with pytest.raises(ValueError, match=sentence):
-            command._load(str(folder), "cpu")
+            verb._load(str(folder))

@@ -1,5 +1,6 @@
 """The command line: results on stdout, mistakes as one line and a hint, the right exit code."""
 
+import errno
 import json
 import os
 import subprocess
@@ -51,7 +52,7 @@ def run_outside(*arguments, stdout=subprocess.PIPE, **variables):
 
 def assert_a_mistake(code, out, err):
     """Exit 2, nothing on stdout, one line with the error, one with a hint, no traceback."""
-    assert code == 2
+    assert code == 2, err
     assert out == ""
     lines = err.splitlines()
     assert len(lines) == 2, err
@@ -227,10 +228,89 @@ def test_a_file_where_a_folder_should_be_is_a_mistake(run, tmp_path, place):
     assert file.read_text() == "mine"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_one_may_not_write_to_is_a_mistake(run, tmp_path):
-    tmp_path.chmod(0o500)
-    assert_a_mistake(*run("plot", "mask", "--out", tmp_path))
+FAULTS = {
+    "full": OSError(errno.ENOSPC, "No space left on device"),
+    "over the quota": OSError(errno.EDQUOT, "Disk quota exceeded"),
+    "read-only": OSError(errno.EROFS, "Read-only file system"),
+    "not ours": PermissionError(errno.EACCES, "Permission denied"),
+    "broken": OSError(errno.EIO, "Input/output error"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("verb", [["plot", "mask"], ["lab", "attention", "--threads", "1"]])
+def test_C05_a_disk_that_does_not_take_it_is_4_in_one_line(run, tmp_path, monkeypatch, verb, fault):
+    def save(_, path):
+        raise type(FAULTS[fault])(*FAULTS[fault].args, str(path))
+
+    monkeypatch.setattr("clearhead.inspection.figures.Picture.save", save)
+    code, out, err = run(*verb, "--out", tmp_path)
+    assert (code, out) == (4, "")
+    reason = FAULTS[fault].strerror.lower()
+    way_out = "make room or take" if fault in ("full", "over the quota") else "take"
+    assert err == f"error: {tmp_path / verb[1]}.png: {reason}; {way_out} another folder\n"
+
+
+CODES = {
+    "usage": (["lab", "nothing"], 2),
+    "a bad value": (["lab", "attention", "--threads", "none"], 2),
+    "a missing file": (["generate", "/nowhere/at/all"], 2),
+    "an unknown device": (["lab", "attention", "--device", "none", "--threads", "1"], 2),
+    "a device without numbers": (["lab", "attention", "--device", "meta", "--threads", "1"], 2),
+    "an unknown data set": (["data", "get", "nothing"], 2),
+}
+
+
+@pytest.mark.parametrize("case", CODES)
+def test_C05_every_class_of_failure_has_its_code(run, case):
+    arguments, code = CODES[case]
+    found, out, err = run(*arguments)
+    assert (found, out) == (code, "")
+    assert err.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("home", "sentence"),
+    [
+        (
+            "~nobody_at_all/x",
+            "CLEARHEAD_HOME is '~nobody_at_all/x', but there is no home of ~nobody",
+        ),
+        ("FILE", "CLEARHEAD_HOME is 'FILE', which is a file; set it to a folder"),
+    ],
+)
+@pytest.mark.parametrize(
+    "verb", [["data", "list"], ["data", "get", "mnist"], ["generate", "stories15m"]], ids=" ".join
+)
+def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, home, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FILE").touch()
+    monkeypatch.setenv("CLEARHEAD_HOME", home)
+    code, out, err = run(*verb)
+    assert_a_mistake(code, out, err)
+    assert err.startswith(f"error: {sentence}")
+    assert os.listdir(tmp_path) == ["FILE"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["trian"], "clearhead --help lists the verbs"),
+        (["plot"], "clearhead plot --help says what it takes"),
+        (["plot", "tables"], "clearhead plot --help says what it takes"),
+        (["data", "gte", "mnist"], "clearhead data --help says what it takes"),
+        (["data", "get", "mnits"], "clearhead data get --help says what it takes"),
+        (["--nothing", "plot"], "clearhead --help lists the verbs"),
+    ],
+)
+def test_the_hint_is_about_the_verb_that_was_asked(run, arguments, hint):
+    assert run(*arguments)[2].splitlines()[1] == f"hint: {hint}"
+
+
+def test_a_file_that_is_named_like_an_option_is_no_option(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    err = run("generate", "seed", "--seed", 3, "--threads", 1)[2]
+    assert err.startswith("error: seed is not there")
 
 
 @pytest.mark.parametrize(
@@ -286,8 +366,10 @@ def test_a_full_disk_is_a_mistake_in_words():
         pytest.skip("this system has no /dev/full")
     with open("/dev/full", "wb") as full:
         done = run_outside("lab", stdout=full)
-    assert done.returncode != 0
-    assert b"Traceback" not in done.stderr
+    assert done.returncode == 4
+    assert done.stderr == (
+        b"error: the output: no space left on device; make room or take another folder\n"
+    )
 
 
 TERMINALS = {

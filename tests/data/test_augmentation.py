@@ -1,5 +1,6 @@
 """Augmentation by its laws, by hand, and against loops that write out what is meant."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,6 +17,7 @@ from clearhead.data.augmentation import (
     shift,
     step_generator,
 )
+from clearhead.data.images import Pictures
 
 B, CHANNELS, HEIGHT, WIDTH, C = 4, 3, 6, 7, 5
 KINDS = [torch.uint8, torch.float32, torch.float64]
@@ -265,7 +267,7 @@ def test_numbers_without_meaning_are_refused():
         flip(images, four)
     with pytest.raises(ValueError, match=r"chosen must have one number for each of the 4 images"):
         flip(images, coins[:3])
-    with pytest.raises(ValueError, match=r"down must lie between −2 and 2, got \[3, 3, 3, 3\]"):
+    with pytest.raises(ValueError, match=r"down must lie between -2 and 2, got \[3, 3, 3, 3\]"):
         shift(images, four + 3, four, 2)
     with pytest.raises(ValueError, match="right must have one number for each of the 4 images"):
         shift(images, four, four[:1], 2)
@@ -289,13 +291,88 @@ def test_N29_mixup_refuses_what_it_cannot_mix():
     images, labels, generator = pictures(torch.float32), torch.arange(B), step_generator(0, 0)
     with pytest.raises(TypeError, match=r"images must hold floating-point numbers, got torch\.ui"):
         random_mixup(pictures(), labels, C, 0.2, generator)
-    with pytest.raises(ValueError, match=r"labels must go from 0 to 2, got \[0, 1, 2, 3\]"):
+    with pytest.raises(ValueError, match=r"labels\[3\] is 3, but classes go from 0 to 2"):
         random_mixup(images, labels, 3, 0.2, generator)
-    with pytest.raises(ValueError, match="labels must go from 0 to 4, got"):
+    with pytest.raises(ValueError, match=r"labels\[0\] is -1, but classes go from 0 to 4"):
         random_mixup(images, labels - 1, C, 0.2, generator)
-    with pytest.raises(ValueError, match="alpha must be positive, got 0; for no mixing leave"):
-        random_mixup(images, labels, C, 0, generator)
+    with pytest.raises(ValueError, match=r"partner must lie between 0 and 3, got \[-1, 0, 1, 2\]"):
+        mixup(images, torch.rand(B, C), labels - 1, torch.rand(B))
+    with pytest.raises(ValueError, match="partner must lie between 0 and 3, got"):
+        mixup(images, torch.rand(B, C), labels + 1, torch.rand(B))
+    for weight in (-0.1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=f"weight must lie between 0 and 1, got .*{weight}"):
+            mixup(images, torch.rand(B, C), labels, torch.tensor([0, 1, 0.5, weight]).double())
     with pytest.raises(ValueError, match="targets must have a row for each of the 4 images, got 2"):
         mixup(images, torch.rand(2, C), labels, torch.rand(B))
     with pytest.raises(ValueError, match="weight must have one number for each"):
         mixup(images, torch.rand(B, C), labels, torch.rand(2))
+
+
+@pytest.mark.parametrize("alpha", [0, -1, float("inf"), float("nan"), 1e308])
+def test_N29_an_alpha_without_weights_is_refused(alpha):
+    images, labels = pictures(torch.float32), torch.arange(B)
+    with pytest.raises(
+        ValueError, match=r"alpha must be above 0 and at most 1,000,000, got .*; for"
+    ):
+        random_mixup(images, labels, C, alpha, step_generator(0, 0))
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e6])
+def test_N29_the_outermost_alphas_give_weights(alpha):
+    images, labels = torch.ones(50, 1, 1, 1), torch.arange(50)
+    _, targets = random_mixup(images, labels, 50, alpha, step_generator(0, 0))
+    assert torch.allclose(targets.sum(1), torch.ones(50))
+    if alpha > 1:
+        mixed = targets.diagonal()[targets.diagonal() != 1]  # but who is his own partner
+        assert (mixed - 0.5).abs().max() < 0.002
+
+
+@pytest.mark.parametrize("kind", [torch.long, torch.float32])
+def test_one_hot_rows_are_no_labels(kind):
+    rows = torch.eye(B, C).to(kind)
+    words = r"labels must be numbers of classes, shape \(4,\), got \(4, 5\); .* labels.argmax\(-1\)"
+    with pytest.raises(ValueError, match=words):
+        random_mixup(pictures(torch.float32), rows, C, 0.2, step_generator(0, 0))
+    with pytest.raises(ValueError, match=words):
+        Pictures(pictures(), rows, tuple("abcde"))
+
+
+def test_labels_and_whole_one_hot_rows_are_no_targets():
+    images, partner, weight = pictures(torch.float32), torch.arange(B), torch.rand(B)
+    for targets, told in (
+        (torch.eye(B, C).long(), r"torch.int64 \(4, 5\)"),
+        (torch.arange(B), r"torch.int64 \(4,\)"),
+        (torch.rand(B), r"torch.float32 \(4,\)"),
+        (torch.rand(B, C, 2), r"torch.float32 \(4, 5, 2\)"),
+        ([0, 1], r"\[0, 1\]"),
+    ):
+        with pytest.raises(
+            TypeError,
+            match=rf"targets must be rows of floating-point .*, got {told}; .* make one_hot\(",
+        ):
+            mixup(images, targets, partner, weight)
+
+
+def test_small_whole_numbers_mean_what_they_say():
+    images, targets = pictures(torch.float32), torch.rand(B, C)
+    partner, weight = torch.tensor([2, 0, 3, 1]), torch.rand(B)
+    expected = mixup(images, targets, partner, weight)
+    found = mixup(images, targets, partner.to(torch.uint8), weight)  # no mask
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    down = torch.tensor([1, 2, 0, 2])
+    expected = shift(images, down, down, 2)
+    assert torch.equal(shift(images, down.to(torch.uint8), down.to(torch.uint8), 2), expected)
+    with pytest.raises(ValueError, match="down must lie between -2 and 2, got"):
+        shift(images, torch.full((B,), -128, dtype=torch.int8), down, 2)  # whose abs is -128
+
+
+def test_N23_pictures_without_a_pixel_are_refused():
+    with pytest.raises(ValueError, match=r"images must have pixels, got shape \(2, 3, 0, 7\)"):
+        random_cutout(torch.zeros(2, 3, 0, 7), 2, step_generator(0, 0))
+
+
+def test_a_step_is_a_count():
+    assert step_generator(0, np.int64(3)).initial_seed() == step_generator(0, 3).initial_seed()
+    for step, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="step must"):
+            step_generator(0, step)

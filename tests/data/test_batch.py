@@ -1,5 +1,6 @@
 """Rows of unequal length become tensors, and each example comes once in an epoch."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -66,10 +67,13 @@ def test_a_length_pads_further_and_a_longer_row_is_refused():
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([[1.5]], "rows must hold integers"),
-        ([[1, 2], [3.0]], "rows must hold integers"),
-        ([[True]], "rows must hold integers"),
-        ([torch.rand(2)], "rows must hold integers"),
+        ([[1.5]], "each id in rows must be a whole number, got 1.5 of type float"),
+        ([[1, 2], [3.0]], "each id in rows must be a whole number, got 3.0 of type float"),
+        ([[True]], "each id in rows must be a whole number, got True of type bool"),
+        ([[1, True]], "each id in rows must be a whole number, got True of type bool"),
+        ([torch.rand(2)], "each id in rows must be a whole number, got 0"),
+        ([torch.ones(2, 3).long()], r"each id in rows must be a whole number, got \[1, 1, 1\]"),
+        ([[None]], "each id in rows must be a whole number, got None"),
         (["ab"], "each row must be a list or a 1-D tensor of ids, got 'ab'"),
         ([3], "each row must be a list or a 1-D tensor of ids, got 3"),
     ],
@@ -77,6 +81,33 @@ def test_a_length_pads_further_and_a_longer_row_is_refused():
 def test_rows_of_another_type_are_refused(pad, rows, words):
     with pytest.raises(TypeError, match=words):
         pad(rows, 0)
+
+
+@pytest.mark.parametrize("pad", [pad_right, pad_left])
+def test_ids_may_be_of_numpy_and_negative(pad):
+    rows = [np.array([5, -6], dtype=np.int8), [np.int64(7), 2**40], []]
+    tokens, _ = pad(rows, np.int64(IGNORE))
+    assert lists(tokens) == lists(pad([[5, -6], [7, 2**40], []], IGNORE)[0])
+    assert tokens[2].tolist() == [IGNORE, IGNORE]
+
+
+@pytest.mark.parametrize("pad", [pad_right, pad_left])
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
+def test_a_number_beyond_64_bits_is_named(pad, number):
+    with pytest.raises(ValueError, match=f"each id in rows must fit 64 bits, got {number}"):
+        pad([[1], [2, number]], 0)
+    with pytest.raises(ValueError, match=f"pad_id must fit 64 bits, got {number}"):
+        pad([[1], [2, 3]], number)
+
+
+def test_N23_a_length_is_a_count():
+    for rows in ([], [[]], [[], []]):
+        assert pad_right(rows, 0, np.int64(3))[0].tolist() == [[0, 0, 0]] * len(rows)
+        assert pad_right(rows, 0, 0)[1].shape == (len(rows), 0)
+        with pytest.raises(ValueError, match="length must not be negative, got -1"):
+            pad_right(rows, 0, -1)
+        with pytest.raises(TypeError, match=r"length must be a whole number, got 2\.0"):
+            pad_right(rows, 0, 2.0)
 
 
 @pytest.mark.parametrize("pad_id", [None, 1.0, True])
@@ -116,6 +147,20 @@ def test_N23_targets_of_next_to_nothing(shape):
     targets = next_tokens(tokens, torch.ones(shape, dtype=torch.bool))
     assert targets.shape == shape
     assert (targets == IGNORE).all()
+
+
+def test_what_does_not_stand_beside_the_tokens_is_refused():
+    tokens, token_mask = pad_right([[0, 5, 6], [0]], 1)
+    with pytest.raises(ValueError, match=r"token_mask must have the shape of tokens, \(2, 3\)"):
+        next_tokens(tokens, token_mask[:, :2])
+    with pytest.raises(TypeError, match=r"token_mask must be .*boolean"):
+        next_tokens(tokens, token_mask.long())
+    with pytest.raises(TypeError, match=r"token_mask must be .*, got list"):
+        next_tokens(tokens, token_mask.tolist())
+    with pytest.raises(ValueError, match=r"segments must have the shape of tokens, \(2, 3\), got"):
+        next_tokens(tokens, token_mask, tokens[:1])
+    with pytest.raises(ValueError, match=r"tokens must have shape \(B, T\), got \(3,\)"):
+        next_tokens(tokens[0])
 
 
 # Order
@@ -160,6 +205,8 @@ def test_every_example_comes_first_about_as_often():
         ((0, 0.0, 3), TypeError, "epoch must be a whole number, got 0.0"),
         ((0, 0, 3.0), TypeError, "n must be a whole number"),
         ((None, 0, 3), TypeError, "seed must be a whole number"),
+        ((0, True, 3), TypeError, "epoch must be a whole number, got True of type bool"),
+        ((0, 2**70, 3), ValueError, "epoch must be below 2⁶³, got 1180591620717411303424"),
     ],
 )
 def test_a_wrong_order_is_refused(arguments, error, words):
@@ -167,9 +214,19 @@ def test_a_wrong_order_is_refused(arguments, error, words):
         order(*arguments)
 
 
+def test_an_order_is_asked_for_with_numbers_of_numpy_too():
+    assert torch.equal(order(np.int64(5), np.uint8(2), np.int32(9)), order(5, 2, 9))
+    assert in_batches(np.int64(9), np.int64(4), seed=0, epoch=0) == in_batches(
+        9, 4, seed=0, epoch=0
+    )
+
+
 def test_a_batch_holds_at_least_one():
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
         in_batches(3, 0, seed=0, epoch=0)
+    for nothing in (0.0, False):
+        with pytest.raises(TypeError, match="n must be a whole number"):
+            in_batches(nothing, 3, seed=0, epoch=0)
 
 
 # Batch and Batches
@@ -202,7 +259,9 @@ def test_batches_are_made_when_asked_for_and_can_go_on_in_the_middle():
     assert batches[1] == 5
     assert list(batches[1:]) == [5, 4]
     assert list(batches) == list(batches) == [1, 5, 4]
-    assert batches[-1] == 4
+    assert batches[-1] == batches[np.int64(2)] == 4
+    with pytest.raises(TypeError, match="place must be a whole number, got True"):
+        batches[True]
     assert [list(batches[rank::2]) for rank in (0, 1)] == [[1, 4], [5]]
     with pytest.raises(IndexError):
         batches[3]

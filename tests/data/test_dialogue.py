@@ -256,8 +256,31 @@ def test_the_epochs_of_a_large_play_differ_in_who_shares_a_row(monkeypatch):
 
 
 def test_a_speech_too_long_for_a_row_is_refused():
-    with pytest.raises(ValueError, match="is 9, but a row holds 1 to 8 tokens"):
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 9, more than row_length=8; cut the"):
         data_of([3, 9]).packed(8, 2)
+
+
+def test_a_speech_that_fits_no_row_is_named_by_its_place_in_the_play(monkeypatch):
+    monkeypatch.setattr("clearhead.data.dialogue.WINDOW", 4)
+    with pytest.raises(ValueError, match=r"lengths\[17\] is 9, more than row_length=8"):
+        data_of([3] * 17 + [9] + [3] * 5).packed(8, 2)
+    empty = Dialogue(["a", ""], CharTokenizer("a", cls=False))
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 0: a document without a token"):
+        empty.packed(8, 2)
+    assert empty.batch([1, 0]).input_mask.tolist() == [[False], [True]]
+
+
+def test_only_speeches_that_are_there_are_given():
+    data = data_of([3, 5])
+    assert torch.equal(data.batch(torch.tensor([1, 0])).inputs, data.batch([1, 0]).inputs)
+    assert data.batch([]).input_ids.shape == (0, 0)
+    for use in (data.batch, lambda row: data.packed_batch([row], 8)):
+        with pytest.raises(IndexError, match=r"indices\[0\] is 2, but there are 2 examples"):
+            use([2])
+        with pytest.raises(ValueError, match=r"indices\[1\] must not be negative, got -2"):
+            use([0, -2])
+        with pytest.raises(TypeError, match=r"indices\[0\] must be a whole number, got 1.0"):
+            use([1.0])
 
 
 # Long speeches

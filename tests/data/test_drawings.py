@@ -75,7 +75,17 @@ def test_ink_covers_a_line_and_fades_over_one_pixel():
 def test_drawing_refuses_numbers_without_meaning():
     with pytest.raises(ValueError, match="n must be at least 1, got 0"):
         draw_digits(0)
-    with pytest.raises(ValueError, match="start must not be negative, got -1; the first picture"):
+    with pytest.raises(ValueError, match="start must not be negative, got -1"):
         draw_digits(1, start=-1)
     with pytest.raises(TypeError, match="seed must be a whole number"):
         draw_digits(1, seed=1.5)
+    for start in (0.5, True, "0"):
+        with pytest.raises(TypeError, match="start must be a whole number"):
+            draw_digits(1, start=start)
+
+
+def test_numbers_of_numpy_are_numbers():
+    small = draw_digits(np.uint8(9), seed=np.int64(3), start=np.uint8(250), size=np.int32(8))
+    expected = draw_digits(9, seed=3, start=250, size=8)
+    assert torch.equal(small.images, expected.images)
+    assert torch.equal(small.labels, expected.labels)

@@ -61,6 +61,18 @@ def test_below_stays_below(limit, numbers):
     assert found.max() < limit
 
 
+def test_a_million_indices_have_a_million_numbers():
+    """A number of 32 bits would come twice more than a hundred times; one of 24 nearly always."""
+    numbers = draws(0, "x", np.arange(1_000_000))
+    assert len(np.unique(numbers)) == 1_000_000
+
+
+@pytest.mark.parametrize("counter", [0.5, np.array([0.2, 0.7]), True, 2**64, "1", None])
+def test_a_counter_that_is_no_whole_number_is_refused(counter):
+    with pytest.raises(TypeError, match="counters must be whole numbers of 64 bits, got"):
+        draws(0, "x", counter)
+
+
 def test_below_reaches_each_number_about_as_often():
     counts = np.bincount(below(7, draws(1, "x", np.arange(14_000))), minlength=8)
     assert counts[7] == 0
@@ -80,10 +92,17 @@ def test_the_key_of_a_row_is_of_its_codes_in_their_order_without_what_fills_it_u
     assert row_keys(rows[:1, :2])[0] == keys[0]
 
 
-@pytest.mark.parametrize("seed", [1.0, "0", None, True])
+@pytest.mark.parametrize("seed", [1.0, "0", None, True, np.float64(1), np.True_])
 def test_a_seed_that_is_no_whole_number_is_refused(seed):
     with pytest.raises(TypeError, match="seed must be a whole number, got"):
         draws(seed, "x")
+    with pytest.raises(TypeError, match="seed must be a whole number, got"):
+        split(["a", "b"], seed=seed)
+
+
+def test_a_seed_may_be_of_numpy():
+    assert draws(np.int64(3), "x", np.uint8(7)) == draws(3, "x", 7)
+    assert split("abcdefgh", seed=np.int32(3)) == split("abcdefgh", seed=3)
 
 
 @pytest.mark.parametrize("seed", [0, -3, 2**70])

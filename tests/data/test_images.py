@@ -123,7 +123,7 @@ def test_pictures_refuse_what_does_not_go_together():
         Pictures(images.float(), labels, ("cat", "dog"))
     with pytest.raises(ValueError, match=r"images must be bytes .* got torch\.uint8 \(3, 4, 5\)"):
         Pictures(images[0], labels, ("cat", "dog"))
-    with pytest.raises(ValueError, match=r"one number for each of the 2 images, got \(1,\)"):
+    with pytest.raises(ValueError, match=r"one number for each of the 2 images, got shape \(1,\)"):
         Pictures(images, labels[:1], ("cat", "dog"))
     with pytest.raises(ValueError, match=r"labels\[1\] is 1, but classes go from 0 to 0"):
         Pictures(images, labels, ("cat",))
@@ -159,3 +159,25 @@ def test_to_float_refuses_what_it_cannot_use():
         to_float(images, 0.5, 0)
     with pytest.raises(ValueError, match="mean must be one number or one for each channel"):
         to_float(images, (0.5, 0.5))
+
+
+def test_what_is_no_tensor_and_numbers_without_meaning_are_refused():
+    images = torch.zeros(2, 1, 3, 4, dtype=torch.uint8)
+    with pytest.raises(TypeError, match=r"images must be a torch\.Tensor, got list"):
+        Pictures([], torch.zeros(0).long(), ("cat",))
+    with pytest.raises(TypeError, match=r"images must be a torch\.Tensor of bytes, got ndarray"):
+        to_float(images.numpy())
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"mean must be finite, got {bad}"):
+            to_float(images, mean=bad)
+        with pytest.raises(ValueError, match="std must be"):
+            to_float(images, std=bad)
+
+
+def test_N29_a_class_number_beyond_the_classes_is_named():
+    images = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
+    assert len(Pictures(images, torch.zeros(3).long(), ("cat",))) == 3
+    assert len(Pictures(images[:0], torch.zeros(0).long(), ())) == 0
+    for wrong in (torch.tensor([0, -1, 0]), torch.tensor([0, 255, 0], dtype=torch.uint8)):
+        with pytest.raises(ValueError, match=r"labels\[1\] is .*, but classes go from 0 to 0"):
+            Pictures(images, wrong, ("cat",))

@@ -37,7 +37,7 @@ BAD_IDX = {
     "foreign": (b"PK\3\4" + GOOD, "begins with 50 4b 03 04"),
     "other numbers": (idx(np.zeros((2, 3), np.uint8), kind=0x0D), "begins with 00 00 0d 02"),
     "other axes": (idx(np.zeros(6, np.uint8)), "begins with 00 00 08 01"),
-    "header cut off": (GOOD[:9], "no IDX file of bytes with 2 axes"),
+    "header cut off": (GOOD[:9], "is cut short: it ends before the lengths of its axes"),
     "cut off": (GOOD[:-1], "says that it holds 2 × 3 bytes, but 5 follow"),
     "too long": (GOOD + b"\0", "but 7 follow"),
     "huge": (b"\0\0\x08\2" + b"\xff" * 8, "4,294,967,295 × 4,294,967,295 bytes, but 0 follow"),

@@ -99,7 +99,7 @@ def test_the_days_of_a_month():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: number_words(-1), "n must be from 0 to 999,999, got -1"),
+        (lambda: number_words(-1), "n must not be negative, got -1"),
         (lambda: number_words(1_000_000), "n must be from 0 to 999,999"),
         (lambda: year_words(999), "year must be from 1000 to 2999, got 999"),
         (lambda: ordinal(0), "n must be at least 1"),
@@ -109,3 +109,10 @@ def test_the_days_of_a_month():
 def test_what_has_no_words_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("n", [3.0, True, "3", None])
+def test_only_whole_numbers_have_words(n):
+    for words_of in (number_words, year_words, ordinal, ordinal_words):
+        with pytest.raises(TypeError, match="must be a whole number, got"):
+            words_of(n)

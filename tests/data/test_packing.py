@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -82,6 +83,47 @@ def test_an_example_beyond_the_limit_is_named():
         buckets([], max_tokens=0, seed=0, epoch=0)
 
 
+KINDS = {
+    "array": np.array,
+    "bytes": lambda lengths: np.array(lengths, dtype=np.uint8),
+    "tensor": torch.tensor,
+    "list of numbers": lambda lengths: [np.uint8(n) for n in lengths],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_lengths_may_be_of_numpy_and_pytorch(kind):
+    lengths = [100, 90, 3, 100, 7, 99]  # of bytes, 3 · 100 would be 44
+    for limit in ({"batch_size": np.int64(4)}, {"max_tokens": np.uint8(200)}):
+        plain = {name: int(most) for name, most in limit.items()}
+        expected = buckets(lengths, **plain, seed=1, epoch=2)
+        assert buckets(kind(lengths), **limit, seed=1, epoch=2) == expected
+    assert pack(kind(lengths), np.uint8(200)) == pack(lengths, 200)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "error", "words"),
+    [
+        ([3, -1], ValueError, r"lengths\[1\] must not be negative, got -1"),
+        ([1.0], TypeError, r"lengths\[0\] must be a whole number, got 1.0 of type float"),
+        ([2, True], TypeError, r"lengths\[1\] must be a whole number, got True"),
+        (np.ones((2, 3), dtype=int), TypeError, r"lengths\[0\] must be a whole number, got \[1, 1"),
+        (torch.tensor(3), TypeError, r"lengths must be a list of whole numbers, got tensor\(3\)"),
+        (None, TypeError, "lengths must be a list of whole numbers, got None"),
+    ],
+)
+def test_lengths_are_counts(lengths, error, words):
+    with pytest.raises(error, match=words):
+        buckets(lengths, batch_size=2, seed=0, epoch=0)
+    with pytest.raises(error, match=words):
+        pack(lengths, 9)
+
+
+def test_N23_examples_without_a_token_have_their_batch_too():
+    batches = buckets([0, 3, 0, 2], max_tokens=3, seed=0, epoch=0)
+    assert flat(batches) == [0, 1, 2, 3]
+
+
 # Packing
 
 
@@ -107,10 +149,18 @@ def test_packing_thousands_leaves_hardly_any_room():
     assert sum(lengths) / (len(rows) * 256) > 0.99
 
 
-@pytest.mark.parametrize("length", [0, 11, -1])
-def test_a_document_that_fits_no_row_is_named(length):
-    with pytest.raises(ValueError, match=rf"lengths\[1\] is {length}, but a row holds 1 to 10"):
-        pack([3, length], 10)
+def test_a_document_that_fits_no_row_is_named():
+    with pytest.raises(
+        ValueError, match=r"lengths\[1\] is 0: a document without a token; leave it out"
+    ):
+        pack([3, 0], 10)
+    with pytest.raises(
+        ValueError,
+        match=r"lengths\[0\] is 11, more than row_length=10; cut .* or take row_length=11",
+    ):
+        pack([11, 3], 10)
+    with pytest.raises(ValueError, match="row_length must be at least 1, got 0"):
+        pack([], 0)
 
 
 def test_packed_rows_worked_by_hand():

@@ -3,6 +3,7 @@
 import re
 from datetime import date
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -197,8 +198,12 @@ def test_examples_stay_what_they_are():
 def test_wrong_settings_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         GeneratedPairs(**options)
-    with pytest.raises(ValueError, match="indices must be whole numbers from 0 on"):
-        GeneratedPairs().examples([-1])
+
+
+def test_a_seed_is_a_whole_number():
+    assert GeneratedPairs(seed=np.int64(4))[2] == GeneratedPairs(seed=4)[2]
+    with pytest.raises(TypeError, match="seed must be a whole number, got '0'"):
+        GeneratedPairs(seed="0")
 
 
 # Tokens and batches
@@ -277,3 +282,23 @@ def test_a_target_without_start_or_end_is_refused():
         Pairs([("go", "geh")], plain, WordTokenizer(["geh"]))
     with pytest.raises(ValueError, match="pairs must hold at least one"):
         Pairs([], plain, WordTokenizer([], end=True))
+
+
+def test_only_pairs_that_are_there_are_given():
+    data = Pairs(SMALL, *pair_tokenizers(SMALL))
+    assert data.lengths == [9 + 12, 4 + 5, 16 + 10]
+    assert torch.equal(data.batch(np.array([2, 0])).inputs, data.batch([2, 0]).inputs)
+    assert len(data.batch([])) == 0
+    with pytest.raises(IndexError, match=r"indices\[1\] is 3, but there are 3 examples; the last"):
+        data.batch([0, 3])
+    with pytest.raises(ValueError, match=r"indices\[0\] must not be negative, got -1"):
+        data.batch([-1])
+    with pytest.raises(TypeError, match=r"indices\[0\] must be a whole number, got True"):
+        data.batch([True])
+
+
+def test_a_batch_of_pairs_has_at_most_twice_max_tokens_with_its_padding():
+    pairs = [("a" * i, "a" * (30 - i)) for i in range(31)]
+    data = Pairs(pairs, *pair_tokenizers(pairs))
+    sizes = [b.source.numel() + b.inputs.numel() for b in data.bucketed(max_tokens=170)]
+    assert 170 < max(sizes) <= 340

@@ -1,12 +1,15 @@
 """The substring task: right labels, even classes, and nothing of validation in training."""
 
+from itertools import product
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data import CharTokenizer, Substrings
-from clearhead.data.substrings import every_example, part_of
+from clearhead.data import CharTokenizer, GeneratedPairs, Substrings
+from clearhead.data.draws import is_validation, row_keys
 
 SETTINGS = [
     {},
@@ -16,6 +19,18 @@ SETTINGS = [
     {"haystack": 30, "needle": 1},  # nearly every random haystack would hold the needle
     {"alphabet": "éא😀", "haystack": (3, 3), "needle": (3, 3)},
 ]
+
+
+def every_example(alphabet, haystack, needle):
+    """All texts with these lengths, of both parts, and their labels."""
+    for letters in product(alphabet, repeat=haystack + needle):
+        h, m = "".join(letters[:haystack]), "".join(letters[haystack:])
+        yield f"{h}|{m}", int(m in h)
+
+
+def part_of(text):
+    keys = row_keys(np.array([[ord(character) for character in text]]))
+    return "validation" if is_validation(keys)[0] else "train"
 
 
 @pytest.mark.parametrize("options", SETTINGS, ids=str)
@@ -180,12 +195,64 @@ def test_lengths_of_another_type_are_refused(length):
         Substrings(haystack=length)
 
 
-@pytest.mark.parametrize("indices", [[-1], [0.5], ["1"], [[1, 2]]])
-def test_indices_are_whole_numbers_from_zero_on(indices):
-    with pytest.raises(ValueError, match="indices must be whole numbers from 0 on"):
-        Substrings().examples(indices)
-    with pytest.raises(ValueError, match="indices must be whole numbers from 0 on"):
-        Substrings().batch(indices)
+@pytest.mark.parametrize(
+    ("indices", "error", "words"),
+    [
+        ([3, -1], ValueError, r"indices\[1\] must not be negative, got -1"),
+        ([2**63], ValueError, r"indices\[0\] must be below 2⁶³, got 9223372036854775808"),
+        ([0.5], TypeError, r"indices\[0\] must be a whole number, got 0.5 of type float"),
+        ([0, True], TypeError, r"indices\[1\] must be a whole number, got True of type bool"),
+        (["1"], TypeError, r"indices\[0\] must be a whole number, got '1'"),
+        ([[1, 2]], TypeError, r"indices\[0\] must be a whole number, got \[1, 2\]"),
+        ("12", TypeError, "indices must be a list of whole numbers, got '12'"),
+        (7, TypeError, "indices must be a list of whole numbers, got 7"),
+        (np.array([1.0]), TypeError, r"indices\[0\] must be a whole number, got 1.0"),
+        (torch.tensor([True]), TypeError, r"indices\[0\] must be a whole number, got True"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda indices: Substrings().examples(indices),
+        lambda indices: Substrings().batch(indices),
+        lambda indices: GeneratedPairs().examples(indices),
+    ],
+    ids=["texts", "batch", "pairs"],
+)
+def test_indices_are_whole_numbers_from_zero_on(use, indices, error, words):
+    with pytest.raises(error, match=words):
+        use(indices)
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        (3, 5),
+        range(3, 6, 2),
+        np.array([3, 5], dtype=np.uint8),
+        [np.int64(3), torch.tensor(5)],
+        torch.tensor([3, 5], dtype=torch.int32),
+    ],
+    ids=str,
+)
+def test_indices_may_be_of_numpy_and_pytorch(indices):
+    assert Substrings().examples(indices) == Substrings().examples([3, 5])
+    assert GeneratedPairs().examples(indices) == GeneratedPairs().examples([3, 5])
+    assert Substrings()[np.int64(3)] == Substrings()[3]
+
+
+def test_settings_may_be_of_numpy():
+    task = Substrings(haystack=np.int64(9), needle=(np.uint8(2), np.int32(3)), seed=np.int64(4))
+    assert (task.haystack, task.needle) == ((9, 9), (2, 3))
+    assert task[5] == Substrings(haystack=9, needle=(2, 3), seed=4)[5]
+    with pytest.raises(TypeError, match=r"seed must be a whole number, got 1\.5 of type float"):
+        Substrings(seed=1.5)
+
+
+def test_a_very_long_haystack_overflows_nothing():
+    text, label = Substrings(haystack=1500, needle=9)[1]
+    assert label == 1
+    assert len(text) == 1510
 
 
 @settings(max_examples=40)
@@ -200,12 +267,3 @@ def test_A1_any_possible_setting_gives_right_labels(data):
     task = Substrings(alphabet, (low, high), (2, most), seed=data.draw(st.integers(-5, 5)))
     texts, labels = task.examples(range(20))
     assert [t.split("|")[1] in t.split("|")[0] for t in texts] == [bool(label) for label in labels]
-
-
-def test_every_example_is_every_text_once():
-    found = list(every_example("ab", 3, 2))
-    assert len(found) == len(dict(found)) == 2**3 * 2**2
-    assert dict(found)["aba|ba"] == 1
-    assert dict(found)["aba|bb"] == 0
-    with pytest.raises(ValueError, match="needle must be at least 1"):
-        list(every_example("ab", 3, 0))

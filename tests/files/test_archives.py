@@ -130,17 +130,69 @@ def test_an_empty_folder_may_be_there_and_a_full_one_may_not(tmp_path):
     (tmp_path / "a.zip").write_bytes(zip_of(FILES.items()))
     (tmp_path / "new").mkdir()
     read_members(tmp_path / "a.zip", last_name, tmp_path / "new")
-    with pytest.raises(ValueError, match="new is there already; name a new or empty folder"):
+    with pytest.raises(ValueError, match="new is there already and not an empty folder"):
         read_members(tmp_path / "a.zip", last_name, tmp_path / "new")
 
 
 def test_two_members_with_one_target_and_an_unsafe_target_are_refused(unpacked):
     tar = tar_of([member("a/x", b"1"), member("b/x", b"2")])
-    with pytest.raises(BadFile, match="archive has two members for x"):
+    with pytest.raises(BadFile, match=r"two members whose targets would share a name: x and x$"):
         unpacked(tar)
     for target in ("../x", "/x", "a//x", "", "nul"):
         with pytest.raises(BadFile, match=r"target .*; take letters"):
             unpacked(tar, {"a/x": target})
+    with pytest.raises(TypeError, match="the target of a/x must be a name, got 7"):
+        unpacked(tar, {"a/x": 7})
+
+
+@pytest.mark.parametrize("make", [lambda f: tar_of(member(*i) for i in f), zip_of])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("f", "f/g"), ("f/g", "f"), ("f", "F/g"), ("f/g/h", "f/g"), ("x", "X"), ("straße", "STRASSE")],
+)
+def test_F14_no_target_is_a_file_and_a_folder_or_differs_in_case_alone(
+    unpacked, make, first, second
+):
+    data = make([("one", b"1"), ("two", b"2")])
+    for wanted in ({"one": first, "two": second}, {"one": first, "two": second}.get):
+        with pytest.raises(BadFile, match=rf"targets would share a name: {first} and {second}$"):
+            unpacked(data, wanted)
+    assert unpacked(data, {"one": "f/g", "two": "f/h"}) == {"f/g": b"1", "f/h": b"2"}
+
+
+@pytest.mark.parametrize("make", [lambda f: tar_of(member(*i) for i in f), zip_of])
+@pytest.mark.parametrize(("first", "second"), [("f", "f/g"), ("f/g", "f"), ("d/f", "d/f/g/h")])
+def test_F14_no_member_is_a_file_and_a_folder(unpacked, make, first, second):
+    for wanted in ({}, {first: "one"}, {first: first, second: second}, lambda name: name):
+        with pytest.raises(BadFile, match=rf"two members that .* a name: {first} and {second}$"):
+            unpacked(make([(first, b"1"), (second, b"2")]), wanted)
+
+
+def test_F14_the_root_of_a_disk_is_no_member(unpacked):
+    with pytest.raises(BadFile, match="'/', which is unsafe"):
+        unpacked(tar_of([member("good", b"1"), member("/", type=tarfile.DIRTYPE)]))
+
+
+def test_a_link_to_an_empty_folder_is_filled_and_stays_a_link(tmp_path):
+    (tmp_path / "a.zip").write_bytes(zip_of([("x", b"1")]))
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    found = read_members(tmp_path / "a.zip", last_name, tmp_path / "link")
+    assert found == {"x": tmp_path / "link" / "x"}
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "x").read_bytes() == b"1"
+
+
+def test_an_archive_that_is_not_there_makes_no_folder(tmp_path):
+    with pytest.raises(BadFile, match="is not there"):
+        read_members(tmp_path / "none.zip", last_name, tmp_path / "new" / "er")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_packed_member_of_any_length_is_read_to_its_end(unpacked):
+    """The last bytes may wait inside of zlib when all of the packed ones are read."""
+    files = {str(n): bytes(zips.CHUNK + n) for n in [*range(0, 600, 7), 258, zips.CHUNK]}
+    assert unpacked(zip_of(files.items()), max_ratio=2000) == files
 
 
 # F14: what reaches outside, or is no file
@@ -417,6 +469,12 @@ def test_F15_the_cap_on_bytes_counts_all_members(unpacked, make):
     data = make([("a", b"x" * 700), ("b", b"y" * 700)])
     with pytest.raises(BadFile, match="looks like a bomb"):
         unpacked(data, max_bytes=1300)
+
+
+def test_F15_a_huge_directory_is_not_read_into_memory(unpacked, monkeypatch):
+    monkeypatch.setattr(zips, "MAX_DIRECTORY", 93)
+    with pytest.raises(BadFile, match="archive has a directory of 94 bytes, too many for one"):
+        unpacked(edited_zip())
 
 
 def test_F15_overlapping_entries_are_refused(unpacked):

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from clearhead.files import BadFile, replacing
-from clearhead.files.regular import open_regular, read_bytes, shown
+from clearhead.files.regular import new_folder, open_regular, read_bytes, shown
 
 
 def test_a_file_is_read_whole(tmp_path):
@@ -106,3 +106,70 @@ def test_bytes_and_names_reach_the_disk_in_order(tmp_path, monkeypatch):
     with replacing(tmp_path / "a") as file:
         file.write(b"x")
     assert calls == ["sync", "replace", "sync"]
+
+
+def test_a_fault_of_the_disk_is_told_of_the_file_and_not_of_the_name_beside_it(tmp_path):
+    def write(path):
+        with replacing(path) as file:
+            file.write(b"half")
+            raise OSError(28, "No space left on device")  # as a write raises it: without a name
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a.json'$"):
+        write(tmp_path / "a.json")
+    with pytest.raises(OSError, match=r"No such file or directory: '.*/none/a.json'$"):
+        write(tmp_path / "none" / "a.json")
+
+
+def test_a_fault_of_another_file_keeps_its_name(tmp_path):
+    with pytest.raises(OSError, match=r"other'$"), replacing(tmp_path / "a"):
+        raise OSError(2, "No such file or directory", "other")
+    with pytest.raises(OSError, match=r"^\[Errno 104\] reset$"), replacing(tmp_path / "a"):
+        raise OSError(104, "reset")
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_new_folder_takes_its_name_at_the_end(tmp_path, empty):
+    place = tmp_path / "below" / "folder"
+    if empty:
+        place.mkdir(parents=True)
+    with new_folder(place) as new:
+        (new / "a").write_bytes(b"a")
+        assert not (place / "a").exists()
+    assert (place / "a").read_bytes() == b"a"
+    assert os.listdir(tmp_path / "below") == ["folder"]
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, OSError(28, "No space left")])
+def test_a_folder_that_was_not_filled_is_not_there(tmp_path, stop):
+    def fill():
+        with new_folder(tmp_path / "folder") as new:
+            (new / "a").write_bytes(b"half")
+            raise stop
+
+    with pytest.raises(stop if isinstance(stop, type) else type(stop)) as fault:
+        fill()
+    assert os.listdir(tmp_path) == []
+    if isinstance(stop, OSError):
+        assert fault.value.filename == str(tmp_path / "folder")
+
+
+def test_a_new_folder_overwrites_nothing(tmp_path):
+    (tmp_path / "kept").write_text("mine")
+    for place in (tmp_path, tmp_path / "kept"):
+        refused = pytest.raises(BadFile, match="there already and not an empty folder")
+        with refused, new_folder(place):
+            raise AssertionError("too late")
+    assert os.listdir(tmp_path) == ["kept"]
+
+
+def test_a_folder_that_came_meanwhile_is_kept(tmp_path):
+    def fill():
+        with new_folder(tmp_path / "folder") as new:
+            (new / "a").write_bytes(b"ours")
+            (tmp_path / "folder").mkdir()
+            (tmp_path / "folder" / "b").write_bytes(b"theirs")
+
+    with pytest.raises(OSError, match="not empty"):
+        fill()
+    assert os.listdir(tmp_path) == ["folder"]
+    assert os.listdir(tmp_path / "folder") == ["b"]

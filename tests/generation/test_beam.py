@@ -404,3 +404,15 @@ def test_mistakes_are_refused(options, kind, message):
     call = {"model": build("transformer"), "source": sentences()[0], "n_tokens": 3} | options
     with pytest.raises(kind, match=message):
         beam_search(**call)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("n_beams", [1, 3])
+def test_broken_weights_are_an_error_and_not_a_sentence(kind, value, n_beams):
+    model, (source, mask, _) = build(kind), sentences()
+    head = model.head if hasattr(model, "head") else model.decoder.head
+    with torch.no_grad():
+        head.weight[4, 0] = value
+    with pytest.raises(ValueError, match="gives NaN or infinity"):
+        beam_search(model, source, 5, n_beams=n_beams, source_mask=mask)

@@ -112,6 +112,31 @@ def test_numbers_whose_squares_are_too_small_for_float32(exponent, which):
     assert torch.equal(words, expected)
 
 
+@pytest.mark.parametrize("together", range(-46, -34))
+def test_products_so_small_that_digits_are_lost(together):
+    """10^−38 is the last with all its digits, 1.4 · 10^−45 the last of all."""
+    for case in range(40):
+        V, D, of_table = 150 + case, 16 + case % 9, -case % 46
+        weight = (numbers(V, D, seed=case).double() * 10.0**-of_table).float()
+        x = (numbers(2, D, seed=case + 1).double() * 10.0 ** (together + of_table)).float()
+        words, exact = BestWord(weight)(x), (x.double() @ weight.double().mT).float()
+        best = exact.gather(1, words[:, None])[:, 0] == exact.amax(-1)
+        assert bool((best | (words == (x @ weight.mT).argmax(-1))).all())
+
+
+def test_a_table_of_the_smallest_numbers():
+    smallest = 2.0**-149
+    weight = torch.zeros(64, 16)
+    weight[41, 3], weight[17, 3] = 2 * smallest, smallest
+    x = torch.zeros(2, 16)
+    x[0, 3], x[1, 3] = 1.0, -1.0
+    weight[:, 5] = smallest * (torch.arange(64) == 50)
+    x[1, 5] = 2.0
+    for rows in (x, x[:1], x[1:]):
+        assert torch.equal(BestWord(weight)(rows), (rows @ weight.mT).argmax(-1))
+    assert BestWord(weight)(x).tolist() == [41, 50]
+
+
 def test_one_outlier_row_or_column():
     for place in ((3, slice(None)), (slice(None), 5)):
         weight, x = numbers(400, 16), numbers(6, 16, seed=1)

@@ -217,6 +217,14 @@ def test_N23_no_rows_give_no_rows(options):
     assert generate(build(), nobody, 3, token_mask=real, prefill=2, **options).shape == (0, 7)
 
 
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"cache": False}])
+def test_N23_of_no_rows_all_have_stopped(options):
+    nobody = torch.zeros(0, 4, dtype=torch.long)
+    for n_tokens in (0, 3, NEW, None):
+        assert generate(build(), nobody, n_tokens, stop=[2], **options).shape == (0, 4)
+    assert list(stream(build(), nobody, 3, stop=[2])) == []
+
+
 def test_N23_no_rows_in_8_bits():
     nobody = torch.zeros(0, 4, dtype=torch.long)
     assert generate(build(), nobody, 3, weights="int8").shape == (0, 7)
@@ -785,3 +793,72 @@ def test_a_head_with_a_bias_of_its_own_and_another_config_are_heard():
     model.head = torch.nn.Linear(model.config.d_model, model.config.vocab_size)
     torch.nn.init.normal_(model.head.bias, std=30.0)
     assert torch.equal(generate(model, tokens, NEW), generate(model, tokens, NEW, cache=False))
+
+
+# Models that change while they speak
+
+PARTS = [
+    "embedding.weight",
+    "positions.weight",
+    "stack.blocks.1.attention.positions.weight",
+    "stack.blocks.0.attention.norm_q.weight",
+    "stack.blocks.0.attention.norm_k.weight",
+    "stack.blocks.0.attention.proj_v.bias",
+    "stack.blocks.1.attention.proj_out.weight",
+    "stack.blocks.0.norm_attention.gain",
+    "stack.blocks.0.norm_attention.shift",
+    "stack.blocks.1.feed_forward.proj_in.weight",
+    "stack.blocks.1.feed_forward.proj_out.bias",
+    "stack.norm.gain",
+    "head.weight",
+]
+
+
+@pytest.mark.parametrize("weights", ["float", "int8"])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_open_packed_stream_goes_on_with_the_weights_it_began_with(weights, tied, rows):
+    for positions in ("learned", "toeplitz"):
+        tokens = ids(rows, 5)
+        for part in PARTS:
+            model = build(positions=positions, qk_norm=True, tied=tied)
+            if part not in model.state_dict():
+                continue
+            options = {"keep_logits": True, "weights": weights}
+            expected = [each.logits for each in stream(model, tokens, NEW, **options)]
+            steps = stream(model, tokens, NEW, **options)
+            given = [next(steps).logits]
+            model.state_dict()[part].mul_(-3.0).add_(0.5)
+            given += [each.logits for each in steps]
+            assert torch.equal(torch.stack(given), torch.stack(expected)), part
+            changed = next(stream(model, tokens, NEW, **options)).logits
+            assert not torch.equal(changed, expected[0]), part
+
+
+def test_N06_a_chunk_that_ends_in_padding_may_hold_anything():
+    model, clean = build(), build()
+    tokens, real = pad_left([ids(2, high=30).tolist(), ids(6, high=30, seed=1).tolist()], 36)
+    with torch.no_grad():
+        model.embedding.weight[36] = torch.nan
+        for each in (model, clean):
+            each.head.weight[36] = 0
+    for n_tokens in (5, NEW):
+        expected = generate(clean, tokens, n_tokens, token_mask=real)
+        for prefill in (1, 3):
+            made = generate(model, tokens, n_tokens, token_mask=real, prefill=prefill)
+            assert torch.equal(made, expected)
+
+
+@BOTH
+@pytest.mark.parametrize("cache", [True, False])
+def test_an_open_stream_does_not_follow_the_prompt_s_tensors(n_tokens, cache):
+    model = build()
+    tokens, real = pad_left([ids(3).tolist(), ids(7, seed=1).tolist()], 5)
+    options = {"token_mask": real, "cache": cache}
+    expected = words(stream(model, tokens, n_tokens, **options))
+    steps = stream(model, tokens, n_tokens, **options)
+    tokens.fill_(9)
+    given = [next(steps)]
+    real.fill_(True)
+    given += steps
+    assert torch.equal(words(given), expected)

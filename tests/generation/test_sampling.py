@@ -376,3 +376,17 @@ def test_a_sampling_does_not_change():
     with pytest.raises(AttributeError):
         Sampling().temperature = 1.0
     assert Sampling(1, 2, 0.5) == Sampling(1.0, 2, 0.5)
+
+
+@pytest.mark.parametrize("penalty", [1e308, 1e-308])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_penalty_of_any_size_leaves_numbers(penalty, dtype):
+    """Tokens 0 and 2 are made impossible or certain; all seen, one of the best is drawn."""
+    logits = torch.tensor([[2.0, -3.0, -1.0, 1.0]], dtype=dtype)
+    sampling = Sampling(temperature=1.0, repetition_penalty=penalty)
+    draws = torch.tensor([0.3])
+    seen = torch.tensor([[True, False, True, False]])
+    assert choose(logits, sampling, draws, seen).item() == (3 if penalty > 1 else 0)
+    for draw in (0.0, 0.5, 0.99):
+        chosen = choose(logits, sampling, torch.tensor([draw]), torch.ones_like(seen)).item()
+        assert chosen in (0, 3)

@@ -13,7 +13,7 @@ from torch import nn
 
 from clearhead.attention import ArgmaxAttention
 from clearhead.data import pad_left
-from clearhead.generation import generate, step, step_fast
+from clearhead.generation import generate, packed_gpt, step, step_fast
 from clearhead.models.gpt import GPT, GPTConfig
 
 V, MAX_LEN, D, H, F, L = 37, 48, 24, 6, 20, 2
@@ -43,7 +43,7 @@ WAYS = ["cached", "again", "packed"]
 def reader(way, model, batch_size=1, token_mask=None, capacity=MAX_LEN):
     """One of the three ways to read."""
     if way == "packed":
-        packed = step_fast.packed(model, n_rows=batch_size)
+        packed = packed_gpt.packed(model, n_rows=batch_size)
         return step_fast.Reader(packed, batch_size, capacity, token_mask)
     return step.Reader(model, token_mask, cache=way == "cached")
 
@@ -259,7 +259,7 @@ def test_a_cap_that_all_large_logits_reach_gives_one_answer_everywhere(cap):
     model, tokens = build(soft_cap=cap, std=0.6), ids(4, 5)
     expected = generate(model, tokens, NEW, cache=False)
     assert torch.equal(generate(model, tokens, NEW), expected)
-    kept = step_fast.Reader(step_fast.packed(model), 4, MAX_LEN)
+    kept = step_fast.Reader(packed_gpt.packed(model), 4, MAX_LEN)
     assert torch.equal(greedy(kept, tokens, NEW)[0], expected[:, 5:])
 
 
@@ -276,7 +276,7 @@ def test_float64_is_packed_as_exactly(positions):
 
 def test_the_cache_keeps_what_was_read_apart_for_each_reader():
     model = build()
-    packed = step_fast.packed(model, n_rows=2)
+    packed = packed_gpt.packed(model, n_rows=2)
     one, other = (step_fast.Reader(packed, 2, MAX_LEN) for _ in range(2))
     a, b = ids(2, 8, seed=1), ids(2, 8, seed=2)
     with torch.inference_mode():
@@ -405,9 +405,23 @@ def test_a_change_that_keeps_sums_and_means_is_seen():
 
 def test_the_packed_form_is_made_once_while_nothing_changes():
     model = build()
-    assert step_fast.packed(model) is step_fast.packed(model)
-    assert step_fast.packed(model, "int8") is step_fast.packed(model, "int8")
-    assert step_fast.packed(model, "int8") is not step_fast.packed(model)
+    assert packed_gpt.packed(model) is packed_gpt.packed(model)
+    assert packed_gpt.packed(model, "int8") is packed_gpt.packed(model, "int8")
+    assert packed_gpt.packed(model, "int8") is not packed_gpt.packed(model)
+    assert packed_gpt.packed(model, "int8", n_rows=5) is packed_gpt.packed(model, "int8")
+    assert packed_gpt.packed(model, n_rows=5) is packed_gpt.packed(model, n_rows=2)
+
+
+def test_a_change_that_no_sum_of_its_row_could_show_is_seen():
+    model = build(positions="alibi")
+    with torch.no_grad():
+        model.head.weight[4, 0] = 1e12
+        before = packed_gpt.packed(model)
+        model.head.weight[4, 1] += 1e-3
+        assert packed_gpt.packed(model) is not before
+        before = packed_gpt.packed(model)
+        model.stack.blocks[1].attention.positions.slopes.data.mul_(2)  # no parameter
+        assert packed_gpt.packed(model) is not before
 
 
 def test_a_model_and_its_copy_are_two():
@@ -425,7 +439,7 @@ def test_a_model_nobody_holds_is_freed():
     model = build()
     generate(model, ids(1, 3), NEW)
     generate(model, ids(2, 3), NEW, weights="int8")
-    kept, table = step_fast.packed(model), weakref.ref(model.head.weight)
+    kept, table = packed_gpt.packed(model), weakref.ref(model.head.weight)
     watched = weakref.ref(model)
     del model
     gc.collect()
@@ -522,20 +536,20 @@ def test_reading_drops_nothing_and_leaves_every_part_as_it_was(way):
 
 
 def test_can_pack_says_what_can_be_packed():
-    assert step_fast.can_pack(build())
-    assert step_fast.can_pack(build(torch.float64))
-    assert step_fast.can_pack(build().train())
-    assert step_fast.can_pack(build(dropout=0.1))
-    assert step_fast.can_pack(copy.deepcopy(build()).requires_grad_(False))
+    assert packed_gpt.can_pack(build())
+    assert packed_gpt.can_pack(build(torch.float64))
+    assert packed_gpt.can_pack(build().train())
+    assert packed_gpt.can_pack(build(dropout=0.1))
+    assert packed_gpt.can_pack(copy.deepcopy(build()).requires_grad_(False))
     with torch.autocast("cpu", torch.bfloat16):
-        assert not step_fast.can_pack(build())
-    assert not step_fast.can_pack(build(torch.bfloat16))
-    assert not step_fast.can_pack(nn.Linear(2, 2))
+        assert not packed_gpt.can_pack(build())
+    assert not packed_gpt.can_pack(build(torch.bfloat16))
+    assert not packed_gpt.can_pack(nn.Linear(2, 2))
 
     class Other(GPT):
         pass
 
-    assert not step_fast.can_pack(Other(build().config))
+    assert not packed_gpt.can_pack(Other(build().config))
 
 
 # Broken numbers
@@ -575,4 +589,34 @@ def test_the_first_word_waits_for_no_imports():
 
 def test_weights_has_two_names():
     with pytest.raises(ValueError, match="weights must be one of 'float', 'int8', got 'int4'"):
-        step_fast.PackedGPT(build(), "int4")
+        packed_gpt.PackedGPT(build(), "int4")
+
+
+def test_logits_too_large_for_a_number_are_an_error_and_not_a_word():
+    """Weights and what the head reads are numbers, their product is not."""
+    sizes = {"d_model": 16, "n_heads": 2, "d_ff": 3}
+    model = build(positions="none", norm="none", n_layers=1, **sizes)
+    with torch.no_grad():
+        for parameter in model.stack.parameters():
+            parameter.zero_()
+        model.embedding.weight.fill_(1e20)
+        model.head.weight.fill_(-1.0)
+        model.head.weight[7] = 1e20
+    for ask in ("read", "best"):
+        for way in WAYS:
+            reading = reader(way, model)
+            with pytest.raises(ValueError, match="NaN or infinity"), torch.inference_mode():
+                getattr(reading, ask)(torch.tensor([[1, 2]]))
+
+
+def test_two_precisions_and_watchers_of_everything_are_not_packed():
+    model = build()
+    model.stack.norm.double()
+    assert not packed_gpt.can_pack(model)
+    model = build()
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert not packed_gpt.can_pack(model)
+    finally:
+        handle.remove()
+    assert packed_gpt.can_pack(model)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -110,3 +111,32 @@ def test_the_name_of_a_data_set_is_looked_up_and_a_folder_of_that_name_comes_fir
     (tmp_path / "stories15m").mkdir()
     (tmp_path / "stories15m" / "a.bin").write_bytes(LLAMA2C)
     assert load("stories15m").model.config.vocab_size == 300
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("storis15m", r"^storis15m is not there; did you mean stories15m\?$"),
+        ("nothing", "^nothing is not there; give a folder .*, or stories15m or minilm$"),
+        ("mnist", "^mnist is a data set, not a model; the models are stories15m and minilm$"),
+    ],
+)
+def test_a_name_that_is_no_model_is_answered_with_what_would_be_one(
+    tmp_path, monkeypatch, name, words
+):
+    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadFile, match=words):
+        load(name)
+
+
+def test_C01_a_path_that_may_not_be_looked_at_is_one_sentence(tmp_path, monkeypatch):
+    with pytest.raises(BadFile, match="cannot be opened: file name too long"):
+        load(tmp_path / ("x" * 5000))
+
+    def refuse(_):  # the tests may run as root, who may look at all
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(BadFile, match="secret cannot be opened: permission denied"):
+        load(tmp_path / "secret")

@@ -1,5 +1,8 @@
 """A GPT of ours in `transformers`: equal logits; what stands in the way is named."""
 
+import errno
+import os
+
 import pytest
 import torch
 
@@ -100,6 +103,29 @@ def test_export_overwrites_nothing(tmp_path):
         export(model, tmp_path / "kept.txt")
     assert [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
     assert (tmp_path / "kept.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_number_that_is_not_finite_is_not_exported(value, tmp_path):
+    model = random_gpt("gpt2")
+    with torch.no_grad():
+        model.get_parameter("stack.blocks.1.feed_forward.proj_in.bias")[5] = value
+        model.get_parameter("stack.norm.gain")[3] = value
+    words = rf"^stack.blocks.1.feed_forward.proj_in.bias holds {value}, which no model computes"
+    with pytest.raises(ValueError, match=words):
+        export(model, tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_C05_a_full_disk_is_told_of_the_folder_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as fault:
+        export(random_gpt("gpt2"), tmp_path / "folder")
+    assert fault.value.filename == str(tmp_path / "folder")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_export_that_fails_leaves_nothing(tmp_path, monkeypatch):

@@ -162,7 +162,9 @@ def test_wrong_values_are_refused(call, words):
 def test_wrong_types_are_refused():
     with pytest.raises(TypeError, match="tokens must hold integers"):
         encoder()(torch.zeros(1, 2))
-    with pytest.raises(TypeError, match=r"token_mask must be a torch.Tensor, got list"):
+    with pytest.raises(
+        TypeError, match="token_mask must be a boolean tensor, True = real, got list"
+    ):
         encoder()(tokens(), token_mask=[True])
     with pytest.raises(TypeError, match="bool"):
         encoder()(tokens(), token_mask=torch.ones(B, T))

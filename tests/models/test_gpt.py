@@ -267,6 +267,31 @@ def test_padding_changes_nothing(positions, side, n):
     assert torch.equal(model(other, token_mask=real)[:, left : left + T], y)
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("by", ["token_mask", "mask"])
+def test_padding_in_the_middle_changes_nothing_or_is_refused(positions, by):
+    """A position counts real tokens; a bias by distance cannot, and says so."""
+    model, tokens = build(positions=positions), ids(B, T)
+    places = [0, *range(2, T + 1)]
+    padded, real = ids(B, T + 1, seed=1), torch.zeros(B, T + 1, dtype=torch.bool)
+    padded[:, places], real[:, places] = tokens, True
+    given = {by: real if by == "token_mask" else Mask.tokens(real)}
+    if positions in ("alibi", "toeplitz"):
+        with pytest.raises(ValueError, match="padding between real tokens in row 0, but Toeplitz"):
+            model(padded, **given)
+    else:
+        assert torch.allclose(model(padded, **given)[:, places], model(tokens), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("positions", ["alibi", "toeplitz"])
+def test_padding_in_the_middle_is_refused_before_a_cache_has_grown(positions):
+    model, caches = build(positions=positions), build().make_caches()
+    model(ids(1, 2), token_mask=torch.tensor([[True, False]]), caches=caches)
+    with pytest.raises(ValueError, match="padding between real tokens in row 0"):
+        model(ids(1, 1), token_mask=torch.tensor([[True, False, True]]), caches=caches)
+    assert [len(cache) for cache in caches] == [2] * len(caches)
+
+
 def test_rows_of_unequal_length_each_answer_as_alone():
     lengths, rows = [1, 4, T], [ids(1, n, seed=n) for n in (1, 4, T)]
     for positions, left in itertools.product(POSITIONS, [True, False]):

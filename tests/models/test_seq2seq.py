@@ -10,8 +10,8 @@ from translators import END, KINDS, LENGTHS, PAD, SOURCE_V, START, B, S, T, V, b
 from clearhead.attention import Mask
 from clearhead.inspection import record
 from clearhead.inspection.measures import alignment_weights
-from clearhead.models.model import Model
-from clearhead.models.seq2seq import Seq2Seq, at_rest, real_tokens
+from clearhead.models.model import Model, at_rest
+from clearhead.models.seq2seq import Seq2Seq, real_tokens
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
 
@@ -564,3 +564,17 @@ def test_twenty_pairs_are_learned_by_heart(model_type, config):
     assert loss < 0.01
     assert torch.equal(model.generate(source, 7, source_mask=mask), target[:, 1:])
     assert torch.equal(beam_search(model, source, 7, source_mask=mask).best, target[:, 1:])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_broken_weights_are_an_error_and_not_a_word(model, value):
+    source, mask, _ = sentences()
+    head = model.head if hasattr(model, "head") else model.decoder.head
+    with torch.no_grad():
+        head.weight[4, 0] = value
+    with pytest.raises(ValueError, match="gives NaN or infinity"):
+        model.generate(source, 5, source_mask=mask)
+
+
+def test_N23_no_source_gives_no_word(model):
+    assert model.generate(torch.zeros(0, 4).long(), 3).shape == (0, 0)

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -175,9 +176,25 @@ def test_what_grows_to_the_right_still_grows_to_the_right_and_not_downwards():
     grid = torch.arange(columns, dtype=torch.float64).expand(rows, columns)
     table = torch.cat((torch.zeros(1, dtype=torch.float64), grid.flatten()))[:, None]
     y = resize_positions(table, (rows, columns), (6, 10))[1:, 0].view(6, 10)
-    # Column j of 10 has its middle at (j + ½) / 2 − ½ of the old columns; the edges end at theirs.
-    expected = ((torch.arange(10) + 0.5) / 2 - 0.5).clamp(0, columns - 1).double()
-    assert torch.allclose(y, expected.expand(6, 10), rtol=0, atol=1e-12)
+    # Column j of 10 has its middle at (j + ½) / 2 − ½ of the old columns: a cubic through the four
+    # nearest, of which those beyond an edge are the edge (Keys 1981, with a = −¾).
+    expected = [
+        sum(
+            cubic(middle - near) * min(max(near, 0), columns - 1)
+            for near in range(math.floor(middle) - 1, math.floor(middle) + 3)
+        )
+        for middle in ((j + 0.5) / 2 - 0.5 for j in range(10))
+    ]
+    assert torch.allclose(y, torch.tensor(expected).double().expand(6, 10), rtol=0, atol=1e-6)
+    assert bool((y[0].diff() > 0).all())
+
+
+def cubic(d, a=-0.75):
+    """What a value at distance d weighs."""
+    d = abs(d)
+    if d <= 1:
+        return (a + 2) * d**3 - (a + 3) * d**2 + 1
+    return a * (d**3 - 5 * d**2 + 8 * d - 4)
 
 
 def test_stretching_a_turned_grid_is_turning_the_stretched_one():

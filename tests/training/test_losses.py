@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from clearhead.data.augmentation import random_mixup
 from clearhead.data.batch import IGNORE, next_tokens
 from clearhead.training import losses, losses_fast
 from clearhead.training.losses import (
@@ -269,6 +270,82 @@ def test_no_examples_cost_nothing():
     assert class_token_loss(torch.zeros(0, T), torch.zeros(0)).item() == 0
 
 
+def mixtures(*shape, seed=0, dtype=torch.float64):
+    return numbers(*shape, seed=seed).softmax(-1).to(dtype)
+
+
+def test_a_mixture_of_classes_by_hand():
+    # log softmax of (0, log 3) is (−log 4, log 3 − log 4).
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    labels = torch.tensor([[0.25, 0.75], [0.5, 0.5]], dtype=torch.float64)
+    first = 0.25 * math.log(4) + 0.75 * (math.log(4) - math.log(3))
+    expected = (first + math.log(2)) / 2
+    assert class_loss(logits, labels).item() == pytest.approx(expected, rel=1e-14)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**20))
+@settings(max_examples=50)
+def test_a_mixture_costs_what_pytorch_says_in_value_and_gradient(rows, classes, seed):
+    logits = (3 * numbers(rows, classes, seed=seed)).requires_grad_()
+    labels = mixtures(rows, classes, seed=seed + 1)
+    loss = class_loss(logits, labels)
+    (ours,) = torch.autograd.grad(loss, logits)
+    expected = cross_entropy(logits, labels)
+    (theirs,) = torch.autograd.grad(expected, logits)
+    assert torch.allclose(loss, expected, rtol=1e-12)
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_one_hot_rows_cost_what_their_labels_do(dtype):
+    logits, labels = (5 * numbers(B, C)).to(dtype), ids(B, high=C)
+    rows = torch.nn.functional.one_hot(labels, C)
+    for kind in (torch.float32, torch.float64, dtype):
+        assert torch.equal(class_loss(logits, rows.to(kind)), class_loss(logits, labels))
+
+
+def test_an_impossible_class_that_is_not_named_costs_nothing():
+    logits = torch.tensor([[0.0, -math.inf, 0.0]], dtype=torch.float64, requires_grad=True)
+    loss = class_loss(logits, torch.tensor([[0.5, 0.0, 0.5]], dtype=torch.float64))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2))
+    assert logits.grad.isfinite().all()
+
+
+def test_mixtures_of_no_examples_and_in_half_precision():
+    assert class_loss(torch.zeros(0, C), torch.zeros(0, C)).item() == 0
+    logits, labels = numbers(B, C), mixtures(B, C)
+    for dtype in (torch.float16, torch.bfloat16):
+        loss = class_loss(logits.to(dtype), labels.to(dtype))
+        assert loss.dtype == torch.float32
+        assert abs(float(loss) - float(class_loss(logits, labels))) < 0.03
+
+
+def test_what_mixup_makes_is_a_mixture():
+    images, labels = numbers(B, 1, 4, 5, dtype=torch.float32), ids(B, high=C)
+    _, mixed = random_mixup(images, labels, C, 0.4, random())
+    assert mixed.shape == (B, C)
+    logits = numbers(B, C, dtype=torch.float32)
+    assert torch.allclose(class_loss(logits, mixed), cross_entropy(logits, mixed))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([[0.5, 0.5], [0.6, 0.6]], r"labels\[1\] must be probabilities, .* the sum 1\.2"),
+        ([[1.5, -0.5], [0.5, 0.5]], r"labels\[0\] must be .* none negative .* lowest is -0\.5"),
+        ([[0.5, 0.5], [math.nan, 1.0]], r"labels\[1\] must be probabilities"),
+        ([[math.inf, 0.0], [0.5, 0.5]], r"labels\[0\] must be probabilities"),
+        ([[0.0, 0.0], [0.5, 0.5]], r"labels\[0\] must be .* the sum 0"),
+        ([[1.0, 0.0]], r"labels as probabilities must have the shape of the logits, \(2, 2\)"),
+        ([[1.0], [1.0]], r"labels as probabilities must have the shape of .*, got \(2, 1\)"),
+    ],
+)
+def test_what_is_no_mixture_of_classes_is_refused(labels, words):
+    with pytest.raises(ValueError, match=words):
+        class_loss(numbers(2, 2), torch.tensor(labels))
+
+
 @pytest.mark.parametrize(
     ("labels", "kind", "words"),
     [
@@ -400,6 +477,59 @@ def test_logits_and_tokens_of_different_lengths_are_refused():
 def test_x_and_weight_of_different_widths_are_refused_by_name(form):
     with pytest.raises(ValueError, match=r"(x|weight) .*(4|6).*(6|4)"):
         FORMS[form](numbers(B, 4), numbers(V, 6), ids(B))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"soft_cap": 0.0}, ValueError, "soft_cap must be a finite number above 0, got 0.0"),
+        ({"soft_cap": -2}, ValueError, "soft_cap must be a finite number above 0, got -2"),
+        ({"soft_cap": math.nan}, ValueError, "soft_cap must be a finite number above 0, got nan"),
+        ({"soft_cap": "30"}, TypeError, "soft_cap must be a positive number or None, got '30'"),
+        ({"soft_cap": True}, TypeError, "soft_cap must be a positive number or None, got True"),
+        (
+            {"x": numbers(B, D, dtype=torch.float32)},
+            TypeError,
+            r"x and weight must have one dtype, got torch\.float32 and torch\.float64; use x\.to",
+        ),
+        (
+            {"weight": numbers(V, D, dtype=torch.bfloat16)},
+            TypeError,
+            r"x and weight must have one dtype, got torch\.float64 and torch\.bfloat16",
+        ),
+        ({"x": [[1.0]]}, TypeError, r"x must be a torch\.Tensor, got list"),
+        ({"weight": None}, TypeError, r"weight must be a torch\.Tensor, got NoneType"),
+        ({"weight": ids(V, D)}, TypeError, r"weight must hold floating-point numbers"),
+        ({"targets": [0, 1, 2]}, TypeError, r"targets must be a torch\.Tensor of int.*, got list"),
+        ({"targets": torch.tensor([0, 7, 1])}, ValueError, r"targets\[1\] is 7, but there are"),
+        ({"targets": torch.tensor([0, 1])}, ValueError, r"the shape of the predictions, \(3,\)"),
+    ],
+    ids=lambda x: str(x)[:40],
+)
+def test_N29_both_forms_refuse_the_same_in_the_same_words(form, changes, kind, words):
+    call = {"x": numbers(B, D), "weight": numbers(V, D), "targets": ids(B)} | changes
+    with pytest.raises(kind, match=words):
+        FORMS[form](**call)
+
+
+def test_under_autocast_both_forms_take_what_a_model_gives():
+    weight, targets = numbers(V, D, seed=1, dtype=torch.float32), ids(B)
+    for dtype in (torch.float32, torch.bfloat16):
+        x = numbers(B, D, dtype=torch.float32)
+        exact = losses.vocabulary_loss(x, weight, targets)
+        with torch.autocast("cpu", torch.bfloat16):
+            for form in FORMS.values():
+                table = weight.clone().requires_grad_()
+                loss = form(x.to(dtype), table, targets)
+                loss.backward()
+                assert abs(loss.item() - exact.item()) < 0.05
+                assert table.grad.dtype == torch.float32
+
+
+def test_labels_of_class_tokens_are_a_tensor():
+    with pytest.raises(TypeError, match=r"labels must be a torch\.Tensor of 0 and 1, got list"):
+        class_token_loss(numbers(B, T), [0, 1, 1])
 
 
 # The vocabulary loss: fast = plain

@@ -69,10 +69,22 @@ def folder() -> Path:
     """Where fetched data sets are kept: under CLEARHEAD_HOME, or in the user's cache."""
     home = os.environ.get("CLEARHEAD_HOME")
     if home:
-        return Path(os.path.expanduser(home)).absolute() / "data"
+        return _checked(home).absolute() / "data"
     import platformdirs
 
     return platformdirs.user_cache_path("clearhead", appauthor=False) / "data"
+
+
+def _checked(home: str) -> Path:
+    path = os.path.expanduser(home)
+    if path.startswith("~"):  # else a folder of this name would be made wherever one stands
+        user = path.partition("/")[0]
+        fault = f"but there is no home of {user}; write the whole path"
+    elif os.path.isfile(path):
+        fault = "which is a file; set it to a folder"
+    else:
+        return Path(path)
+    raise ValueError(f"CLEARHEAD_HOME is {home!r:.200}, {fault}")
 
 
 def find(name: str) -> DataSet:

@@ -22,7 +22,7 @@ from pathlib import Path
 from clearhead.data.fetching.catalogue import Archive
 from clearhead.files import BadFile, parse_json
 
-__all__ = ["NotFetched", "NotThisWay", "fetch_by_client", "locate"]
+__all__ = ["Busy", "NotFetched", "NotKept", "NotThisWay", "fetch_by_client", "locate"]
 
 PATIENCE = 120.0  # seconds for one question
 LONG = 3600.0  # for a whole archive
@@ -41,6 +41,14 @@ INSTALL = {
 
 class NotFetched(ValueError):
     """Why a data set was not fetched, in one sentence that says what to do."""
+
+
+class NotKept(NotFetched):
+    """The disk did not take it: full, read-only or not ours."""
+
+
+class Busy(NotFetched):
+    """Another process is fetching it."""
 
 
 class NotThisWay(NotFetched):

@@ -5,7 +5,6 @@ byte (`Range: bytes=n-`, RFC 9110 section 14). Only when all are there and the S
 the file get its name; a part is never taken for a whole.
 """
 
-import errno
 import hashlib
 import http.client
 import os
@@ -17,21 +16,20 @@ from pathlib import Path
 
 from clearhead import __version__
 from clearhead.data.fetching.clients import NotFetched, NotThisWay
+from clearhead.files.regular import DISK_FAULTS
 
-__all__ = ["Report", "download", "has_sum"]
+__all__ = ["Progress", "download", "has_sum"]
 
 CHUNK = 1 << 18
 PATIENCE = 30.0  # seconds without a byte
 TRIES = 3  # in a row that bring nothing new
 PAUSE = 1.0
 
-Report = Callable[[int, int], None]  # bytes so far, bytes in all
+Progress = Callable[[int, int], None]  # bytes so far, bytes in all
 _BROKEN = (OSError, http.client.HTTPException)
-# Not the network's fault: its own faults come wrapped, without a number.
-_OF_THE_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.EACCES}
 
 
-def download(address: str, place: Path, size: int, sha256: str, report: Report) -> None:
+def download(address: str, place: Path, size: int, sha256: str, report: Progress) -> None:
     """Fetch the file of this size and hash; goes on with what is there."""
     part = place.with_name(place.name + ".part")
     if _length(part) > size:
@@ -58,7 +56,7 @@ def has_sum(path: Path, size: int, sha256: str) -> bool:
         return False
 
 
-def _complete(address: str, part: Path, size: int, report: Report) -> None:
+def _complete(address: str, part: Path, size: int, report: Progress) -> None:
     """Try until the part has its size; give up after some tries that bring nothing."""
     fruitless, reason = 0, ""
     while (done := _length(part)) != size:
@@ -81,13 +79,13 @@ def _complete(address: str, part: Path, size: int, report: Report) -> None:
                 raise NotThisWay(f"the server refused: {refusal.code} {refusal.reason}") from None
             reason = f"{refusal.code} {refusal.reason}"
         except _BROKEN as fault:
-            if getattr(fault, "errno", None) in _OF_THE_DISK:
-                raise
+            if getattr(fault, "errno", None) in DISK_FAULTS:
+                raise  # the network's own faults come wrapped, without such a number
             reason = str(getattr(fault, "reason", fault)) or type(fault).__name__
         fruitless = 0 if _length(part) > done else fruitless + 1
 
 
-def _transfer(address: str, part: Path, done: int, size: int, report: Report) -> None:
+def _transfer(address: str, part: Path, done: int, size: int, report: Progress) -> None:
     """Append what the server sends; from the start if it does not go on where we are."""
     wishes = {"User-Agent": f"clearhead/{__version__}", "Accept-Encoding": "identity"}
     if done:

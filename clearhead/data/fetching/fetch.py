@@ -17,13 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clearhead.data.fetching.catalogue import Archive, DataSet, Kept, find, folder
-from clearhead.data.fetching.clients import NotFetched, NotThisWay, fetch_by_client, locate
+from clearhead.data.fetching.clients import (
+    Busy,
+    NotFetched,
+    NotKept,
+    NotThisWay,
+    fetch_by_client,
+    locate,
+)
 from clearhead.data.fetching.download import download, has_sum
 from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
-from clearhead.files.regular import sync_folder
+from clearhead.files.regular import DISK_FAULTS, shown, sync_folder
 
-__all__ = ["Fetched", "NotFetched", "Watch", "get", "is_intact"]
+__all__ = ["Busy", "Fetched", "NotFetched", "NotKept", "Watch", "get", "is_intact"]
 
 CHUNK = 1 << 20
 
@@ -52,9 +59,10 @@ def get(name: str, *, home: Path | None = None, watch: Watch | None = None) -> F
             _check_room(data, work)
             _fetch(data, place, work, watch)
     except NotFetched as reason:
-        raise NotFetched(f"{name} was not fetched: {reason}") from None
+        raise type(reason)(f"{name} was not fetched: {reason}") from None
     except OSError as reason:
-        raise NotFetched(f"{name} was not fetched: {_disk_words(reason, home)}") from reason
+        kind = NotKept if reason.errno in DISK_FAULTS else NotFetched
+        raise kind(f"{name} was not fetched: {_disk_words(reason, home)}") from reason
     return Fetched(data, place, was_here=False)
 
 
@@ -162,7 +170,7 @@ def _alone(work: Path) -> Iterator[None]:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise NotFetched("another process is fetching it; wait until it is done") from None
+            raise Busy("another process is fetching it; wait until it is done") from None
         except (ImportError, OSError):
             pass  # no locks on this system or this disk
         yield
@@ -174,16 +182,17 @@ def _check_room(data: DataSet, work: Path) -> None:
     there = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
     needed = data.n_fetched + 2 * data.n_kept - there
     if free < needed:
-        raise NotFetched(
+        raise NotKept(
             f"it needs {needed / 1e6:,.0f} MB in {work.parent.parent}, where {free / 1e6:,.0f} MB "
-            "are free; make room, or set CLEARHEAD_HOME to a folder on another disk"
+            "are free; make room, or take a folder on another disk (--out or CLEARHEAD_HOME)"
         )
 
 
 def _disk_words(reason: OSError, home: Path) -> str:
     if reason.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {home} is full; make room and run this again to go on"
-    return (
-        f"{home} cannot be written ({(reason.strerror or str(reason)).lower()}); "
-        "set CLEARHEAD_HOME to a folder that can"
-    )
+    if isinstance(reason, FileExistsError | NotADirectoryError):
+        fault = f"a file stands where {shown(reason.filename)} should be a folder"
+    else:
+        fault = f"{home} cannot be written ({(reason.strerror or str(reason)).lower()})"
+    return f"{fault}; take another folder (--out or CLEARHEAD_HOME)"

@@ -85,6 +85,23 @@ def test_the_folder_is_that_of_the_user_or_of_the_environment(monkeypatch, tmp_p
         assert folder().name == "data"
 
 
+@pytest.mark.parametrize("home", ["~nobody_at_all", "~nobody_at_all/x"])
+def test_the_home_of_nobody_is_refused(monkeypatch, home):
+    """Else a folder called ~nobody_at_all would be made wherever one stands."""
+    monkeypatch.setenv("CLEARHEAD_HOME", home)
+    words = f"^CLEARHEAD_HOME is '{home}', but there is no home of ~nobody_at_all; write the whole"
+    for ask in (folder, lambda: path_of("mnist"), lambda: is_here(CATALOGUE["mnist"])):
+        with pytest.raises(ValueError, match=words):
+            ask()
+
+
+def test_a_file_is_no_home(monkeypatch, tmp_path):
+    (tmp_path / "taken").touch()
+    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path / "taken"))
+    with pytest.raises(ValueError, match=r"taken', which is a file; set it to a folder$"):
+        folder()
+
+
 def test_a_missing_set_is_one_sentence_with_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"^mnist is not here yet; run clearhead data get mnist$"):

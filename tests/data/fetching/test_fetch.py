@@ -1,5 +1,6 @@
 """How data sets come, are checked, and come on after a break. All servers are on this machine."""
 
+import errno
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ from registries import JOINED, NOTES, PLAY, Clients, Registry, data_set, with_wr
 from sword_modules import PAIRS, module_archives
 
 from clearhead.data.fetching import catalogue, clients, download, fetch
-from clearhead.data.fetching.clients import NotFetched
+from clearhead.data.fetching.clients import Busy, NotFetched, NotKept
 from clearhead.data.fetching.fetch import get, is_intact
 
 FILES = {"hamlet.txt": PLAY, "notes": NOTES, "head.bin": JOINED[:100], "tail.bin": JOINED[100:]}
@@ -272,7 +273,7 @@ def test_two_at_once_do_not_meet(toy, home, registry):
     first.start()
     while not registry.asked:
         time.sleep(0.01)
-    with pytest.raises(NotFetched, match="another process is fetching it; wait until it is done"):
+    with pytest.raises(Busy, match="another process is fetching it; wait until it is done"):
         get("toy")
     registry.slow.set()
     first.join(30)
@@ -474,7 +475,7 @@ def test_a_full_disk_is_one_line_and_the_part_stays(toy, home, registry):
         if done > 10_000:
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(NotFetched, match=r"the disk of .* is full; make room and run this again"):
+    with pytest.raises(NotKept, match=r"the disk of .* is full; make room and run this again"):
         get("toy", watch=full)
     assert_nothing_there(home)
     part = (home / ".fetch/toy/toy-1.2.tgz.part").read_bytes()
@@ -490,7 +491,7 @@ def test_too_little_room_is_said_before_anything_is_fetched(toy, home, registry,
     usage = type("usage", (), {"free": 1000})
     monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(
-        NotFetched, match=r"it needs 0 MB in .* where 0 MB are free; make room, or set"
+        NotKept, match=r"it needs 0 MB in .* where 0 MB are free; make room, or take"
     ):
         get("toy")
     assert registry.asked == []
@@ -498,11 +499,35 @@ def test_too_little_room_is_said_before_anything_is_fetched(toy, home, registry,
 
 def test_F19_a_home_that_cannot_be_written_is_one_line(toy, tmp_path, monkeypatch):
     toy()
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_bytes(b"mine")
     with pytest.raises(
-        NotFetched, match=r"cannot be written .*; set CLEARHEAD_HOME to a folder that"
-    ):
+        NotFetched, match=r"^toy was not fetched: a file stands where .*/file/.* "
+    ) as fault:
+        get("toy", home=tmp_path / "file")
+    assert str(fault.value).endswith("; take another folder (--out or CLEARHEAD_HOME)")
+    assert not isinstance(fault.value, NotKept)
+    monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match=r"^CLEARHEAD_HOME is .*file', which is a file; set it to"):
+        get("toy")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(errno.EROFS, "Read-only file system"),
+        PermissionError(errno.EACCES, "Permission denied"),
+    ],
+)
+def test_F19_a_folder_that_is_not_ours_to_write_is_the_disks_fault(toy, home, monkeypatch, fault):
+    toy()
+
+    def refuse(*_, **__):
+        raise fault
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    words = rf"/data cannot be written \({fault.strerror.lower()}\); take another folder"
+    with pytest.raises(NotKept, match=words):
         get("toy")
 
 

@@ -1,0 +1,34 @@
+"""A soft cap: numbers near 0 stay, large ones come close to the cap but not above it.
+
+y  = cap · tanh(x / cap)              |y| ≤ cap, order kept          (Gemma Team 2024)
+y′ = 1 − tanh²(x / cap)               the slope, for who computes gradients by hand
+"""
+
+import math
+
+from torch import Tensor
+
+__all__ = ["cap_in_place", "capped", "check_soft_cap"]
+
+
+def capped(x: Tensor, cap: float | None) -> Tensor:
+    """x (...) → the same shape, within ±cap; None = no cap."""
+    return x if cap is None else cap * (x / cap).tanh()
+
+
+def cap_in_place(x: Tensor, cap: float) -> Tensor:
+    """The same written over x; returns the slope at each number."""
+    bent = x.div_(cap).tanh_()
+    slope = 1 - bent.square()
+    x.mul_(cap)
+    return slope
+
+
+def check_soft_cap(cap: float | None) -> None:
+    """A positive number, or None for no cap."""
+    if cap is None:
+        return
+    if isinstance(cap, bool) or not isinstance(cap, int | float):
+        raise TypeError(f"soft_cap must be a positive number or None, got {cap!r}")
+    if not 0 < cap < math.inf:
+        raise ValueError(f"soft_cap must be a finite number above 0, got {cap}; None = no cap")

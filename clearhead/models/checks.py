@@ -1,0 +1,101 @@
+"""What more than one model checks: its settings, its tokens, its mask, and what it gives.
+
+Every sentence names what was given and the way out, as those of clearhead.shapes do.
+"""
+
+import dataclasses
+from typing import Any
+
+from torch import Tensor
+
+from clearhead.attention import Mask
+from clearhead.layers.feed_forward import ACTIVATIONS
+from clearhead.layers.norm import NORMS
+from clearhead.shapes import (
+    check_above_zero,
+    check_at_most,
+    check_choice,
+    check_divides,
+    check_dropout,
+    check_int_tensor,
+    check_positive,
+    shape_text,
+    values_at_hand,
+)
+
+__all__ = ["MAX_LAYERS", "check_blocks", "check_distances", "check_tokens", "numbers"]
+
+# More than anyone trains. A config may come from a file, and building goes layer by layer.
+MAX_LAYERS, MAX_WIDTH = 1000, 2**20
+
+
+def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
+    """Token ids (B, T): whole numbers from 0 to vocab_size − 1, at most max_len of them."""
+    check_int_tensor(name, tokens)
+    if tokens.ndim != 2:
+        raise ValueError(
+            f"{name} must have shape (B, T), got {shape_text(tokens)}; one sequence is {name}[None]"
+        )
+    if max_len is not None and tokens.size(1) > max_len:
+        raise ValueError(
+            f"{name} has length {tokens.size(1)} but max_len is {max_len}; "
+            f"shorten it or build the model with max_len={tokens.size(1)}"
+        )
+    if not values_at_hand(tokens) or tokens.numel() == 0:
+        return
+    lowest, highest = (int(value) for value in tokens.aminmax())
+    if lowest < 0 or highest >= vocab_size:
+        wrong = (tokens < 0) | (tokens >= vocab_size)
+        row, column = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"{name}[{row}, {column}] is {int(tokens[row, column])}, but ids go from 0 to "
+            f"{vocab_size - 1}; encode with the tokenizer of this model"
+        )
+
+
+def check_blocks(config: Any) -> None:
+    """The settings of a stack of blocks, those of them that a config has."""
+    c = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    check_positive(n_layers=c["n_layers"])
+    check_at_most(MAX_LAYERS, n_layers=c["n_layers"])
+    check_at_most(MAX_WIDTH, d_model=c["d_model"])
+    check_divides("n_heads", c["n_heads"], "d_model", c["d_model"])
+    if c.get("n_kv_heads") is not None:
+        check_divides("n_kv_heads", c["n_kv_heads"], "n_heads", c["n_heads"])
+    if c["d_ff"] is not None:
+        check_positive(d_ff=c["d_ff"])
+    check_choice("norm", c.get("norm", "layer"), NORMS)
+    check_choice("activation", c["activation"], tuple(ACTIVATIONS))
+    check_above_zero(norm_eps=c.get("norm_eps"))
+    check_dropout(c["dropout"])
+
+
+def check_distances(mask: Mask, S: int) -> None:
+    """Whether a bias by distance may serve this mask: no padding between real tokens.
+
+    Such a bias counts places, all other positions count real tokens. The two are the same where the
+    real tokens of a document stand side by side.
+    """
+    real = mask.real_keys(S)
+    if real is None or not values_at_hand(real):
+        return
+    document = mask.documents(S)
+    document = real.long() if document is None else document
+    ids, place = document.masked_fill(~real, -1).sort(dim=-1, stable=True)
+    together = (ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] >= 0)
+    holes = together & (place.diff(dim=-1) != 1)
+    if bool(holes.any()):
+        row = int(holes.any(dim=-1).nonzero()[0])
+        raise ValueError(
+            f"the mask has padding between real tokens in row {row}, but Toeplitz and ALiBi biases "
+            f"count every place; put padding at the ends, or use other positions"
+        )
+
+
+def numbers(x: Tensor) -> Tensor:
+    """x itself, what a model gave, after checking that it holds numbers."""
+    if not bool(x.isfinite().all()):
+        raise ValueError(
+            "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
+        )
+    return x
