@@ -2,6 +2,7 @@
 
 sampling.py      one token: greedy, temperature, top-k, top-p, min-p, repetition penalty
 step.py          a model run token by token, with a cache or without
+rolling.py       going on when the context is full
 generate.py      generate and stream: tokens after a prompt
 growing_text.py  the text of a row as its tokens come
 beam.py          the best sequences of a translator

@@ -7,18 +7,20 @@
 
 Prompts of unequal length stand at the right, padded on the left (data.pad_left), with their
 token_mask; each row then gives what it gives alone. Row r of a batch draws with seed + r. Nothing
-is ever forgotten: prompt and new tokens together must fit the model's max_len.
+is ever forgotten: prompt and new tokens together must fit the model's max_len – unless roll=True
+lets the text go on from the last half of a full context (rolling.py).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from clearhead.generation import packed_gpt, step, step_fast
+from clearhead.generation import packed_gpt, rolling, step, step_fast
 from clearhead.generation.growing_text import Decoder, GrowingText, growing_texts
+from clearhead.generation.rolling import Reading
 from clearhead.generation.sampling import Sampling, choose
 from clearhead.models import GPT
 from clearhead.models.checks import check_tokens
@@ -28,16 +30,6 @@ __all__ = ["Step", "generate", "stream"]
 
 # Packing costs about as much as this many tokens; a packed model is remembered.
 WORTH_PACKING = 16
-
-
-class Reading(Protocol):
-    """What stream needs of a reader: step.Reader and step_fast.Reader."""
-
-    def hidden(self, tokens: Tensor) -> Tensor: ...
-
-    def read(self, tokens: Tensor) -> Tensor: ...
-
-    def best(self, tokens: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +70,7 @@ def generate(
     cache: bool = True,
     prefill: int | None = None,
     weights: str = "float",
+    roll: bool = False,
 ) -> Tensor:
     """tokens (B, T) → (B, T + n_tokens): the prompts and what follows.
 
@@ -85,7 +78,9 @@ def generate(
     the one that ended it, and when all rows have ended, no more columns follow. token_mask (B, T):
     True = real, padding on the left. cache=False reads everything again at each step. prefill: read
     the prompt so many tokens at a time, for less memory. weights: "float", or "int8" for a faster
-    and slightly less exact model. Dropout is off, whatever mode the model is in.
+    and slightly less exact model. roll: n_tokens may exceed the room; when the context is full the
+    text goes on from its last half, and what is older is forgotten. Dropout is off, whatever mode
+    the model is in.
     """
     new = stream(
         model,
@@ -98,6 +93,7 @@ def generate(
         cache=cache,
         prefill=prefill,
         weights=weights,
+        roll=roll,
     )
     return torch.cat((tokens.long(), *(each.tokens[:, None] for each in new)), dim=1)
 
@@ -116,6 +112,7 @@ def stream(
     weights: str = "float",
     tokenizer: Decoder | None = None,
     keep_logits: bool = False,
+    roll: bool = False,
 ) -> Iterator[Step]:
     """The new tokens one step at a time; arguments as in generate, all checked before the first.
 
@@ -123,7 +120,7 @@ def stream(
     model only between streams: an open one goes on with some or all of the weights it began with.
     """
     sampling = Sampling() if sampling is None else sampling
-    n_tokens = _room(model, tokens, n_tokens)
+    n_tokens = _room(model, tokens, n_tokens, roll)
     _check_left_padding(token_mask, tokens)
     tokens = tokens.long().clone()  # an open stream does not follow the caller's tensors
     token_mask = None if token_mask is None else token_mask.clone()
@@ -175,9 +172,9 @@ def _reader(
     cache: bool,
     weights: str,
 ) -> Reading:
-    """The fast reader where it serves and pays, else the model itself."""
+    """The fast reader where it serves and pays, else the model itself; on and on if they roll."""
     check_choice("weights", weights, ("float", "int8"))
-    B, T = tokens.shape
+    (B, T), max_len = tokens.shape, model.config.max_len
     pays = weights == "int8" or n_tokens >= WORTH_PACKING
     fast = cache and B > 0 and pays and packed_gpt.can_pack(model)
     if weights == "int8" and B > 0 and not fast:
@@ -185,14 +182,17 @@ def _reader(
             "weights='int8' needs a GPT as its config built it, in float32 or float64 on the CPU, "
             "cache=True and nobody who records it; leave weights out"
         )
+    make: Callable[[Tensor | None], Reading] = partial(step.Reader, model, cache=cache)
     if fast:
         packed = packed_gpt.packed(model, weights, B)
-        return step_fast.Reader(packed, B, T + n_tokens, token_mask)
-    return step.Reader(model, token_mask, cache=cache)
+        make = partial(step_fast.Reader, packed, B, min(T + n_tokens, max_len))
+    if T + n_tokens > max_len:
+        return rolling.Reader(make, max_len, token_mask)
+    return make(token_mask)
 
 
-def _room(model: GPT, tokens: Tensor, n_tokens: int | None) -> int:
-    """How many tokens to make, after checking that they fit."""
+def _room(model: GPT, tokens: Tensor, n_tokens: int | None, roll: bool) -> int:
+    """How many tokens to make, after checking that they fit, unless they may roll."""
     if not isinstance(model, GPT):
         raise TypeError(
             f"model must be a GPT, got {type(model).__name__}; a translator has its own generate"
@@ -204,10 +204,11 @@ def _room(model: GPT, tokens: Tensor, n_tokens: int | None) -> int:
     if n_tokens is None:
         return room
     check_count(n_tokens=n_tokens)
-    if n_tokens > room:
+    if n_tokens > room and not roll:
         raise ValueError(
             f"tokens has length {tokens.size(1)} and n_tokens is {n_tokens}, but max_len is "
-            f"{model.config.max_len}; ask for at most {room}, or None for as many as fit"
+            f"{model.config.max_len}; ask for at most {room}, for None, which is as many as fit, "
+            f"or for roll=True, which forgets what is older"
         )
     return n_tokens
 
