@@ -4,6 +4,7 @@ norm.py            layer norm and RMS norm
 feed_forward.py    the layer in which each token thinks alone
 block.py           both put together, pre- or post-norm, and a stack of blocks
 patches.py         a picture as a sequence of patches
+stem.py            the same by whitened patches and convolutions
 recurrent.py       the linear RNN, step by step and in closed form
 soft_cap.py        large logits brought below a cap
 """
@@ -14,9 +15,11 @@ from clearhead.layers.norm import LayerNorm, RMSNorm, layer_norm, make_norm, rms
 from clearhead.layers.patches import PatchEmbedding, cut_patches
 from clearhead.layers.recurrent import LinearRNN
 from clearhead.layers.soft_cap import capped
+from clearhead.layers.stem import ConvolutionStem, whitening_filters
 
 __all__ = [
     "Block",
+    "ConvolutionStem",
     "FeedForward",
     "LayerNorm",
     "LinearRNN",
@@ -28,4 +31,5 @@ __all__ = [
     "layer_norm",
     "make_norm",
     "rms_norm",
+    "whitening_filters",
 ]

@@ -21,7 +21,7 @@ def cut_patches(images: Tensor, patch_size: Size) -> Tensor:
     A patch's numbers are in the order of a convolution's weight, `conv.weight.flatten(1)`.
     """
     check_float_tensor("images", images, min_axes=4)
-    height, width = _pair("patch_size", patch_size)
+    height, width = height_and_width("patch_size", patch_size)
     check_divides("patch height", height, "image height", images.size(-2))
     check_divides("patch width", width, "image width", images.size(-1))
     grid = images.unflatten(-1, (-1, width)).unflatten(-3, (-1, height))
@@ -38,8 +38,8 @@ class PatchEmbedding(nn.Module):
         """image_size and patch_size: a number for a square, or (height, width)."""
         super().__init__()
         check_positive(channels=channels, d_model=d_model)
-        self.image_size = _pair("image_size", image_size)
-        self.patch_size = _pair("patch_size", patch_size)
+        self.image_size = height_and_width("image_size", image_size)
+        self.patch_size = height_and_width("patch_size", patch_size)
         self.channels = channels
         self.grid_size = self._grid(*self.image_size)
         self.conv = nn.Conv2d(channels, d_model, self.patch_size, stride=self.patch_size, bias=bias)
@@ -71,7 +71,7 @@ class PatchEmbedding(nn.Module):
         return f"image_size={self.image_size}, n_patches={self.n_patches}"
 
 
-def _pair(name: str, size: Size) -> tuple[int, int]:
+def height_and_width(name: str, size: Size) -> tuple[int, int]:
     """(height, width) of a number or a pair."""
     if not isinstance(size, int) and (not isinstance(size, tuple) or len(size) != 2):
         raise ValueError(f"{name} must be a whole number or (height, width), got {size!r}")

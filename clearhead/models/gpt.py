@@ -38,7 +38,8 @@ class GPTConfig(Config):
     """All that a GPT is built from.
 
     max_len: the context, the most tokens it looks at; n_kv_heads: n_heads unless given; d_ff:
-    4·d_model unless given; tied: the head is the embedding table; soft_cap: logits c·tanh(x/c).
+    4·d_model unless given; tied: the head is the embedding table; soft_cap: logits c·tanh(x/c);
+    zero_start: every block adds nothing at first, as the layers at its ends begin with 0.
     """
 
     vocab_size: int
@@ -57,6 +58,7 @@ class GPTConfig(Config):
     tied: bool = True
     qk_norm: bool = False
     soft_cap: float | None = None
+    zero_start: bool = False
     dropout: float = 0.0
 
     def check(self) -> None:
@@ -163,7 +165,8 @@ class GPT(Model):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
             if name.endswith("proj_out.weight"):
-                nn.init.normal_(parameter, std=0.02 / (2 * self.config.n_layers) ** 0.5)
+                small = 0.0 if self.config.zero_start else (2 * self.config.n_layers) ** -0.5
+                nn.init.normal_(parameter, std=0.02 * small)
 
 
 def _added_positions(c: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:

@@ -6,6 +6,9 @@ The class token is learned and stands first; what the blocks gather there names 
 positions are a learned vector for the class token and one for each place of the grid of patches.
 For a picture of another size the grid is stretched like a picture (section 3.2 of the paper), so
 that one set of weights serves all sizes that the patches divide.
+
+Small sets of small pictures are learned sooner by a stem of convolutions instead of patches, no
+class token and the mean of all tokens: stem="convolution", class_token=False, pool="mean".
 """
 
 from dataclasses import dataclass
@@ -14,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from clearhead.layers import Block, PatchEmbedding, Stack, make_norm
+from clearhead.layers import Block, ConvolutionStem, PatchEmbedding, Stack, make_norm
+from clearhead.layers.stem import check_even
 from clearhead.models.checks import check_blocks
 from clearhead.models.model import Config, Model
 from clearhead.positions import LearnedPositions
@@ -37,9 +41,11 @@ START = 0.2
 class ViTConfig(Config):
     """All that a VisionTransformer is built from; the defaults fit the pictures of CIFAR-10.
 
-    image_size and patch_size: a number for a square, or (height, width). pool: what the head reads,
-    "class" the class token, "mean" the mean of the patches. d_ff: 4·d_model unless given;
-    bias=False: no bias anywhere; dropout: after the positions and as in Block.
+    image_size and patch_size: a number for a square, or (height, width). stem: what makes patches
+    tokens, "patch" one strided convolution, "convolution" as in ConvolutionStem, which has patches
+    of 8. pool: what the head reads, "class" the class token, "mean" the mean of the patches. d_ff:
+    4·d_model unless given; qk_norm: as in MultiHeadAttention; bias=False: no bias anywhere but in
+    the norms of the stem; dropout: after the positions and as in Block.
     """
 
     n_classes: int = 10
@@ -50,7 +56,10 @@ class ViTConfig(Config):
     n_layers: int = 6
     n_heads: int = 4
     d_ff: int | None = None
+    stem: str = "patch"
+    class_token: bool = True
     pool: str = "class"
+    qk_norm: bool = False
     norm: str = "layer"
     norm_eps: float = 1e-5
     activation: str = "gelu"
@@ -64,6 +73,17 @@ class ViTConfig(Config):
         check_divides("patch width", patch[1], "image width", image[1])
         check_blocks(self)
         check_choice("pool", self.pool, ("class", "mean"))
+        check_choice("stem", self.stem, ("patch", "convolution"))
+        if self.stem == "convolution":
+            check_even(self.d_model)
+            if patch != (8, 8):
+                raise ValueError(
+                    f"patch_size must be 8 with stem='convolution', got {self.patch_size}"
+                )
+        if self.pool == "class" and not self.class_token:
+            raise ValueError(
+                "pool='class' reads the class token; set class_token=True or pool='mean'"
+            )
 
 
 class VisionTransformer(Model):
@@ -75,11 +95,9 @@ class VisionTransformer(Model):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         c = config
-        self.patches = PatchEmbedding(
-            c.image_size, c.patch_size, c.channels, c.d_model, bias=c.bias
-        )
-        self.class_token = nn.Parameter(START * torch.randn(c.d_model))
-        self.positions = LearnedPositions(1 + self.patches.n_patches, c.d_model)
+        self.patches = _stem(c)
+        self.class_token = nn.Parameter(START * torch.randn(c.d_model)) if c.class_token else None
+        self.positions = LearnedPositions(c.class_token + self.patches.n_patches, c.d_model)
         nn.init.normal_(self.positions.weight, std=START)
         self.dropout = nn.Dropout(c.dropout)
         self.stack = Stack(
@@ -91,17 +109,19 @@ class VisionTransformer(Model):
     def forward(self, images: Tensor) -> Tensor:
         """images (B, channels, height, width) of any size that the patches divide → (B, C)."""
         x = self.stack(self.embed(images))
-        return self.head(x[:, 0] if self.config.pool == "class" else x[:, 1:].mean(dim=1))
+        first = int(self.config.class_token)  # of the patches
+        return self.head(x[:, 0] if self.config.pool == "class" else x[:, first:].mean(dim=1))
 
     def embed(self, images: Tensor) -> Tensor:
         """What the first block reads: the class token, then the patches, (B, 1 + P, D)."""
         self._check(images)
         x = self.patches(images)  # (B, P, D)
-        first = self.class_token.expand(x.size(0), 1, -1)
+        if self.class_token is not None:
+            x = torch.cat((self.class_token.expand(x.size(0), 1, -1), x), dim=1)
         table = resize_positions(
             self.positions.weight, self.patches.grid_size, self.grid_of(images)
         )
-        return self.dropout(torch.cat((first, x), dim=1) + table)
+        return self.dropout(x + table)
 
     def grid_of(self, images: Tensor) -> tuple[int, int]:
         """Rows and columns of patches in these pictures."""
@@ -116,24 +136,31 @@ class VisionTransformer(Model):
             )
         check_float_tensor("images", images, min_axes=4)
         # Any width is right here; what counts is the dtype and the device of the parameters.
-        check_last_axis("images", images, "width", images.size(-1), like=self.class_token)
+        check_last_axis("images", images, "width", images.size(-1), like=self.positions.weight)
 
 
 def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
     """The positions (1 + P, D) of a grid of patches stretched to another one, (1 + new P, D).
 
-    The first row, the class token's, stays. The others are the grid row by row, as an image of D
-    channels, resized by cubic interpolation; to the same grid nothing changes at all.
+    The first row, the class token's, stays, if there is one. The others are the grid row by row, as
+    an image of D channels, resized by cubic interpolation; to the same grid nothing changes at all.
     """
     if old == new:
         return table
-    grid = table[1:].mT.unflatten(-1, old).unsqueeze(0)  # (1, D, rows, columns)
+    first = len(table) - old[0] * old[1]
+    grid = table[first:].mT.unflatten(-1, old).unsqueeze(0)  # (1, D, rows, columns)
     stretched = interpolate(grid, size=new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:1], stretched[0].flatten(1).mT))
+    return torch.cat((table[:first], stretched[0].flatten(1).mT))
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
+
+
+def _stem(c: ViTConfig) -> PatchEmbedding | ConvolutionStem:
+    if c.stem == "convolution":
+        return ConvolutionStem(c.image_size, c.channels, c.d_model)
+    return PatchEmbedding(c.image_size, c.patch_size, c.channels, c.d_model, bias=c.bias)
 
 
 def _block(c: ViTConfig) -> Block:
@@ -146,4 +173,5 @@ def _block(c: ViTConfig) -> Block:
         activation=c.activation,
         bias=c.bias,
         dropout=c.dropout,
+        qk_norm=c.qk_norm,
     )

@@ -272,6 +272,95 @@ def test_D5_the_map_shows_the_patch_that_the_class_token_was_made_to_look_at():
     assert seen[2, 0] > 0.99
 
 
+# A stem of convolutions, no class token
+
+STEM = dataclasses.replace(
+    SMALL, image_size=(16, 24), patch_size=8, stem="convolution", class_token=False, pool="mean"
+)
+
+
+def stemmed(**changes):
+    return build(**({f.name: getattr(STEM, f.name) for f in dataclasses.fields(STEM)} | changes))
+
+
+@pytest.mark.parametrize("class_token", [False, True])
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_a_model_with_a_stem_is_its_parts_one_after_the_other(class_token, pool):
+    if pool == "class" and not class_token:
+        return
+    model, images = stemmed(class_token=class_token, pool=pool), pictures(16, 24)
+    x = model.patches(images)
+    assert x.shape == (B, 6, D)
+    if class_token:
+        x = torch.cat((model.class_token.expand(B, 1, D), x), dim=1)
+    x = model.stack(x + model.positions.weight)
+    read = x[:, 0] if pool == "class" else x[:, int(class_token) :].mean(1)
+    expected = read @ model.head.weight.mT + model.head.bias
+    assert torch.allclose(model(images), expected, rtol=0, atol=1e-12)
+    assert model.grid_of(images) == (2, 3)
+
+
+def test_a_model_without_class_token_has_a_position_for_each_patch_only():
+    for model in (stemmed(), build(class_token=False, pool="mean")):
+        assert model.class_token is None
+        assert not any("class_token" in name for name in model.state_dict())
+        assert len(model.positions.weight) == model.patches.n_patches
+
+
+def test_positions_without_a_class_token_are_stretched_like_those_with_one():
+    table = torch.randn(1 + 6, D, dtype=torch.float64)
+    with_one = resize_positions(table, (2, 3), (4, 5))
+    assert torch.equal(resize_positions(table[1:], (2, 3), (4, 5)), with_one[1:])
+    assert stemmed()(pictures(32, 8)).shape == (B, C)
+
+
+@pytest.mark.parametrize("stem", ["patch", "convolution"])
+def test_queries_and_keys_are_normalised_if_the_config_says_so(stem):
+    config = STEM if stem == "convolution" else SMALL
+    for qk_norm in (False, True):
+        model = VisionTransformer(dataclasses.replace(config, qk_norm=qk_norm))
+        names = [name for name in model.state_dict() if "norm_q" in name or "norm_k" in name]
+        assert len(names) == 2 * L * qk_norm
+        assert model.stack.blocks[0].attention.norm_q is None or qk_norm
+
+
+def test_a_model_with_a_stem_is_built_again_from_its_config_and_state():
+    model, images = stemmed(activation="squared_relu", qk_norm=True), pictures(16, 24)
+    model.patches.whiten(images)
+    model(images)
+    model.eval()
+    again = VisionTransformer.from_config(model.config.to_dict()).double().eval()
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(images), model(images))
+    assert torch.equal(copy.deepcopy(model)(images), model(images))
+
+
+def test_the_stem_learns_and_its_whitening_does_not():
+    model, images = stemmed(), pictures(16, 24)
+    model(images).square().sum().backward()
+    assert all(parameter.grad.abs().max() > 0 for parameter in model.patches.parameters())
+    assert model.patches.whitening.grad is None
+    assert not model.patches.whitening.requires_grad
+
+
+def test_settings_that_do_not_fit_the_stem_are_refused():
+    for changes, words in (
+        ({"stem": "pyramid"}, "stem must be one of 'patch', 'convolution', got 'pyramid'"),
+        ({"patch_size": 4}, "patch_size must be 8 with stem='convolution', got 4"),
+        ({"patch_size": (8, 4)}, r"patch_size must be 8 with stem='convolution', got \(8, 4\)"),
+        ({"d_model": 9}, "d_model must be even with a stem of convolutions, got 9"),
+        ({"pool": "class"}, "pool='class' reads the class token; set class_token=True or pool="),
+        ({"image_size": 20}, "image height is 20, which patch height=8 does not divide"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dataclasses.replace(STEM, **changes)
+    model = stemmed()
+    with pytest.raises(ValueError, match="image width is 20, which patch width=8 does not divide"):
+        model(pictures(16, 20))
+    with pytest.raises(ValueError, match=r"with channels=3, got \(2, 1, 16, 24\)"):
+        model(pictures(16, 24)[:, :1])
+
+
 # Use
 
 

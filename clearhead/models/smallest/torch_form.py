@@ -6,36 +6,66 @@ A linear layer keeps its matrix transposed, outputs as rows: Km.weight is the Km
 turned over. The attention is this library's own, so `record` sees its weights.
 """
 
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.attention import Mask
 from clearhead.attention.mechanisms import DotProductAttention
+from clearhead.models.model import Config, Model
 from clearhead.models.smallest.numpy_form import NumpyTransformer
-from clearhead.shapes import check_length, check_positive, shape_text
+from clearhead.shapes import check_length, check_positive, check_token_mask, shape_text
 
-__all__ = ["TorchTransformer"]
+__all__ = ["TorchTransformer", "TorchTransformerConfig"]
 
 
-class TorchTransformer(nn.Module):
-    """One layer, one head; parameters Km.weight, Qm.weight, Vm.weight and, if d_pos, pos.weight."""
+@dataclass(frozen=True)
+class TorchTransformerConfig(Config):
+    """d_pos: the width of a place, None for no positions; max_len: how many there are."""
+
+    d_input: int
+    d_qk: int
+    d_v: int
+    d_pos: int | None = None
+    max_len: int = 10
+
+    def check(self) -> None:
+        check_positive(d_input=self.d_input, d_qk=self.d_qk, d_v=self.d_v)
+        if self.d_pos is not None:
+            check_positive(d_pos=self.d_pos, max_len=self.max_len)
+
+
+class TorchTransformer(Model):
+    """One layer, one head; parameters Km.weight, Qm.weight, Vm.weight and, if d_pos, pos.weight.
+
+    TorchTransformer(d_input, d_qk, d_v, d_pos, max_len), or from a config that says the same.
+    """
+
+    config_type = TorchTransformerConfig
+    config: TorchTransformerConfig
 
     def __init__(
-        self, d_input: int, d_qk: int, d_v: int, d_pos: int | None = None, max_len: int = 10
+        self,
+        d_input: int | TorchTransformerConfig,
+        d_qk: int = 0,
+        d_v: int = 0,
+        d_pos: int | None = None,
+        max_len: int = 10,
     ) -> None:
-        """d_pos: the width of a place, None for no positions; max_len: how many there are."""
-        super().__init__()
-        check_positive(d_input=d_input, d_qk=d_qk, d_v=d_v)
-        self.d_input = d_input
-        self.pos: nn.Embedding | None = None
-        if d_pos is not None:
-            check_positive(d_pos=d_pos, max_len=max_len)
-            self.pos = nn.Embedding(max_len, d_pos)
-        width = d_input + (d_pos or 0)
-        self.Km = nn.Linear(width, d_qk, bias=False)
-        self.Qm = nn.Linear(width, d_qk, bias=False)
-        self.Vm = nn.Linear(width, d_v, bias=False)
+        c = d_input
+        if not isinstance(c, TorchTransformerConfig):
+            c = TorchTransformerConfig(c, d_qk, d_v, d_pos, max_len)
+        super().__init__(c)
+        self.d_input = c.d_input
+        self.pos = None if c.d_pos is None else nn.Embedding(c.max_len, c.d_pos)
+        width = c.d_input + (c.d_pos or 0)
+        self.Km = nn.Linear(width, c.d_qk, bias=False)
+        self.Qm = nn.Linear(width, c.d_qk, bias=False)
+        self.Vm = nn.Linear(width, c.d_v, bias=False)
+        with torch.no_grad():
+            self.Vm.weight *= 0.05  # learned first: whom to listen to depends on what is said
         self.attention = DotProductAttention()
 
     @classmethod
@@ -60,16 +90,19 @@ class TorchTransformer(nn.Module):
         pos = None if self.pos is None else self.pos.weight.detach().cpu().numpy()
         return NumpyTransformer(Km, Qm, Vm, pos)
 
-    def forward(self, seq: Tensor) -> Tensor:
+    def forward(self, seq: Tensor, token_mask: Tensor | None = None) -> Tensor:
         """seq (n, d_input) → (n, d_v), or a batch (B, n, d_input) → (B, n, d_v).
 
         seq may hold any numbers, such as whole ones of a one-hot table; the output has the dtype
-        of the parameters.
+        of the parameters. token_mask (B, n) of a batch: True = real; nobody listens to the rest.
         """
         self._check(seq)
+        if token_mask is not None:
+            check_token_mask(token_mask, seq.shape[:-1])
+        mask = None if token_mask is None else Mask.tokens(token_mask)
         x = self._with_places(seq.to(self.Km.weight.dtype))
         batch = x if x.ndim == 3 else x.unsqueeze(0)
-        output: Tensor = self.attention(self.Qm(batch), self.Km(batch), self.Vm(batch))
+        output: Tensor = self.attention(self.Qm(batch), self.Km(batch), self.Vm(batch), mask=mask)
         return output if x.ndim == 3 else output.squeeze(0)
 
     def _check(self, seq: Tensor) -> None:
