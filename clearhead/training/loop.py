@@ -1,0 +1,251 @@
+"""The one training loop.
+
+    result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
+    result.metrics["val_accuracy"]
+
+A step takes `accumulate` batches, adds up their gradients and updates the weights. Which batches
+they are depends on (seed, epoch, place) alone, and what is drawn at random inside a step, such as
+dropout, on (seed, step) alone. So all that a run must remember is its weights, what the optimizer
+keeps, and its place: a run that was killed goes on to the same numbers, bit for bit.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from clearhead.data.batch import Batch
+from clearhead.files.regular import named_faults
+from clearhead.models.model import Model
+from clearhead.runtime import pick_device, set_threads
+from clearhead.shapes import check_positive
+from clearhead.training.checkpoint import Checkpoint, digest_of, load_newest, remove_old, save
+from clearhead.training.finite import NotFinite, check_step, check_tensors, finite_only
+from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
+from clearhead.training.recipe import Recipe
+from clearhead.training.run import fill
+from clearhead.training.run_folder import RunFolder, environment
+from clearhead.training.starting import check_same, choose_folder, find_run, threads_of
+from clearhead.training.stopping import Interrupted, Signals, Stop
+from clearhead.training.tasks.task import Plan, Task
+
+__all__ = ["Interrupted", "NotFinite", "Progress", "RunResult", "Training", "train"]
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path = "runs",
+    *,
+    resume: str | None = None,
+    overfit: int | None = None,
+    device: str = "auto",
+    threads: int | str = "auto",
+    force: bool = False,
+    tell: Tell = lambda news: None,
+) -> RunResult:
+    """Run a recipe in a folder below `out`, or go on with its unfinished run.
+
+    resume: "last" or the path of a run. overfit: learn this many examples by heart. threads:
+    "auto" measures which number is faster, and a run that goes on keeps its own. force: go on
+    although data, config, threads or versions differ. tell: is given all news.
+    """
+    asked = digest_of({**recipe.to_dict(), "overfit": overfit})
+    task = recipe.data.open()  # type: ignore[attr-defined]
+    if overfit is not None:
+        check_positive(overfit=overfit)
+        task = task.overfit(overfit)
+    if task.n_examples < 1:
+        raise ValueError("there are no examples to learn from; look at what data.… says")
+    recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
+    config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
+    if resume is None:
+        folder = choose_folder(Path(out), recipe.name, asked, tell)
+    else:
+        folder = find_run(Path(out), resume, recipe.name)
+    with folder.locked():
+        where = pick_device(device)
+        set_threads(threads_of(folder, threads))
+        here = environment(torch.get_num_threads(), where.type)
+        if not folder.is_started:
+            task.save(folder.path)
+            folder.start(config, here)
+        else:
+            check_same(folder, config, here, force, tell)
+        return Training(recipe, task, folder, where, tell).run()
+
+
+class Training:
+    """A run in progress."""
+
+    def __init__(
+        self, recipe: Recipe, task: Task, folder: RunFolder, device: torch.device, tell: Tell
+    ) -> None:
+        c = self.config = recipe.training
+        self.task, self.folder, self.device, self.tell = task, folder, device, tell
+        seed_torch(torch.device("cpu"), c.seed, "weights", 0)
+        self.model: Model = task.prepared(task.model_type(recipe.model)).to(device)
+        self.forward: Callable[..., Any] = _compiled(self.model) if c.compile else self.model
+        self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
+        self.place, self.plans = Place(), Plans(task, c.seed, c.batch_size)
+        self.signals = Signals()
+        self.saved: tuple[int, int] | None = None  # step and told of what the disk has
+        self.n_units = 0  # tokens or examples since the start of this process
+        self.began, self.before = time.perf_counter(), 0.0
+
+    def run(self) -> RunResult:
+        """From where the run stands to its end."""
+        with self.signals.heard():
+            self.restore()
+            try:
+                while not self.is_done:
+                    self.advance()
+            except Stop:
+                self.save()
+                raise Interrupted(self.signals.number or 0, self.folder.path) from None
+        place, path = self.place, self.folder.path
+        sample, then = self.task.sample(self.model), self.task.next_command(path)
+        return RunResult(path, place.step, place.seconds, place.best_metrics, sample, then)
+
+    @property
+    def is_done(self) -> bool:
+        """All steps are made, or it got no better for too long; and that is written down."""
+        place, c = self.place, self.config
+        tired = c.patience is not None and place.stale >= c.patience
+        return place.told == place.step and (place.step >= c.steps or tired)
+
+    def advance(self) -> None:
+        """One step and its account."""
+        if self.place.told == self.place.step:  # else an evaluation was broken off
+            if self.signals.number is not None:
+                raise Stop
+            self.step()
+        self.account()
+
+    # One step
+
+    def step(self) -> None:
+        """One update."""
+        place, c = self.place, self.config
+        seed_torch(self.device, c.seed, "step", place.step)
+        self.model.train()
+        plans = [self.plans.next(place) for _ in range(c.accumulate)]
+        losses = [self._learn(plan) for plan in plans]
+        gradients = [p.grad for p in self.optimizer.parameters if p.grad is not None]
+        length = get_total_norm(gradients)
+        check_step(losses, length, plans, self.model.named_parameters(), self._where())
+        if c.clip is not None:
+            clip_grads_with_norm_(self.optimizer.parameters, c.clip, length)
+        self.optimizer.step(self.schedule(place.step + 0.5))
+        place.loss_sum += float(torch.stack(losses).mean())
+        place.step += 1
+
+    def _learn(self, plan: Plan) -> Tensor:
+        """Add the gradients of one batch; returns its loss."""
+        batch = self.task.batch(plan).to(self.device)
+        # Half precision where an accelerator has it; never on a CPU, where it is slower.
+        on_gpu = self.device.type == "cuda"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
+            loss = self.task.loss(self.forward, batch)
+        (loss / self.config.accumulate).backward()
+        self.n_units += _units(batch)
+        return loss.detach()
+
+    # What is measured and kept
+
+    def account(self) -> None:
+        """Evaluate and write the line of this step if it is time, then save if it is time."""
+        place, c = self.place, self.config
+        last, better = place.step == c.steps, False
+        values: dict[str, float] = {}
+        if place.step % c.log_every == 0 or last:
+            before = (place.step - 1) // c.log_every * c.log_every
+            values["loss"] = place.loss_sum / (place.step - before)
+            values["lr"] = c.lr * self.schedule(place.step - 0.5)
+        if place.step % c.eval_every == 0 or last:
+            with self.signals.breaking():
+                measures, sample = self.task.evaluate(self.model), self.task.sample(self.model)
+            values |= finite_only(measures)
+            better = self._note_best(measures)
+            if sample:
+                self.folder.add_sample(place.step, sample)
+        if values:
+            self.folder.add_metrics({"step": place.step, **values})
+            self.tell(self._progress(values))
+        if "loss" in values:
+            place.loss_sum = 0.0
+        place.told = place.step
+        if place.step % c.save_every == 0 or better or self.is_done:
+            self.save()
+
+    def _note_best(self, measures: dict[str, float]) -> bool:
+        place, known = self.place, finite_only(measures)
+        for name in measures.keys() - known.keys():
+            self.tell(f"{name} is {measures[name]} at step {place.step}; it is not written down")
+        if self.task.best_by not in known or not self.task.is_better(known, place.best):
+            place.stale += 1
+            return False
+        place.best, place.best_step, place.stale = known[self.task.best_by], place.step, 0
+        place.best_metrics = known
+        return True
+
+    def save(self) -> None:
+        """Write a checkpoint, unless this very place is saved."""
+        place = self.place
+        if self.saved == (place.step, place.told):
+            return
+        model, optimizer = self.model.state_dict(), self.optimizer.tensors()
+        check_tensors({**model, **optimizer}, self._where())
+        place.seconds = self.before + time.perf_counter() - self.began
+        place.sizes, place.finished = self.folder.synced_sizes(), self.is_done
+        run = digest_of(self.folder.config)
+        save(
+            self.folder.checkpoints, Checkpoint(place.step, run, model, optimizer, place.to_dict())
+        )
+        self.saved = (place.step, place.told)
+        keep, best = self.config.keep, place.best_step
+        remove_old(self.folder.checkpoints, place.step, keep, best, self.tell)
+
+    def restore(self) -> None:
+        """Take up the newest good checkpoint, if there is one."""
+        run = digest_of(self.folder.config)
+        found = load_newest(self.folder.checkpoints, run, self.tell)
+        if found is not None:
+            with named_faults(self.folder.checkpoints):
+                self.place = Place.from_dict({**found.state, "step": found.step})
+                fill(self.model, found.model)
+                self.optimizer.load(found.optimizer)
+            self.saved = (found.step, self.place.told)
+            self.tell(f"going on after step {found.step} of {self.config.steps}")
+        self.folder.cut_back(self.place.sizes, self.tell)
+        self.began, self.before = time.perf_counter(), self.place.seconds
+
+    def _where(self) -> str:
+        kept = f"that of step {self.saved[0]}" if self.saved else "none yet"
+        return f"at step {self.place.step} (the last checkpoint is {kept})"
+
+    def _progress(self, values: dict[str, float]) -> Progress:
+        seconds = time.perf_counter() - self.began
+        left = (self.before + seconds) / self.place.step * (self.config.steps - self.place.step)
+        return Progress(self.place.step, self.config.steps, values, self.n_units / seconds, left)
+
+
+def _compiled(model: nn.Module) -> Callable[..., Any]:
+    """The model by torch.compile, if that works on this machine."""
+    try:
+        torch.compile(nn.Linear(2, 2))(torch.zeros(1, 2))
+    except Exception as fault:
+        raise ValueError(
+            f"training.compile is true, but torch.compile does not work here "
+            f"({type(fault).__name__}); set training.compile=false"
+        ) from fault
+    return torch.compile(model)
+
+
+def _units(batch: Batch) -> int:
+    """Tokens of a text, examples of everything else."""
+    return batch.inputs.numel() if batch.inputs.shape == batch.targets.shape else len(batch)

@@ -1,0 +1,174 @@
+"""How gradients become steps: Muon for the matrices inside, AdamW for everything else.
+
+    AdamW    m ← β₁ m + (1−β₁) g;   v ← β₂ v + (1−β₂) g²;   w ← w − lr · m̂ / (√v̂ + ε)
+             (Loshchilov & Hutter 2019)
+    Muon     m ← μ m + g;   u = g + μ m;   w ← w − lr · √max(1, rows / columns) · UVᵀ of u
+             (Jordan et al. 2024): all singular values of the step become about 1, so that weak
+             directions of a gradient learn as fast as strong ones
+
+UVᵀ comes from a few Newton–Schulz steps, X ← aX + (bA + cA²)X with A = XXᵀ, which push each
+singular value towards 1 by the polynomial aσ + bσ³ + cσ⁵. Matrices of one shape go together.
+
+All that is kept between steps is a set of named tensors, so that a run can be saved and resumed.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.shapes import check_choice
+
+__all__ = ["OPTIMIZERS", "Optimizer", "inner_matrices", "orthogonal"]
+
+OPTIMIZERS = ("adamw", "muon")
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, within ±0.3 of 1 after 5 steps
+OUTER = ("embedding", "head", "decoder", "encoder")  # read or write one-hot rows: no inner matrix
+
+Parameters = dict[str, nn.Parameter]
+
+
+class Optimizer:
+    """Steps for all parameters of a model; what it remembers are named tensors."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        kind: str = "adamw",
+        *,
+        lr: float = 1e-3,
+        matrix_lr: float = 0.03,
+        betas: tuple[float, float] = (0.9, 0.95),
+        weight_decay: float = 0.0,
+        momentum: float = 0.95,
+        newton_steps: int = 5,
+    ) -> None:
+        """lr is AdamW's, matrix_lr Muon's; weight_decay pulls matrices towards 0."""
+        check_choice("optimizer", kind, OPTIMIZERS)
+        learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        inner = inner_matrices(model) if kind == "muon" else {}
+        rest = {name: p for name, p in learned.items() if name not in inner}
+        self.lr, self.matrix_lr, self.weight_decay = lr, matrix_lr, weight_decay
+        self.muon = Muon(inner, momentum, newton_steps)
+        self.adamw = torch.optim.AdamW(
+            [
+                {"params": list(group.values()), "weight_decay": decay}
+                for group, decay in (
+                    ({n: p for n, p in rest.items() if p.ndim >= 2}, weight_decay),
+                    ({n: p for n, p in rest.items() if p.ndim < 2}, 0.0),
+                )
+            ],
+            lr=lr,
+            betas=betas,
+            fused=True,
+        )
+        self.names: dict[Tensor, str] = {p: name for name, p in rest.items()}
+        self.parameters = list(learned.values())
+        for parameter in self.names:  # AdamW would do this at the first gradient of each
+            self.adamw.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter, requires_grad=False),
+                "exp_avg_sq": torch.zeros_like(parameter, requires_grad=False),
+            }
+
+    def step(self, factor: float = 1.0) -> None:
+        """One update with the learning rates times this factor; gradients are then forgotten."""
+        for group in self.adamw.param_groups:
+            group["lr"] = self.lr * factor
+        self.adamw.step()
+        self.muon.step(self.matrix_lr * factor, self.weight_decay)
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that has to be kept to go on, by name: the tensors themselves, no copies."""
+        kept = {f"muon.{name}": tensor for name, tensor in self.muon.kept.items()}
+        for parameter, name in self.names.items():
+            values = self.adamw.state[parameter]
+            kept |= {f"adamw.{key}.{name}": value for key, value in values.items()}
+        return kept
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from what `tensors` gave; all of it must be there, and nothing else."""
+        kept = self.tensors()
+        if odd := sorted(kept.keys() ^ tensors.keys()):
+            word = "is missing" if odd[0] in kept else "is not part of it"
+            raise ValueError(f"the optimizer does not fit this model: {odd[0]!r} {word}")
+        for name, tensor in kept.items():
+            given = tensors[name]
+            if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
+                raise ValueError(
+                    f"the optimizer does not fit this model: {name!r} has shape "
+                    f"{tuple(given.shape)} of {given.dtype}, not {tuple(tensor.shape)} of "
+                    f"{tensor.dtype}"
+                )
+        for name, tensor in kept.items():
+            tensor.copy_(tensors[name])
+
+
+class Muon:
+    """Momentum, then the nearest orthogonal matrix as the step."""
+
+    def __init__(self, parameters: Parameters, momentum: float, newton_steps: int) -> None:
+        self.parameters, self.momentum, self.newton_steps = parameters, momentum, newton_steps
+        self.kept = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for name, parameter in parameters.items():
+            self.groups[tuple(parameter.flatten(1).shape)].append(name)
+
+    @torch.no_grad()
+    def step(self, lr: float, weight_decay: float) -> None:
+        """One update of all matrices that have a gradient, those of one shape together."""
+        for (rows, columns), names in self.groups.items():
+            stepped = [name for name in names if self.parameters[name].grad is not None]
+            if not stepped:
+                continue
+            updates = orthogonal(torch.stack(self._pushed(stepped)), self.newton_steps)
+            rate = lr * max(1.0, rows / columns) ** 0.5
+            for name, update in zip(stepped, updates, strict=True):
+                parameter = self.parameters[name]
+                parameter.mul_(1 - lr * weight_decay)
+                parameter.add_(update.view_as(parameter), alpha=-rate)
+
+    def _pushed(self, names: Sequence[str]) -> list[Tensor]:
+        """The gradient and the momentum behind it (Nesterov's form), as matrices."""
+        pushed = []
+        for name in names:
+            gradient, kept = self.parameters[name].grad, self.kept[name]
+            assert gradient is not None
+            kept.mul_(self.momentum).add_(gradient)
+            pushed.append(gradient.add(kept, alpha=self.momentum).flatten(1))
+        return pushed
+
+
+def inner_matrices(model: nn.Module) -> Parameters:
+    """The weights of linear layers and convolutions between the first and the last layer.
+
+    A weight that two layers share is inner only if both are.
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    found: Parameters = {}
+    inner: set[nn.Parameter] = set()
+    outer: set[nn.Parameter] = set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        place, _, last = name.rpartition(".")
+        matrix = isinstance(modules[place], nn.Linear | nn.Conv2d) and last == "weight"
+        if not matrix or place.rpartition(".")[2] in OUTER:
+            outer.add(parameter)
+        elif parameter.requires_grad and parameter not in inner:
+            inner.add(parameter)
+            found[name] = parameter
+    return {name: parameter for name, parameter in found.items() if parameter not in outer}
+
+
+def orthogonal(x: Tensor, n_steps: int = 5) -> Tensor:
+    """Matrices (N, rows, columns) → those with all singular values moved to about 1."""
+    a, b, c = COEFFICIENTS
+    tall = x.size(-2) > x.size(-1)
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)  # no singular value above 1
+    for _ in range(n_steps):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x

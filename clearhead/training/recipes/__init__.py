@@ -1,0 +1,57 @@
+"""Complete named runs: `clearhead train NAME`. A function for each, which returns a Recipe.
+
+substring.py       a needle in a haystack
+shakespeare.py     Shakespeare, character by character
+dialogue.py        speeches, word by word
+translate.py       dates in words and digits, by both translators
+vit_digits.py      drawn digits
+vit_cifar10.py     photographs, by two Vision Transformers
+smallest.py        identity, first, unique
+"""
+
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from clearhead.training.recipe import Recipe
+
+__all__ = ["RECIPES", "find_recipe", "source_of"]
+
+# name: (file, what it learns). A table, so that they are listed without importing torch.
+RECIPES = {
+    "substring": ("substring", "whether a needle occurs in a haystack"),
+    "shakespeare-char": ("shakespeare", "to write like Shakespeare, character by character"),
+    "vit-digits": ("vit_digits", "which digit is drawn; needs no download"),
+    "vit-cifar10": ("vit_cifar10", "what a photograph shows, by convolutions and attention"),
+    "vit-cifar10-plain": ("vit_cifar10", "the same by the textbook's Vision Transformer"),
+    "dialogue": ("dialogue", "to write speeches of a play, word by word"),
+    "translate-gru": ("translate", "to translate dates, by two GRUs with attention"),
+    "translate-transformer": ("translate", "to translate dates, by encoder and decoder"),
+    "identity": ("smallest", "to say each token again, by the smallest transformer"),
+    "first": ("smallest", "to say the first token again and again, by the smallest transformer"),
+    "unique": ("smallest", "which tokens occur once, by the smallest transformer"),
+}
+
+
+def find_recipe(name: str) -> "Recipe":
+    """The recipe of this name."""
+    check_name(name)
+    module = import_module(f"clearhead.training.recipes.{RECIPES[name][0]}")
+    recipe: Recipe = getattr(module, name.replace("-", "_"))()
+    return recipe
+
+
+def check_name(name: str) -> None:
+    """A name in the table; another is answered with the nearest."""
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
+        raise ValueError(f"there is no recipe {name!r:.80}; the nearest is {near!r}")
+
+
+def source_of(name: str) -> str:
+    """The file of a recipe, to read or to copy."""
+    from pathlib import Path
+
+    check_name(name)
+    return (Path(__file__).parent / f"{RECIPES[name][0]}.py").read_text(encoding="utf-8")

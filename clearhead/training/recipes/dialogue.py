@@ -1,0 +1,50 @@
+"""Write like a play, word by word."""
+
+from clearhead.models import GPTConfig
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.tasks.dialogue import DialogueData
+
+__all__ = ["dialogue"]
+
+
+def dialogue() -> Recipe:
+    """Predict the next word of a speech, and write speeches.
+
+    clearhead train dialogue                                the plays that were fetched
+    clearhead train dialogue data.path=play.txt             a play of your own
+
+    Tiny Shakespeare (259,000 words and marks to learn from, 6,970 different ones): validation
+    perplexity 67.7 after 300 steps, 7 minutes on one thread of a busy, shared machine;
+    counting, a 7-gram, reaches 88.1 on the same speeches. One seed.
+    Ten speeches (--overfit 10): loss 0.019 after 300 steps; less than log 10 / 128 = 0.018, the
+    price of guessing which speech it is, cannot be had.
+    """
+    return Recipe(
+        "dialogue",
+        data=DialogueData(context=128),
+        model=GPTConfig(
+            1,
+            128,
+            d_model=128,
+            n_layers=3,
+            n_heads=4,
+            positions="rotary",
+            norm="rms",
+            activation="squared_relu",
+            bias=False,
+            qk_norm=True,
+            soft_cap=15.0,
+        ),
+        training=TrainingConfig(
+            steps=300,
+            batch_size=16,
+            optimizer="muon",
+            lr=3e-3,
+            matrix_lr=0.02,
+            newton_steps=3,
+            weight_decay=0.1,
+            warmup=0.02,
+            eval_every=100,
+            save_every=100,
+        ),
+    )

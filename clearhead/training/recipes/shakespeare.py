@@ -1,0 +1,47 @@
+"""Shakespeare, one character after the other."""
+
+from clearhead.models import GPTConfig
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.tasks.characters import CharacterData
+
+__all__ = ["shakespeare_char"]
+
+
+def shakespeare_char() -> Recipe:
+    """Write like Shakespeare, character by character.
+
+    clearhead data get shakespeare && clearhead train shakespeare-char
+    clearhead train shakespeare-char data.path=play.txt
+    """
+    return Recipe(
+        "shakespeare-char",
+        data=CharacterData(context=64),
+        model=GPTConfig(
+            vocab_size=1,  # of the text
+            max_len=64,
+            d_model=128,
+            n_layers=4,
+            n_heads=4,
+            positions="rotary",
+            norm="rms",
+            activation="squared_relu",
+            bias=False,
+            tied=False,
+            qk_norm=True,
+            soft_cap=15.0,
+            zero_start=True,
+        ),
+        training=TrainingConfig(
+            steps=240,
+            batch_size=16,
+            optimizer="muon",
+            matrix_lr=0.03,
+            lr=0.015,
+            newton_steps=3,
+            schedule="stable",
+            cooldown=0.8,
+            clip=None,
+            eval_every=120,
+            save_every=120,
+        ),
+    )

@@ -1,0 +1,53 @@
+"""The smallest transformer learns what can also be set by hand (clearhead.models.smallest)."""
+
+from clearhead.models.smallest.torch_form import TorchTransformerConfig
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.tasks.sequences import SequenceData
+
+__all__ = ["first", "identity", "unique"]
+
+
+def identity() -> Recipe:
+    """Each token comes out as it went in: ABCC → ABCC.
+
+    clearhead train identity        one thread of a busy machine: 2 s, validation loss 2e-6
+
+    Five seeds of five end below 3e-6.
+    """
+    return _recipe("identity", TorchTransformerConfig(1, 16, 1), steps=500, lr=0.03)
+
+
+def first() -> Recipe:
+    """Each token comes out as the first one: CAC → CCC.
+
+    clearhead train first           one thread of a busy machine: 2 s, validation loss 2e-12
+    """
+    return _recipe("first", TorchTransformerConfig(1, 16, 1, d_pos=6), steps=500, lr=0.03)
+
+
+def unique() -> Recipe:
+    """+1 for a token that occurs once, −1 for a repeated one: ABB → +1 −1 −1.
+
+    clearhead train unique          one thread of a busy machine: 6 s, validation loss 4e-5
+
+    Two seeds of five, 0 and 1, end there; the others stop in a local minimum at 0.16.
+    """
+    return _recipe("unique", TorchTransformerConfig(1, 32, 1, d_pos=16), steps=1500, lr=0.01)
+
+
+def _recipe(rule: str, model: TorchTransformerConfig, *, steps: int, lr: float) -> Recipe:
+    return Recipe(
+        rule,
+        data=SequenceData(rule),
+        model=model,
+        training=TrainingConfig(
+            steps=steps,
+            batch_size=128,
+            lr=lr,
+            beta2=0.99,
+            warmup=0.02,
+            log_every=100,
+            eval_every=250,
+            save_every=250,
+        ),
+    )

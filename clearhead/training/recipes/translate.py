@@ -1,0 +1,59 @@
+"""Translate sentences: dates in words into digits, or any file of pairs."""
+
+from clearhead.models import Seq2SeqGRUConfig, Seq2SeqTransformerConfig
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.tasks.translation import TranslationData
+
+__all__ = ["translate_gru", "translate_transformer"]
+
+DECIDED_BY_DATA = (1, 1, 0, 0, 0)  # both vocabularies; start, end and padding
+
+
+def translate_gru() -> Recipe:
+    """Two GRUs with attention: the third of march, nineteen eighty-four → 1984-03-03.
+
+    clearhead train translate-gru
+    clearhead train translate-gru data.path=eng-spa.tsv
+
+    One thread of a shared machine: all of 500 validation dates right, 32 s. One seed.
+    """
+    return Recipe(
+        "translate-gru",
+        data=TranslationData(),
+        model=Seq2SeqGRUConfig(*DECIDED_BY_DATA, d_embedding=32, d_hidden=96),
+        training=TrainingConfig(
+            steps=500,
+            batch_size=64,
+            lr=5e-3,
+            warmup=0.05,
+            eval_every=100,
+            save_every=100,
+        ),
+    )
+
+
+def translate_transformer() -> Recipe:
+    """An encoder and a decoder of blocks: the same job, all words of a sentence at once.
+
+    clearhead train translate-transformer
+    clearhead train translate-transformer data.path=eng-spa.tsv
+
+    One thread of a busy, shared machine: all of 500 validation dates right, 6.5 minutes. One seed.
+    """
+    return Recipe(
+        "translate-transformer",
+        data=TranslationData(),
+        model=Seq2SeqTransformerConfig(
+            *DECIDED_BY_DATA, max_len=1, d_model=96, n_layers=2, n_heads=4, norm="rms"
+        ),
+        training=TrainingConfig(
+            steps=700,
+            batch_size=64,
+            optimizer="muon",
+            lr=3e-3,
+            matrix_lr=0.02,
+            warmup=0.05,
+            eval_every=100,
+            save_every=100,
+        ),
+    )

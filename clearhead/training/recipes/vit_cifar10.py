@@ -1,0 +1,73 @@
+"""Name the object in a small photograph."""
+
+from clearhead.models import ViTConfig
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.tasks.pictures import PictureData
+
+__all__ = ["vit_cifar10", "vit_cifar10_plain"]
+
+
+def vit_cifar10() -> Recipe:
+    """Convolutions first, then attention between 16 tokens.
+
+    clearhead data get cifar10
+    clearhead train vit-cifar10
+    clearhead train vit-cifar10 data.path=my/cifar-10-batches-bin
+
+    2 cores: not measured yet.
+    """
+    return Recipe(
+        "vit-cifar10",
+        data=PictureData("cifar10", mirror=True, shift=3, smoothing=0.1),
+        model=ViTConfig(
+            stem="convolution",
+            patch_size=8,
+            class_token=False,
+            pool="mean",
+            d_model=128,
+            n_layers=3,
+            n_heads=4,
+            qk_norm=True,
+            activation="squared_relu",
+        ),
+        training=TrainingConfig(
+            steps=1500,  # 7.5 epochs
+            batch_size=250,
+            optimizer="muon",
+            matrix_lr=0.06,
+            lr=0.003,
+            eval_every=300,
+            save_every=100,
+        ),
+    )
+
+
+def vit_cifar10_plain() -> Recipe:
+    """The model of the textbook: patches of 4 × 4 pixels by one convolution, and a class token.
+
+    clearhead train vit-cifar10-plain
+
+    2 cores: not measured yet.
+    """
+    return Recipe(
+        "vit-cifar10-plain",
+        data=PictureData("cifar10", mirror=True, shift=3, smoothing=0.1),
+        model=ViTConfig(
+            patch_size=4,
+            d_model=128,
+            n_layers=6,
+            n_heads=4,
+            qk_norm=True,
+            activation="squared_relu",
+        ),
+        training=TrainingConfig(
+            steps=1300,  # 6.5 epochs
+            batch_size=250,
+            optimizer="muon",
+            matrix_lr=0.03,
+            lr=0.003,
+            warmup=0.05,
+            eval_every=325,
+            save_every=100,
+        ),
+    )

@@ -1,0 +1,200 @@
+"""The run folder is the interface: training writes it, every later command reads it.
+
+    runs/substring-0001/
+        config.json          all that is needed to build the run again
+        environment.json     versions, threads, machine
+        metrics.jsonl        a line for each step that was measured, in order, each step once
+        samples.txt          what the model wrote or answered on its way
+        checkpoints/         checkpoint.py
+        tokenizer.json …     what the task keeps
+        report.html          the run told and drawn
+
+One process writes at a time: it holds a lock that the system takes back when the process ends, in
+whichever way. metrics.jsonl and samples.txt only grow; each checkpoint knows how long they were,
+and a run that goes on from it cuts off what came after.
+"""
+
+import json
+import os
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from clearhead import __version__
+from clearhead.files.names import check_file_name
+from clearhead.files.regular import BadFile, read_bytes, shown, sync_folder
+from clearhead.files.strict_json import parse_json, read_json, write_json
+
+__all__ = ["Busy", "RunFolder", "environment", "find_runs", "new_run"]
+
+CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
+METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+GROWING = (METRICS, SAMPLES)
+MAX_METRICS = 256 << 20
+
+
+class Busy(RuntimeError):
+    """Another process works in this run folder."""
+
+
+class RunFolder:
+    """Where a run is kept."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / "checkpoints"
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    @property
+    def is_started(self) -> bool:
+        """Whether what the run is has been written down."""
+        return (self / CONFIG).is_file()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.json says."""
+        if not self.path.is_dir():
+            raise BadFile(f"{shown(self.path)} is no run folder: there is no such folder")
+        return self._values(CONFIG)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """What environment.json says."""
+        return self._values(ENVIRONMENT)
+
+    def _values(self, name: str) -> dict[str, Any]:
+        values = read_json(self / name)
+        if not isinstance(values, dict):
+            raise BadFile(f"{shown(self / name)} must hold values by name")
+        return values
+
+    def start(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write down what the run is; config.json comes last, so whoever finds it finds all."""
+        self.checkpoints.mkdir(exist_ok=True)
+        write_json(self / ENVIRONMENT, dict(environment))
+        write_json(self / CONFIG, dict(config))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else writes here for the length of a `with`."""
+        import fcntl
+
+        with open(self / LOCK, "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read(40).strip() or "another process"
+                raise Busy(f"{shown(self.path)} is in use by {holder}; wait or stop it") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()}")
+            file.flush()
+            yield
+
+    # What grows: metrics and samples
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl that are whole."""
+        if not (self / METRICS).exists():
+            return []
+        lines = read_bytes(self / METRICS, MAX_METRICS).split(b"\n")[:-1]  # the last may be cut
+        return [values for line in lines if (values := _values_of(line)) is not None]
+
+    def add_metrics(self, values: Mapping[str, Any]) -> None:
+        """Append a line."""
+        self._append(METRICS, json.dumps(dict(values), allow_nan=False) + "\n")
+
+    def add_sample(self, step: int, text: str) -> None:
+        """Append what the model said after this step."""
+        self._append(SAMPLES, f"--- step {step}\n{text.rstrip()}\n\n")
+
+    def synced_sizes(self) -> dict[str, int]:
+        """How many bytes each file that grows has, once all of them have reached the disk."""
+        sizes = {}
+        for name in GROWING:
+            if (self / name).exists():
+                with open(self / name, "rb") as file:
+                    os.fsync(file.fileno())
+                    sizes[name] = os.fstat(file.fileno()).st_size
+        sync_folder(self.path)
+        return sizes
+
+    def cut_back(self, sizes: Mapping[str, int], tell: Callable[[str], None]) -> None:
+        """Cut off what was written after a checkpoint that knows these sizes."""
+        for name in GROWING:
+            path, known = self / name, sizes.get(name, 0)
+            size = path.stat().st_size if path.exists() else 0
+            if size < known:
+                tell(f"{shown(path)} has lost {known - size} bytes; they stay lost")
+                known = read_bytes(path, MAX_METRICS).rfind(b"\n") + 1 if size else 0
+            if size > known:
+                with open(path, "ab") as file:
+                    file.truncate(known)
+                    os.fsync(file.fileno())
+
+    def _append(self, name: str, text: str) -> None:
+        try:
+            with open(self / name, "ab") as file:
+                file.write(text.encode())
+        except OSError as fault:
+            fault.filename = fault.filename or str(self / name)
+            raise
+
+
+def _values_of(line: bytes) -> dict[str, Any] | None:
+    """What a line of metrics.jsonl says, None if it is none."""
+    try:
+        values = parse_json(line, METRICS)
+    except BadFile:
+        return None
+    return values if isinstance(values, dict) and type(values.get("step")) is int else None
+
+
+def new_run(parent: Path, name: str) -> RunFolder:
+    """A new folder parent/name-nnnn, with the number after the highest there."""
+    check_file_name(name)
+    parent.mkdir(parents=True, exist_ok=True)
+    number = max((n for n, _ in _numbered(parent, name)), default=0)
+    while True:
+        number += 1
+        path = parent / f"{name}-{number:04d}"
+        try:
+            path.mkdir()
+        except FileExistsError:  # another process was quicker
+            continue
+        sync_folder(parent)
+        return RunFolder(path)
+
+
+def find_runs(parent: Path, name: str) -> list[RunFolder]:
+    """The runs of this name that were started, in the order of their numbers."""
+    found = (RunFolder(path) for _, path in sorted(_numbered(parent, name)))
+    return [run for run in found if run.is_started]
+
+
+def _numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:
+    pattern = re.compile(re.escape(name) + r"-(\d{4,})")
+    for path in parent.iterdir() if parent.is_dir() else ():
+        if match := pattern.fullmatch(path.name):
+            yield int(match[1]), path
+
+
+def environment(threads: int, device: str) -> dict[str, Any]:
+    """What results may depend on beside the config."""
+    import torch
+
+    return {
+        "clearhead": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "threads": threads,
+        "device": device,
+        "machine": platform.machine(),
+        "processor": torch.backends.cpu.get_cpu_capability(),
+        "system": platform.system(),
+    }

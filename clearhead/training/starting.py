@@ -1,0 +1,96 @@
+"""Where a run begins: a new folder, or the place where it was stopped.
+
+The same command again goes on with its unfinished run. What a run's numbers depend on is written
+down when it starts, its config and its environment, and compared when it goes on: a difference is
+told field by field, and nothing is continued by mistake.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from clearhead.files.regular import BadFile, shown
+from clearhead.training.checkpoint import places, read_state
+from clearhead.training.run_folder import RunFolder, find_runs, new_run
+
+__all__ = ["check_same", "choose_folder", "find_run", "is_finished", "threads_of"]
+
+# Of what is written down, what the numbers do not depend on.
+HARMLESS = ("asked", "python", "system")
+
+Tell = Callable[[str], None]
+
+
+def choose_folder(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder:
+    """The newest unfinished run for which the same was asked, or a new folder.
+
+    It is found by what was asked, not by the data: if these have changed, that is told, and the
+    run is not silently begun again.
+    """
+    for run in reversed(find_runs(parent, name)):
+        try:
+            if run.config.get("asked") == asked and not is_finished(run):
+                return run
+        except BadFile as fault:
+            tell(f"{fault}; this run is left out")
+    return new_run(parent, name)
+
+
+def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
+    """The run at a path, or for "last" the one of this name with the highest number."""
+    if wanted != "last":
+        run = RunFolder(wanted)
+        run.config  # noqa: B018  # refuses what is no run
+        return run
+    runs = find_runs(parent, name)
+    if not runs:
+        raise BadFile(f"{shown(parent)} has no run of {name}; start one: clearhead train {name}")
+    return runs[-1]
+
+
+def is_finished(run: RunFolder) -> bool:
+    """Whether the newest good checkpoint says so."""
+    for place in reversed(places(run.checkpoints)):
+        with suppress(BadFile, OSError):
+            return read_state(place).get("finished") is True
+    return False
+
+
+def threads_of(run: RunFolder, threads: int | str) -> Any:
+    """The number of threads that is wanted; a run that goes on keeps its own unless told."""
+    if threads == "auto" and run.is_started:
+        return run.environment.get("threads", "auto")
+    return "auto" if threads == "auto" else int(threads)
+
+
+def check_same(
+    run: RunFolder,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    force: bool = False,
+    tell: Tell = lambda sentence: None,
+) -> None:
+    """Refuse to go on, or with force only tell, if what the numbers depend on is not as it was."""
+    then, now = {**run.environment, **run.config}, {**environment, **config}
+    different = list(_differences(then, now))
+    if different and not force:
+        raise ValueError(
+            f"{shown(run.path)} cannot go on as it began:\n  "
+            + "\n  ".join(different)
+            + "\nmake them equal, or give --force to go on with other numbers, "
+            + "or another --out to start anew"
+        )
+    for difference in different:
+        tell(f"going on although it differs: {difference}")
+
+
+def _differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
+    """Each field that differs, with both values."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in [*one, *(key for key in other if key not in one)]:
+            inside = f"{name}.{key}" if name else str(key)
+            if inside not in HARMLESS:
+                yield from _differences(one.get(key), other.get(key), inside)
+    elif one != other:
+        yield f"{name}: {one!r:.200} then, {other!r:.200} now"

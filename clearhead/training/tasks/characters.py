@@ -1,0 +1,161 @@
+"""The next character of a text.
+
+The first 90 % of the text are for training, the last 10 % for validation. An epoch cuts the
+training part into windows at places that differ from epoch to epoch, and takes each once.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from clearhead.data.batch import Batch, in_batches
+from clearhead.data.draws import below, draws
+from clearhead.data.fetching.catalogue import path_of
+from clearhead.data.tokenizers import CharTokenizer
+from clearhead.files.text import read_text
+from clearhead.generation import generate
+from clearhead.models import GPT, GPTConfig
+from clearhead.models.model import Config, at_rest
+from clearhead.training.losses import mean_cross_entropy
+from clearhead.training.ngrams import best_order
+from clearhead.training.tasks.task import DataConfig, Task
+
+__all__ = ["CharacterData", "CharacterTask"]
+
+EVALUATED = 64  # windows at once
+
+
+@dataclass(frozen=True)
+class CharacterData(DataConfig):
+    """A plain text file; without a path, Shakespeare's plays as `clearhead data get` brings them.
+
+    context: characters in a window; validation: the share at the end that is not learned from.
+    """
+
+    path: str | None = None
+    context: int = 64
+    validation: float = 0.1
+    sample_length: int = 300
+
+    def check(self) -> None:
+        if self.context < 1 or not 0 < self.validation < 1:
+            raise ValueError(
+                f"context must be at least 1 and validation between 0 and 1, "
+                f"got {self.context} and {self.validation}"
+            )
+
+    def open(self) -> "CharacterTask":
+        text = read_text(self.path) if self.path else shakespeare()
+        return CharacterTask(self, text)
+
+
+def shakespeare() -> str:
+    """All plays that were fetched, one after the other."""
+    files = sorted(path_of("shakespeare").glob("*.txt"))
+    return "\n\n".join(read_text(path) for path in files)
+
+
+class CharacterTask(Task):
+    """Next-character prediction by a GPT."""
+
+    model_type = GPT
+
+    def __init__(self, data: CharacterData, text: str) -> None:
+        self.data, self.text = data, text
+        self.tokenizer = CharTokenizer.of(text, cls=False)
+        ids = torch.tensor(self.tokenizer.encode(text))
+        n_train = int(len(ids) * (1 - data.validation))
+        self.train, self.validation = ids[:n_train], ids[n_train:]
+        if min(len(self.train), len(self.validation)) <= data.context:
+            raise ValueError(
+                f"the text has {len(ids)} characters, too few for windows of {data.context}; "
+                f"take a longer text or a smaller data.context"
+            )
+        self.n_examples = (len(self.train) - 1) // data.context
+        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
+
+    def complete(self, config: Config) -> GPTConfig:
+        assert isinstance(config, GPTConfig)
+        return dataclasses.replace(
+            config,
+            vocab_size=self.tokenizer.vocab_size,
+            max_len=max(config.max_len, self.data.context),
+        )
+
+    def overfit(self, n: int) -> Self:
+        self.train = self.validation = self.train[: n * self.data.context + 1]
+        self.n_examples = (len(self.train) - 1) // self.data.context
+        return self
+
+    def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
+        """Where the windows of each batch start."""
+        T = self.data.context
+        room = len(self.train) - self.n_examples * T  # ≥ 1
+        shift = int(below(min(room, T), draws(seed, "windows", epoch))[0])
+        batches = in_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+        return [[shift + T * i for i in batch] for batch in batches]
+
+    def batch(self, plan: Sequence[int]) -> Batch:
+        return windows(self.train, torch.tensor(plan), self.data.context)
+
+    def loss(self, model: GPT, batch: Batch) -> Tensor:
+        return mean_cross_entropy(model(batch.inputs), batch.targets)
+
+    def evaluate(self, model: GPT) -> dict[str, float]:
+        """The mean over all of the validation part, in windows one after the other."""
+        T, ids = self.data.context, self.validation.to(next(model.parameters()).device)
+        whole, rest = divmod(len(ids) - 1, T)
+        pieces = [(starts, T) for starts in (torch.arange(whole) * T).split(EVALUATED)]
+        if rest:
+            pieces.append((torch.tensor([whole * T]), rest))
+        total = 0.0
+        with at_rest(model):
+            for starts, length in pieces:
+                batch = windows(ids, starts.to(ids.device), length)
+                loss = mean_cross_entropy(model(batch.inputs), batch.targets)
+                total += float(loss) * batch.targets.numel()
+        return {"val_loss": total / (len(ids) - 1)}
+
+    def baseline(self) -> dict[str, float]:
+        """How well counting predicts: the best order of n-grams and its loss."""
+        order, loss = best_order(self.train, self.validation, self.tokenizer.vocab_size)
+        return {"order": order, "val_loss": loss}
+
+    def sample(self, model: GPT) -> str:
+        first = self.validation[: min(16, self.data.context)][None]
+        device, n = next(model.parameters()).device, self.data.sample_length
+        with at_rest(model):
+            ids = generate(model, first.to(device), n, temperature=0.8, seed=0, roll=True)
+        return self.tokenizer.decode(ids[0])
+
+    def predict(self, model: GPT, text: str) -> dict[str, Any]:
+        """The most likely next character."""
+        if not text:
+            raise ValueError("the input is empty; give the beginning of a text")
+        ids = torch.tensor([self.tokenizer.encode(text)[-model.config.max_len :]])
+        with at_rest(model):
+            probs = model(ids.to(next(model.parameters()).device))[0, -1].softmax(-1)
+        p, best = probs.max(-1)
+        return {
+            "input": text,
+            "answer": self.tokenizer.decode(best[None]),
+            "probability": float(p),
+        }
+
+    def next_command(self, run: Path) -> str:
+        return f"clearhead generate {run} --prompt 'ROMEO:' --tokens 300 --temperature 0.8"
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer.json")
+
+
+def windows(ids: Tensor, starts: Tensor, length: int) -> Batch:
+    """Pieces of a text from these starts on, and the characters after each."""
+    places = starts[:, None] + torch.arange(length, device=starts.device)
+    return Batch(ids[places], ids[places + 1])

@@ -1,0 +1,137 @@
+"""Does the needle occur in the haystack? Answered at [CLS], the first token, by one logit."""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from clearhead.data.batch import Batch, in_batches
+from clearhead.data.substrings import Substrings
+from clearhead.models import ClassifierConfig, SequenceClassifier
+from clearhead.models.model import Config, at_rest
+from clearhead.shapes import check_positive
+from clearhead.training.losses import class_token_loss
+from clearhead.training.tasks.task import DataConfig, Task
+
+__all__ = ["SubstringData", "SubstringTask"]
+
+
+@dataclass(frozen=True)
+class SubstringData(DataConfig):
+    """Generated texts haystack|needle; n_examples make an epoch, and no epoch repeats another."""
+
+    alphabet: str = "abc"
+    haystack: tuple[int, int] = (4, 10)
+    needle: tuple[int, int] = (1, 3)
+    n_examples: int = 32_000
+    n_validation: int = 4_000
+    seed: int = 0
+
+    def check(self) -> None:
+        check_positive(n_examples=self.n_examples, n_validation=self.n_validation)
+
+    def open(self) -> "SubstringTask":
+        return SubstringTask(self)
+
+
+class SubstringTask(Task):
+    """Binary classification of the first token."""
+
+    model_type = SequenceClassifier
+    best_by = "val_accuracy"
+
+    def __init__(self, data: SubstringData) -> None:
+        made = {
+            part: Substrings(data.alphabet, data.haystack, data.needle, data.seed, part)
+            for part in ("train", "validation")
+        }
+        self.data, self.train, self.validation = data, made["train"], made["validation"]
+        self.tokenizer = self.train.tokenizer
+        self.n_examples = data.n_examples
+        self.made: tuple[int, Batch] | None = None  # the examples of an epoch
+        self.repeats = False
+        self.n_validation = data.n_validation
+        texts = "\n".join(self.train.examples(range(64))[0])  # the rest follows from the same rule
+        self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
+
+    def complete(self, config: Config) -> ClassifierConfig:
+        assert isinstance(config, ClassifierConfig)
+        return dataclasses.replace(
+            config,
+            d_input=self.tokenizer.vocab_size,
+            d_output=1,
+            max_len=max(config.max_len, self.train.max_len),
+        )
+
+    def overfit(self, n: int) -> Self:
+        self.n_examples = self.n_validation = n
+        self.validation, self.repeats = self.train, True
+        return self
+
+    def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
+        """Numbers of examples; those of an epoch follow on those of the one before."""
+        first = 0 if self.repeats else epoch * self.n_examples
+        return [
+            [first + i for i in plan]
+            for plan in in_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+        ]
+
+    def batch(self, plan: Sequence[int]) -> Batch:
+        epoch = plan[0] // self.n_examples
+        if self.made is None or self.made[0] != epoch:  # all at once, 6 µs each
+            first = epoch * self.n_examples
+            self.made = (epoch, self.train.batch(range(first, first + self.n_examples)))
+        of, rows = self.made[1], torch.tensor(plan) % self.n_examples
+        assert of.token_mask is not None
+        real = of.token_mask[rows]
+        T = int(real.sum(1).max())
+        return Batch(of.inputs[rows, :T], of.targets[rows], real[:, :T])
+
+    def loss(self, model: SequenceClassifier, batch: Batch) -> Tensor:
+        return class_token_loss(model(batch.inputs, token_mask=batch.token_mask), batch.targets)
+
+    def evaluate(self, model: SequenceClassifier) -> dict[str, float]:
+        total, right = 0.0, 0
+        device = next(model.parameters()).device
+        with at_rest(model):
+            for start in range(0, self.n_validation, 1000):
+                places = range(start, min(start + 1000, self.n_validation))
+                batch = self.validation.batch(places).to(device)
+                logits = model(batch.inputs, token_mask=batch.token_mask)
+                total += float(class_token_loss(logits, batch.targets)) * len(batch)
+                right += int(((logits[:, 0, 0] > 0) == (batch.targets == 1)).sum())
+        return {"val_loss": total / self.n_validation, "val_accuracy": right / self.n_validation}
+
+    def sample(self, model: SequenceClassifier) -> str:
+        texts, labels = self.validation.examples(range(3))
+        lines = []
+        for text, label in zip(texts, labels, strict=True):
+            found, right = self.predict(model, text), "yes" if label else "no"
+            word = "right" if found["answer"] == right else f"wrong, it is {right}"
+            lines.append(f"{text:15} {found['answer']:3} ({found['probability']:.3f}), {word}")
+        return "\n".join(lines)
+
+    def predict(self, model: SequenceClassifier, text: str) -> dict[str, Any]:
+        """text: haystack|needle."""
+        haystack, bar, needle = text.partition("|")
+        if not bar or not haystack or not needle:
+            raise ValueError(f"the input must be written haystack|needle, got {text!r:.80}")
+        ids = torch.tensor([self.tokenizer.encode(text)])
+        with at_rest(model):
+            logit = model(ids.to(next(model.parameters()).device))[0, 0, 0]
+        return {
+            "input": text,
+            "answer": "yes" if logit > 0 else "no",
+            "probability": float(torch.sigmoid(logit)),
+        }
+
+    def next_command(self, run: Path) -> str:
+        return f"clearhead predict {run} '{self.validation[1][0]}'"
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / "tokenizer.json")

@@ -1,0 +1,276 @@
+"""Sentences in another language, by either translator: recurrent or a transformer.
+
+While it learns, the model is given all words of the right answer before the one it predicts
+(teacher forcing). How well it translates is another question, asked by letting it write on its own,
+the likeliest word each time: val_exact is the share of sentences without any mistake, and for real
+languages, where an answer can be good and differ, val_bleu compares groups of up to four words
+(Papineni et al. 2002; computed by sacrebleu, on its scale of 0 to 100).
+"""
+
+import dataclasses
+import hashlib
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from clearhead.data.batch import IGNORE, Batch
+from clearhead.data.draws import split
+from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
+from clearhead.data.tokenizers import Tokenizer, WordTokenizer
+from clearhead.generation import beam_search
+from clearhead.models import (
+    Seq2Seq,
+    Seq2SeqGRU,
+    Seq2SeqGRUConfig,
+    Seq2SeqTransformer,
+    Seq2SeqTransformerConfig,
+)
+from clearhead.models.model import Config, at_rest
+from clearhead.models.seq2seq import Seq2SeqConfig
+from clearhead.shapes import check_choice, check_positive
+from clearhead.training.losses import mean_cross_entropy
+from clearhead.training.tasks.task import DataConfig, Task
+
+__all__ = ["TranslationData", "TranslationTask"]
+
+EVALUATED = 250  # sentences at once
+N_SHOWN = 4
+LEVELS = ("words", "characters")
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class TranslationData(DataConfig):
+    """Generated dates or numbers in words and in digits, or a tab-separated file of sentences.
+
+    language: "dates" or "numbers"; reverse: digits into words. level: tokens are "words" or
+    "characters"; unless given, characters for generated pairs and words for a file. n_examples and
+    n_validation are of generated pairs; of a file, `validation` is the share that is not learned
+    from, and pairs with a side of more than `longest` tokens are left out. n_decoded: validation
+    sentences that are translated at each evaluation.
+    """
+
+    path: str | None = None
+    language: str = "dates"
+    reverse: bool = False
+    level: str | None = None
+    n_examples: int = 40_000
+    n_validation: int = 2_000
+    validation: float = 0.1
+    longest: int = 60
+    n_decoded: int = 500
+    seed: int = 0
+
+    def check(self) -> None:
+        check_choice("language", self.language, ("dates", "numbers"))
+        if self.level is not None:
+            check_choice("level", self.level, LEVELS)
+        check_positive(n_examples=self.n_examples, n_validation=self.n_validation)
+        check_positive(n_decoded=self.n_decoded, longest=self.longest)
+        if not 0 < self.validation < 1:
+            raise ValueError(f"validation must be between 0 and 1, got {self.validation}")
+
+    def open(self) -> "TranslationTask":
+        if self.path is None:
+            return TranslationTask(self, *self._generated())
+        pairs = read_pairs(self.path)
+        if self.reverse:
+            pairs = [(target, source) for source, target in pairs]
+        kept = split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])
+        return TranslationTask(self, *kept)
+
+    def _generated(self) -> tuple[list[Pair], list[Pair]]:
+        learned, kept = (
+            GeneratedPairs(self.language, self.seed, part, self.reverse).examples(range(n))
+            for part, n in (("train", self.n_examples), ("validation", self.n_validation))
+        )
+        return learned, kept
+
+
+def translator(config: Config) -> Seq2Seq:
+    """The model that a config is of."""
+    if isinstance(config, Seq2SeqGRUConfig):
+        return Seq2SeqGRU(config)
+    if isinstance(config, Seq2SeqTransformerConfig):
+        return Seq2SeqTransformer(config)
+    raise TypeError(f"a translator is built from its config, got a {type(config).__name__}")
+
+
+class TranslationTask(Task):
+    """Teacher forcing for a Seq2Seq."""
+
+    model_type = staticmethod(translator)  # type: ignore[assignment]
+
+    def __init__(self, data: TranslationData, learned: list[Pair], kept: list[Pair]) -> None:
+        self.data, self.is_real = data, data.path is not None
+        self.source, self.target = _tokenizers(data, learned, kept)
+        self.train_pairs, self.train = self._fitting(learned)
+        self.validation_pairs, self.validation = self._fitting(kept)
+        self.n_examples = len(self.train)
+        if self.is_real:
+            self.best_by = "val_bleu"
+        lines = ("\t".join(pair) for pair in (*learned, *kept))
+        self.fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def _fitting(self, pairs: list[Pair]) -> tuple[list[Pair], Pairs]:
+        """The pairs that are not too long, and their ids."""
+        rows = Pairs(pairs, self.source, self.target)
+        both = zip(pairs, rows.source_rows, rows.target_rows, strict=True)
+        most = self.data.longest
+        fitting = [pair for pair, a, b in both if max(len(a), len(b)) <= most]
+        if not fitting:
+            raise ValueError(
+                f"every pair has a side of more than data.longest={most} tokens; the longest has "
+                f"{rows.max_len}"
+            )
+        same = len(fitting) == len(pairs)
+        return fitting, rows if same else Pairs(fitting, self.source, self.target)
+
+    def complete(self, config: Config) -> Seq2SeqConfig:
+        assert isinstance(config, Seq2SeqConfig)
+        decided: dict[str, Any] = {
+            "source_vocab_size": self.source.vocab_size,
+            "target_vocab_size": self.target.vocab_size,
+            **{name: getattr(self.target, name) for name in ("start_id", "end_id", "pad_id")},
+        }
+        if hasattr(config, "max_len"):
+            longest = max(self.train.max_len, self.validation.max_len)
+            decided["max_len"] = max(config.max_len, longest)
+        return dataclasses.replace(config, **decided)
+
+    def overfit(self, n: int) -> Self:
+        check_positive(n=n)
+        self.train_pairs = self.validation_pairs = self.train_pairs[:n]
+        self.train = self.validation = Pairs(self.train_pairs, self.source, self.target)
+        self.n_examples = len(self.train)
+        return self
+
+    def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
+        """Every pair once, those of like length in one batch."""
+        return self.train.bucketed(batch_size, seed=seed, epoch=epoch).plans
+
+    def batch(self, plan: Sequence[int]) -> Batch:
+        return self.train.batch(plan)
+
+    def loss(self, model: Seq2Seq, batch: Batch) -> Tensor:
+        assert batch.source is not None
+        return mean_cross_entropy(
+            model(batch.source, batch.inputs, batch.source_mask), batch.targets
+        )
+
+    # How well it goes
+
+    def evaluate(self, model: Seq2Seq) -> dict[str, float]:
+        """The loss of all validation pairs, and what the first n_decoded are translated to."""
+        answers = self._written(model)
+        right = [row[1:] for row in self.validation.target_rows[: len(answers)]]
+        pairs = zip(answers, right, strict=True)
+        n_exact = sum(a == b and self.target.unk_id not in b for a, b in pairs)
+        measures = {"val_loss": self._loss(model), "val_exact": n_exact / len(answers)}
+        if self.is_real:
+            said = [self._text(row) for row in answers]
+            measures["val_bleu"] = bleu(said, [p[1] for p in self.validation_pairs[: len(said)]])
+        return measures
+
+    def _loss(self, model: Seq2Seq) -> float:
+        total, n = 0.0, 0
+        for places in _in_order(self.validation.lengths):
+            batch = self.validation.batch(places)
+            n_targets = int((batch.targets != IGNORE).sum())
+            with at_rest(model):
+                mean = self.loss(model, batch.to(next(model.parameters()).device))
+            total, n = total + float(mean) * n_targets, n + n_targets
+        return total / n
+
+    def _written(self, model: Seq2Seq) -> list[list[int]]:
+        """The greedy translation of the first validation sentences, each up to its end."""
+        device = next(model.parameters()).device
+        lengths = self.validation.lengths[: self.data.n_decoded]
+        written: dict[int, list[int]] = {}
+        for places in _in_order(lengths):
+            batch = self.validation.batch(places).to(device)
+            assert batch.source is not None
+            rows = model.generate(
+                batch.source, self._n_tokens(model), source_mask=batch.source_mask
+            )
+            written |= zip(places, map(self._up_to_end, rows.tolist()), strict=True)
+        return [written[place] for place in range(len(lengths))]
+
+    def _n_tokens(self, model: Seq2Seq) -> int:
+        """Room for the longest sentence of the training part, and then some."""
+        n = 10 + max(map(len, self.train.target_rows))
+        return n if model.max_len is None else min(n, model.max_len)
+
+    def _up_to_end(self, row: list[int]) -> list[int]:
+        end = self.target.end_id
+        return row[: row.index(end) + 1] if end in row else row
+
+    def _text(self, row: list[int]) -> str:
+        if isinstance(self.target, WordTokenizer):
+            return self.target.detokenize(row)
+        return self.target.decode(row)
+
+    def sample(self, model: Seq2Seq) -> str:
+        """The first validation sentences, what they become, and what they should."""
+        lines = []
+        for source, right in self.validation_pairs[:N_SHOWN]:
+            answer = self.predict(model, source)["answer"]
+            lines.append(f"{source} → {answer} ({'right' if answer == right else right})")
+        return "\n".join(lines)
+
+    def predict(self, model: Seq2Seq, text: str) -> dict[str, Any]:
+        """The best translation that beam search finds, and how likely the model holds it."""
+        ids = self.source.encode(text)
+        if model.max_len is not None and len(ids) > model.max_len:
+            raise ValueError(
+                f"the input has {len(ids)} tokens, but the model reads at most {model.max_len}; "
+                f"shorten it"
+            )
+        source = torch.tensor([ids], device=next(model.parameters()).device)
+        found = beam_search(model, source, self._n_tokens(model))
+        return {
+            "input": text,
+            "answer": self._text(found.best[0].tolist()),
+            "probability": math.exp(float(found.log_probs[0, 0])),
+        }
+
+    def next_command(self, run: Path) -> str:
+        return f"clearhead predict {run} {shlex.quote(self.validation_pairs[0][0])}"
+
+    def save(self, folder: Path) -> None:
+        self.source.save(folder / "source_tokenizer.json")
+        self.target.save(folder / "target_tokenizer.json")
+
+
+def bleu(answers: Sequence[str], right: Sequence[str]) -> float:
+    """BLEU of these translations, from 0 to 100."""
+    try:
+        from sacrebleu import corpus_bleu
+    except ImportError:
+        raise ImportError(
+            "val_bleu needs sacrebleu, which is not installed; run pip install sacrebleu"
+        ) from None
+    return float(corpus_bleu(list(answers), [list(right)]).score)
+
+
+def _tokenizers(
+    data: TranslationData, learned: list[Pair], kept: list[Pair]
+) -> tuple[Tokenizer, Tokenizer]:
+    """Words are those of the training part; an alphabet is known as a whole."""
+    level = data.level or ("characters" if data.path is None else "words")
+    known = learned if level == "words" else [*learned, *kept]
+    return pair_tokenizers(known, source=level, target=level)
+
+
+def _in_order(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """All places, those of like length together."""
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    for start in range(0, len(order), EVALUATED):
+        yield order[start : start + EVALUATED]

@@ -1,0 +1,63 @@
+"""Runs that take a moment: the smallest settings of a recipe, and what a test asks of a command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import clearhead
+
+# of the substring recipe
+SMALL = [
+    "data.n_examples=64",
+    "data.n_validation=32",
+    "model.d_model=8",
+    "model.n_heads=2",
+    "model.n_layers=1",
+    "training.steps=4",
+    "training.batch_size=8",
+    "training.eval_every=2",
+    "training.save_every=2",
+    "training.log_every=1",
+]
+
+
+def small_recipe(*changes):
+    from clearhead.training import find_recipe, with_changes
+
+    return with_changes(find_recipe("substring"), [*SMALL, *changes])
+
+
+def small_run(out, *changes):
+    """Train it; returns its folder."""
+    from clearhead.training import train
+
+    return train(small_recipe(*changes), out, threads=1).run
+
+
+def start_outside(*arguments, **variables):
+    """A command in a process of its own, as a user starts it."""
+    package = str(Path(clearhead.__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-m", "clearhead.cli.main", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": package, "OMP_NUM_THREADS": "1"} | variables,
+    )
+
+
+def run_outside(*arguments, **variables):
+    """(exit code, stdout, stderr)."""
+    process = start_outside(*arguments, **variables)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def assert_a_mistake(code, out, err):
+    """Exit 2, nothing on stdout, one line with the error, one with a hint, no traceback."""
+    assert (code, out) == (2, ""), err
+    lines = err.splitlines()
+    assert len(lines) == 2, err
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("hint: ")

@@ -1,0 +1,472 @@
+"""The task of naming pictures: what a batch holds, what is lost and won, what is said of a file."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from picture_files import TRAIN, write_cifar10, write_mnist
+from PIL import Image
+from torch.nn.functional import cross_entropy, log_softmax
+
+from clearhead.data import Pictures, draw_digits
+from clearhead.data.batch import Batch
+from clearhead.files import BadFile
+from clearhead.files.pictures import read_picture
+from clearhead.layers import whitening_filters
+from clearhead.models import VisionTransformer, ViTConfig
+from clearhead.training import train
+from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.recipes import find_recipe
+from clearhead.training.run import config_kinds, load_run
+from clearhead.training.tasks.pictures import PictureData, PictureTask, fitted, mean_and_std
+
+N, N_TEST, SIZE = 23, 12, 16
+DIGITS = PictureData("digits", size=SIZE, n_train=N, n_test=N_TEST)
+SMALL = ViTConfig(patch_size=8, d_model=8, n_layers=1, n_heads=2, d_ff=6)
+STEM = dataclasses.replace(SMALL, stem="convolution", class_token=False, pool="mean")
+
+
+def a_task(**changes):
+    return dataclasses.replace(DIGITS, **changes).open()
+
+
+def a_model(task, config=SMALL):
+    return VisionTransformer(task.complete(config))
+
+
+def colours(n=6, height=9, width=10):
+    """Random pictures of three classes."""
+    images = torch.randint(256, (n, 3, height, width), dtype=torch.uint8)
+    return Pictures(images, torch.arange(n) % 3, ("cat", "dog", "frog"))
+
+
+# The data
+
+
+def test_digits_are_drawn_and_those_of_the_test_are_others():
+    task = a_task()
+    drawn = draw_digits(N + N_TEST, size=SIZE)
+    assert torch.equal(task.train.images, drawn.images[:N])
+    assert torch.equal(task.test.images, drawn.images[N:])
+    assert torch.equal(task.test.labels, drawn.labels[N:])
+    assert task.class_names == tuple("0123456789")
+    assert not torch.equal(a_task(seed=1).train.images, task.train.images)
+
+
+@pytest.mark.parametrize("form", ["binary", "python", "sprites"])
+def test_cifar10_is_read_from_a_folder_in_any_form(tmp_path, form):
+    batches = write_cifar10(tmp_path, form)
+    task = PictureData("cifar10", path=str(tmp_path)).open()
+    assert task.n_examples == len(task.train) == sum(len(batches[name][1]) for name in TRAIN)
+    table, labels = batches["test_batch"]
+    assert task.test.images.flatten(1).tolist() == table.tolist()
+    assert task.test.labels.tolist() == labels
+    assert task.class_names[:2] == ("airplane", "automobile")
+    assert task.complete(ViTConfig(channels=1, n_classes=3)) == ViTConfig()
+
+
+def test_mnist_is_read_from_a_folder(tmp_path):
+    images, labels = write_mnist(tmp_path)
+    task = PictureData("mnist", path=str(tmp_path)).open()
+    assert torch.equal(task.train.images[:, 0], images)
+    assert torch.equal(task.test.images[:, 0], images.flip(1))
+    assert task.test.labels.tolist() == labels
+
+
+def test_sets_that_were_not_fetched_are_answered_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
+    for name in ("mnist", "cifar10"):
+        with pytest.raises(ValueError, match=f"clearhead data get {name}"):
+            PictureData(name).open()
+    with pytest.raises(BadFile, match="holds no CIFAR-10"):
+        PictureData("cifar10", path=str(tmp_path)).open()
+
+
+def test_the_data_decide_classes_channels_and_size():
+    task = a_task()
+    assert task.complete(SMALL) == dataclasses.replace(SMALL, channels=1, image_size=SIZE)
+    three = PictureTask(DIGITS, colours(), colours())
+    config = three.complete(dataclasses.replace(SMALL, patch_size=1))
+    assert (config.n_classes, config.channels, config.image_size) == (3, 3, (9, 10))
+    with pytest.raises(ValueError, match="image height is 9, which patch height=8"):
+        three.complete(SMALL)
+
+
+def test_T24_every_byte_and_label_counts_for_the_fingerprint():
+    task = a_task()
+    assert task.fingerprint == a_task().fingerprint
+    assert len(task.fingerprint) == 64
+    for part in ("train", "test"):
+        for change in ("images", "labels"):
+            changed = {"train": task.train, "test": task.test}
+            tensor = getattr(changed[part], change).clone()
+            tensor.flatten()[-1] ^= 1
+            changed[part] = dataclasses.replace(changed[part], **{change: tensor})
+            assert PictureTask(DIGITS, **changed).fingerprint != task.fingerprint
+
+
+# What the model reads
+
+
+def test_the_training_pictures_as_the_model_reads_them_have_mean_0_and_deviation_1():
+    task = PictureTask(DIGITS, colours(50), colours())
+    x = task.normalised(task.train.images)
+    assert torch.allclose(x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5)
+    assert torch.allclose(x.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
+
+
+def test_mean_and_deviation_by_hand():
+    images = torch.tensor([[0, 255], [51, 51]], dtype=torch.uint8).view(1, 2, 1, 2)
+    mean, std = mean_and_std(images)
+    assert mean == pytest.approx([0.5, 0.2])
+    assert std == pytest.approx([0.5, 1.0])  # a channel that never changes is not divided by 0
+
+
+# Batches
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 5, 23, 40])
+def test_T26_an_epoch_has_every_picture_once(mirror, batch_size):
+    task = a_task(mirror=mirror)
+    plans = task.plans(3, 2, batch_size)
+    assert [len(plan) for plan in plans[:-1]] == [batch_size] * (len(plans) - 1)
+    assert sorted(i % N for plan in plans for i in plan) == list(range(N))
+    assert plans == task.plans(3, 2, batch_size)
+    assert plans != task.plans(3, 3, batch_size)
+    assert plans != task.plans(4, 2, batch_size)
+
+
+def test_a_picture_is_mirrored_in_every_second_epoch():
+    task = a_task(mirror=True)
+
+    def mirrored(seed, epoch):
+        return {i - N for plan in task.plans(seed, epoch, 4) for i in plan if i >= N}
+
+    first, second = mirrored(0, 0), mirrored(0, 1)
+    assert first | second == set(range(N))
+    assert not first & second
+    assert mirrored(0, 2) == first
+    assert 4 < len(first) < N - 4  # a toss for each
+    assert mirrored(1, 0) not in (first, second)
+
+
+def test_a_batch_holds_the_bytes_of_its_pictures_mirrored_or_not():
+    task = a_task(mirror=True)
+    batch = task.batch([4, 2 + N, 7])
+    assert batch.inputs.dtype == torch.uint8
+    assert torch.equal(batch.inputs[0], task.train.images[4])
+    assert torch.equal(batch.inputs[1], task.train.images[2].flip(-1))
+    assert batch.targets.tolist() == task.train.labels[[4, 2, 7]].tolist()
+
+
+def test_nothing_is_changed_unless_it_is_asked_for():
+    task = a_task()
+    batch = task.batch([4, 2, 7])
+    images, targets = task.changed(batch)
+    assert torch.equal(images, task.normalised(batch.inputs))
+    assert torch.equal(targets.argmax(1), batch.targets)
+    assert torch.equal(targets.sum(1), torch.ones(3))
+    assert torch.equal(targets.amax(1), torch.ones(3))
+
+
+def test_shifted_pictures_are_somewhere_within_the_reflected_ones():
+    task = a_task(shift=2)
+    batch = task.batch(list(range(N)))
+    images, _ = task.changed(batch)
+    wide = torch.nn.functional.pad(task.normalised(batch.inputs), (2,) * 4, mode="reflect")
+    found = [
+        {
+            (down, right)
+            for down in range(5)
+            for right in range(5)
+            if torch.equal(image, place[:, down : down + SIZE, right : right + SIZE])
+        }
+        for image, place in zip(images, wide, strict=True)
+    ]
+    assert all(len(places) == 1 for places in found)
+    assert len(set.union(*found)) > 8
+
+
+def test_a_cutout_takes_the_mean_of_the_pictures():
+    task = a_task(cutout=6)
+    batch = task.batch([4, 2, 7])
+    images, _ = task.changed(batch)
+    lost = images != task.normalised(batch.inputs)
+    assert ((images == 0) == lost).all()
+    assert 3 * 9 <= int(lost.sum()) <= 3 * 36
+
+
+def test_mixup_mixes_pictures_and_classes_alike():
+    task = PictureTask(dataclasses.replace(DIGITS, mixup=1.0), colours(), colours())
+    images, targets = task.changed(task.batch([0, 1, 2]))
+    plain = task.normalised(task.train.images[:3])
+    assert torch.allclose(images, torch.einsum("bc,cxyz->bxyz", targets, plain), atol=1e-5)
+    assert not torch.allclose(images, plain)
+
+
+@pytest.mark.parametrize("change", [{"shift": 3}, {"cutout": 4}, {"mixup": 0.3}])
+def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
+    task = a_task(**change)
+    batch = task.batch([4, 2, 7, 1])
+
+    def changed(seed):
+        torch.manual_seed(seed)
+        return task.changed(batch)
+
+    for one, other in zip(changed(1), changed(1), strict=True):
+        assert torch.equal(one, other)
+    assert not torch.equal(changed(1)[0], changed(2)[0])
+
+
+# Loss and measures
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_by_hand(smoothing):
+    task = a_task(smoothing=smoothing)
+    model, batch = a_model(task), task.batch([4, 2, 7])
+    logs = log_softmax(model(task.normalised(batch.inputs)), -1)
+    costs = [
+        -(1 - smoothing) * row[label] - smoothing * row.mean()
+        for row, label in zip(logs, batch.targets, strict=True)
+    ]
+    assert torch.allclose(task.loss(model, batch), torch.stack(costs).mean())
+
+
+def test_a_new_stem_is_whitened_by_the_training_pictures_before_the_first_step_and_never_again():
+    task = a_task()
+    model = task.prepared(a_model(task, STEM))
+    filters = whitening_filters(task.normalised(task.train.images))
+    assert torch.equal(model.patches.whitening, filters)
+    other = PictureTask(DIGITS, task.test, task.test)
+    other.prepared(model)
+    assert torch.equal(model.patches.whitening, filters)
+    task.prepared(a_model(task))  # one of patches has nothing to whiten
+
+
+@pytest.mark.parametrize("config", [SMALL, STEM])
+def test_measures_of_all_test_pictures_by_hand(config, monkeypatch):
+    monkeypatch.setattr("clearhead.training.tasks.pictures.EVALUATED", 5)  # 5 + 5 + 2
+    task = a_task(shift=2, cutout=4, mixup=1.0, smoothing=0.1, mirror=True)
+    model = a_model(task, config)
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    measured, again = task.evaluate(model), task.evaluate(model)
+    assert measured == again
+    assert model.training
+    assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
+    model.eval()
+    logits, labels = model(task.normalised(task.test.images)).detach(), task.test.labels
+    assert measured["val_loss"] == pytest.approx(float(cross_entropy(logits, labels)), rel=1e-5)
+    assert measured["val_accuracy"] == float((logits.argmax(-1) == labels).double().mean())
+    table = task.confusion(model)
+    for right in range(10):
+        for said in range(10):
+            count = int(((labels == right) & (logits.argmax(-1) == said)).sum())
+            assert table[right, said] == count
+    assert int(table.sum()) == N_TEST
+    assert int(table.trace()) == round(measured["val_accuracy"] * N_TEST)
+
+
+def test_pictures_learned_by_heart_are_few_and_not_changed():
+    task = a_task(mirror=True, shift=2, cutout=4, mixup=1.0, smoothing=0.1)
+    fingerprint = task.fingerprint
+    few = task.overfit(4)
+    assert few.n_examples == 4
+    assert torch.equal(few.test.images, few.train.images)
+    plans = few.plans(0, 1, 3)
+    assert sorted(i for plan in plans for i in plan) == [0, 1, 2, 3]
+    images, targets = few.changed(few.batch([0, 3]))
+    assert torch.equal(images, few.normalised(few.train.images[[0, 3]]))
+    assert targets.max() == 1
+    assert few.fingerprint == fingerprint
+
+
+# Examples and answers
+
+
+def test_examples_are_one_of_each_class_then_further_ones():
+    labels = torch.tensor([2, 2, 0, 2, 1, 0])
+    test = dataclasses.replace(colours(), labels=labels)
+    task = PictureTask(DIGITS, colours(), test)
+    for n, rows in ((2, [2, 4]), (3, [2, 4, 0]), (5, [2, 4, 0, 5, 1]), (10, [2, 4, 0, 5, 1, 3])):
+        shown = task.examples(n)
+        assert torch.equal(shown.images, test.images[rows])
+        assert shown.labels.tolist() == labels[rows].tolist()
+    assert len(a_task().examples()) == 10
+
+
+def test_a_picture_is_named_from_its_file(tmp_path):
+    train, test = colours(), colours(1)
+    task = PictureTask(DIGITS, train, test)
+    model = a_model(task, dataclasses.replace(SMALL, image_size=(9, 10), patch_size=(3, 5)))
+    path = tmp_path / "cat.png"
+    Image.fromarray(test.images[0].permute(1, 2, 0).numpy()).save(path)
+    found = task.predict(model, str(path))
+    probs = model(task.normalised(test.images))[0].softmax(-1).detach()
+    assert found["input"] == str(path)
+    assert found["answer"] == train.class_names[int(probs.argmax())]
+    assert found["probability"] == pytest.approx(float(probs.max()))
+    with pytest.raises(BadFile, match=r"no\.png"):
+        task.predict(model, str(tmp_path / "no.png"))
+
+
+def test_the_sample_tells_which_pictures_were_recognised():
+    task = a_task()
+    model = a_model(task)
+    torch.nn.init.zeros_(model.head.weight)
+    with torch.no_grad():
+        model.head.bias[:] = torch.arange(10) == 1  # it says 1, whatever it sees
+    shown = task.examples(3).labels.tolist()
+    for line, label in zip(task.sample(model).splitlines(), shown, strict=True):
+        word = "right" if label == 1 else "taken for 1"
+        assert line == f"{label:<10} {word} ({torch.e / (torch.e + 9):.3f})"
+
+
+def test_what_a_run_keeps_can_be_tried_at_once(tmp_path):
+    for task in (a_task(), PictureTask(DIGITS, colours(), colours())):
+        task.save(tmp_path)
+        assert json.loads((tmp_path / "classes.json").read_text()) == list(task.class_names)
+        assert task.next_command(tmp_path) == f"clearhead predict {tmp_path} {tmp_path}/example.png"
+        shown = fitted(read_picture(tmp_path / "example.png"), *_size(task))
+        assert torch.equal(shown, task.test.images[0])
+
+
+def _size(task):
+    channels, *size = task.train.images.shape[1:]
+    return channels, size
+
+
+def test_a_picture_of_the_right_size_stays_as_it_is():
+    picture = colours(1, 7, 5).images[0]
+    assert torch.equal(fitted(picture, 3, (7, 5)), picture)
+    grey = picture[:1].expand(3, -1, -1)
+    assert torch.equal(fitted(grey, 1, (7, 5)), grey[:1])
+
+
+def test_other_pictures_are_cut_to_the_middle_and_made_smaller_or_larger():
+    wide = torch.zeros(3, 4, 12, dtype=torch.uint8)
+    wide[:, :, 4:8] = 200  # the square in the middle
+    assert torch.equal(fitted(wide, 3, (2, 2)), torch.full((3, 2, 2), 200, dtype=torch.uint8))
+    tall = wide.mT.contiguous()
+    assert torch.equal(fitted(tall, 3, (8, 8)), torch.full((3, 8, 8), 200, dtype=torch.uint8))
+    thin = torch.zeros(3, 16, 16, dtype=torch.uint8)
+    thin[:, :, ::4] = 200  # lines between the places that four pixels wide would look at
+    assert fitted(thin, 3, (4, 4))[:, :, 1:3].flatten().tolist() == 24 * [50]
+    red = torch.zeros(3, 2, 2, dtype=torch.uint8)
+    red[0] = 100
+    assert fitted(red, 1, (2, 2)).flatten().tolist() == [30, 30, 30, 30]
+    assert fitted(wide[:, :1, :1], 3, (5, 6)).shape == (3, 5, 6)
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"pictures": "cats"}, ValueError, "pictures must be one of 'digits', 'mnist', 'cifar10'"),
+        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
+        ({"n_train": 0}, ValueError, "n_train must be at least 1, got 0"),
+        ({"n_test": 0}, ValueError, "n_test must be at least 1, got 0"),
+        ({"shift": -1}, ValueError, "shift must not be negative, got -1"),
+        ({"cutout": -1}, ValueError, "cutout must not be negative, got -1"),
+        ({"mixup": -0.1}, ValueError, r"mixup must not be negative, got -0\.1"),
+        ({"smoothing": 1.0}, ValueError, "smoothing must be at least 0 and less than 1, got 1.0"),
+        ({"path": "/data"}, ValueError, "digits are drawn; leave data.path out"),
+        ({"shift": 1.5}, TypeError, "shift must be a whole number, got 1.5"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(changes, error, words):
+    with pytest.raises(error, match=words):
+        dataclasses.replace(DIGITS, **changes)
+
+
+def test_a_shift_wider_than_the_pictures_is_refused():
+    task = a_task(shift=SIZE)
+    with pytest.raises(ValueError, match="most must be less than the side of the images, 16"):
+        task.changed(task.batch([0]))
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize("name", ["vit-digits", "vit-cifar10", "vit-cifar10-plain"])
+def test_the_recipes_can_be_written_down_and_built(name):
+    recipe = find_recipe(name)
+    assert recipe.name == name
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())), config_kinds()) == recipe
+    model = VisionTransformer(recipe.model)
+    side, channels = recipe.model.image_size, recipe.model.channels
+    assert model(torch.randn(2, channels, side, side)).shape == (2, 10)
+
+
+def a_recipe(**training):
+    return Recipe(
+        "pictures",
+        data=dataclasses.replace(DIGITS, mirror=True, shift=2, mixup=0.5, smoothing=0.1),
+        model=dataclasses.replace(STEM, dropout=0.1, qk_norm=True),
+        training=TrainingConfig(
+            **{"steps": 7, "batch_size": 5, "accumulate": 2, "eval_every": 2, "save_every": 2}
+            | {"log_every": 1, "keep": 9, "optimizer": "muon"}
+            | training
+        ),
+    )
+
+
+@pytest.mark.slow
+def test_T03_a_run_with_batch_norm_goes_on_bit_for_bit(tmp_path):
+    """From each of its checkpoints, mid-epoch and at an epoch's end."""
+    whole = train(a_recipe(), tmp_path / "a", threads=1).run
+    last = "checkpoints/step-0000007/model.safetensors"
+    for step in (2, 4, 6):
+        cut = tmp_path / f"b{step}" / whole.name
+        shutil.copytree(whole, cut)
+        for place in (cut / "checkpoints").iterdir():
+            if int(place.name.removeprefix("step-")) > step:
+                shutil.rmtree(place)
+        train(a_recipe(), cut.parent, threads=1)
+        for name in (last, "metrics.jsonl"):
+            assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_T18_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path):
+    one, same, other = (
+        train(a_recipe(seed=seed), tmp_path / name, threads=1).run / "metrics.jsonl"
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    assert one.read_bytes() == same.read_bytes()
+    assert one.read_bytes() != other.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_is_loaded_with_its_whitening_and_names_its_own_example(tmp_path):
+    run = load_run(train(a_recipe(), tmp_path, threads=1).run)
+    assert run.model.patches.is_whitened
+    assert run.evaluate() == run.evaluate()
+    found = run.predict(str(run.folder / "example.png"))
+    assert found["answer"] in "0123456789"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [SMALL, STEM])
+def test_ten_pictures_are_learned_by_heart(tmp_path, config):
+    recipe = dataclasses.replace(
+        a_recipe(steps=150, batch_size=10, accumulate=1, lr=0.02, eval_every=150),
+        model=dataclasses.replace(config, d_model=16, n_layers=2),
+    )
+    result = train(recipe, tmp_path, overfit=10, threads=1)
+    assert result.metrics["val_accuracy"] == 1
+    assert result.metrics["val_loss"] < 0.05
+
+
+def test_a_batch_of_one_can_be_learned_from():
+    task = a_task()
+    model = a_model(task, STEM)
+    task.loss(model, Batch(task.train.images[:1], task.train.labels[:1])).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    assert np.isfinite(task.evaluate(model)["val_loss"])

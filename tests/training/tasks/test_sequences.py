@@ -1,0 +1,148 @@
+"""The rules of the smallest transformer: right answers, each example once, the loss by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearhead.models.smallest import TorchTransformer, designs
+from clearhead.models.smallest.torch_form import TorchTransformerConfig
+from clearhead.training.tasks.sequences import SequenceData
+
+RULES = ["identity", "first", "unique"]
+
+
+def task(rule, **settings):
+    return SequenceData(rule, **{"max_len": 5, "n_examples": 50, **settings}).open()
+
+
+def designed(rule):
+    """The transformer whose weights are set by hand."""
+    return TorchTransformer.from_numpy(
+        {"identity": designs.identity, "first": designs.first, "unique": designs.unique}[rule](
+            **({} if rule == "identity" else {"max_len": 5})
+        )
+    ).float()
+
+
+def model_of(made):
+    torch.manual_seed(0)
+    return TorchTransformer(made.complete(TorchTransformerConfig(1, 4, 1, d_pos=2, max_len=1)))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_design_by_hand_makes_no_mistake(rule):
+    made = task(rule)
+    assert made.evaluate(designed(rule))["val_worst"] < 1e-6
+    for text in ("A", "CAC", "BBABC"):
+        assert made.predict(designed(rule), text)["error"] < 1e-6
+
+
+def test_answers_worked_by_hand():
+    answers = {rule: task(rule).predict(designed(rule), "CAC")["answer"] for rule in RULES}
+    assert answers == {"identity": "CAC", "first": "CCC", "unique": "−1 +1 −1"}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_epoch_takes_every_example_once_in_an_order_of_its_own(rule):
+    made = task(rule)
+    plans = made.plans(seed=3, epoch=2, batch_size=8)
+    assert sorted(i for plan in plans for i in plan) == list(range(50))
+    assert plans == made.plans(seed=3, epoch=2, batch_size=8)
+    assert plans != made.plans(seed=3, epoch=1, batch_size=8)
+    assert plans != made.plans(seed=4, epoch=2, batch_size=8)
+
+
+def test_nothing_that_is_learned_is_validated():
+    made = task("first", n_examples=9000)
+    rows = [
+        {tuple(x[real].argmax(-1).tolist()) for x, real in zip(p.inputs, p.token_mask, strict=True)}
+        for p in (made.train, made.validation)
+    ]
+    assert len(rows[0] | rows[1]) == 3 + 9 + 27 + 81 + 243  # all that there are
+    assert not rows[0] & rows[1]
+
+
+def test_short_sequences_are_drawn_as_often_as_long_ones():
+    lengths = task("identity", n_examples=5000).train.token_mask.sum(dim=1)
+    assert (torch.bincount(lengths)[1:] / 5000 - 0.2).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_loss_is_the_mean_square_over_real_tokens(rule):
+    made = task(rule)
+    model, batch = model_of(made), made.batch([4, 7, 31])
+    squares = []
+    for x, right, real in zip(batch.inputs, batch.targets, batch.token_mask, strict=True):
+        squares += ((model(x[real]) - right[real]) ** 2).flatten().tolist()
+    by_hand = sum(squares) / len(squares)
+    assert made.loss(model, batch).item() == pytest.approx(by_hand, rel=1e-5)
+
+
+@given(st.lists(st.integers(0, 49), min_size=1, max_size=9))
+def test_padding_changes_nothing(plan):
+    made = task("unique")
+    model = model_of(made)
+    batch = made.batch(plan)
+    together = model(batch.inputs, batch.token_mask)
+    for row, place in enumerate(plan):
+        alone = made.batch([place])
+        n = alone.inputs.size(1)
+        torch.testing.assert_close(together[row, :n], model(alone.inputs)[0])
+
+
+def test_overfit_learns_and_evaluates_the_same_few():
+    made = task("first").overfit(7)
+    assert made.n_examples == len(made.train) == len(made.validation) == 7
+    model = model_of(made)
+    assert made.evaluate(model)["val_loss"] == pytest.approx(
+        made.loss(model, made.batch(range(7))).item(), rel=1e-6
+    )
+
+
+def test_the_fingerprint_stands_for_rule_and_examples():
+    prints = {
+        made.fingerprint
+        for made in (*map(task, RULES), task("first", max_len=4), task("first", seed=1))
+    }
+    assert len(prints) == 5
+    assert task("first").fingerprint == task("first").fingerprint
+
+
+def test_the_sample_shows_inputs_and_answers():
+    lines = task("first").sample(designed("first")).split("\n")
+    assert lines[0] == "CAC → CCC, no number wrong by more than 0.0000"
+    assert len(lines) == 3
+
+
+def test_what_cannot_be_answered_is_named():
+    made = task("identity")
+    for text in ("", "ABD", "abc", "ABCABC"):
+        with pytest.raises(ValueError, match="1 to 5 of the letters A, B and C, got"):
+            made.predict(model_of(made), text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"rule": "last"}, "rule must be one of 'identity', 'first', 'unique', got 'last'"),
+        ({"rule": "first", "max_len": 2}, "max_len must be at least 3"),
+        ({"rule": "first", "max_len": 30}, "max_len"),
+        ({"rule": "first", "n_examples": 0}, "n_examples must be at least 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_named(settings, words):
+    with pytest.raises(ValueError, match=words):
+        SequenceData(**settings)
+
+
+# Trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rule", "most"), [("identity", 4e-4), ("first", 1e-5), ("unique", 4e-4)])
+def test_the_recipes_reach_the_published_losses(rule, most, tmp_path):
+    from clearhead.training import find_recipe, train
+
+    result = train(find_recipe(rule), tmp_path, threads=1)
+    assert result.metrics["val_loss"] <= most

@@ -1,0 +1,76 @@
+"""How far a run has come."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training.tiny_runs import TinyData, TinyTask
+
+from clearhead.training.place import Place, Plans, seed_torch
+
+
+def test_a_place_is_plain_values_and_back():
+    place = Place(3, 1, 8, 3, 0.25, 0.5, 2, {"val_loss": 0.5}, 1, 2.5, {"metrics.jsonl": 9}, True)
+    assert Place.from_dict(place.to_dict()) == place
+    assert Place.from_dict(Place().to_dict()) == Place()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"colour": 1}, "'colour' is not known"),
+        ({"step": "3"}, "'step' must be"),
+        ({"step": True}, "'step' must be"),
+        ({"taken": 1.5}, "'taken' must be"),
+        ({"loss_sum": None}, "'loss_sum' must be"),
+        ({"best": "x"}, "'best' must be"),
+        ({"best_metrics": {"a": "b"}}, "'best_metrics' must be"),
+        ({"sizes": [1]}, "'sizes' must be"),
+        ({"finished": 1}, "'finished' must be"),
+    ],
+)
+def test_a_state_with_an_odd_field_is_refused_by_its_name(change, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        Place.from_dict({**Place().to_dict(), **change})
+
+
+@pytest.mark.parametrize("name", Place().to_dict())
+def test_a_state_without_a_field_is_refused_by_its_name(name):
+    values = Place().to_dict()
+    values.pop(name)
+    with pytest.raises(ValueError, match=f"'{name}' is missing"):
+        Place.from_dict(values)
+
+
+@given(n=st.integers(1, 30), batch_size=st.integers(1, 9), stop=st.integers(0, 40))
+def test_T26_batches_go_on_at_any_place_as_if_never_stopped(n, batch_size, stop):
+    task = TinyTask(TinyData(n))
+    whole, place = Plans(task, 7, batch_size), Place()
+    order = [list(whole.next(place)) for _ in range(stop + 12)]
+    place = Place()
+    first = Plans(task, 7, batch_size)
+    seen = [list(first.next(place)) for _ in range(stop)]
+    place = Place.from_dict(place.to_dict())
+    again = Plans(task, 7, batch_size)
+    assert seen + [list(again.next(place)) for _ in range(12)] == order
+    flat = [i for batch in order for i in batch]
+    for start in range(0, len(flat) - n + 1, n):
+        assert sorted(flat[start : start + n]) == list(range(n))
+
+
+def test_no_plans_are_an_error_not_a_loop():
+    with pytest.raises(ValueError, match="no examples to learn from in epoch 0"):
+        Plans(TinyTask(TinyData(0)), 0, 4).next(Place())
+
+
+def test_random_numbers_depend_on_seed_purpose_and_step_alone():
+    def drawn(*given):
+        seed_torch(torch.device("cpu"), *given)
+        return torch.rand(3).tolist()
+
+    one = drawn(0, "step", 5)
+    torch.rand(9)
+    assert drawn(0, "step", 5) == one
+    others = [drawn(1, "step", 5), drawn(0, "weights", 5), drawn(0, "step", 6)]
+    assert one not in others
+    assert len({tuple(each) for each in others}) == 3

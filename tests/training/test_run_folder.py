@@ -1,0 +1,181 @@
+"""What a run leaves behind, and who may write it."""
+
+import errno
+import os
+
+import pytest
+from training.tiny_runs import Child, Disk
+
+from clearhead.files import BadFile
+from clearhead.training.run_folder import Busy, RunFolder, environment, find_runs, new_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = new_run(tmp_path, "tiny")
+    run.start({"recipe": "tiny"}, {"threads": 1})
+    return run
+
+
+def nothing_said(sentence):
+    raise AssertionError(sentence)
+
+
+def test_new_runs_are_numbered_after_the_highest(tmp_path):
+    parent = tmp_path / "a" / "b"
+    assert new_run(parent, "x").path.name == "x-0001"
+    (parent / "x-0041").mkdir()
+    (parent / "x-y-0099").mkdir()
+    (parent / "x-77").mkdir()
+    assert new_run(parent, "x").path.name == "x-0042"
+    assert new_run(parent, "x-y").path.name == "x-y-0100"
+    with pytest.raises(BadFile):
+        new_run(parent, "../x")
+
+
+def test_only_runs_that_were_started_are_found_in_the_order_of_numbers(tmp_path):
+    runs = [new_run(tmp_path, "x") for _ in range(3)]
+    for run in (runs[2], runs[0]):
+        run.start({}, {})
+    assert [run.path.name for run in find_runs(tmp_path, "x")] == ["x-0001", "x-0003"]
+    assert find_runs(tmp_path, "y") == []
+    assert find_runs(tmp_path / "none", "x") == []
+
+
+def test_T23_the_clock_does_not_change_the_order_of_runs(tmp_path):
+    for n in range(3):
+        run = new_run(tmp_path, "x")
+        run.start({}, {})
+        os.utime(run.path, (1000 - n, 1000 - n))
+    assert [run.path.name[-1] for run in find_runs(tmp_path, "x")] == ["1", "2", "3"]
+
+
+def test_a_run_is_started_once_its_config_is_written_and_that_comes_last(tmp_path):
+    run = new_run(tmp_path, "x")
+    assert not run.is_started
+    with Disk() as disk:
+        run.start({"a": 1}, {"b": 2})
+    for k in range(1, disk.n_calls + 1):
+        other = new_run(tmp_path, "y")
+        try:
+            with Disk(k, errno.EIO):
+                other.start({"a": 1}, {"b": 2})
+        except OSError:
+            pass
+        if other.is_started:
+            assert (other.config, other.environment) == ({"a": 1}, {"b": 2})
+
+
+def test_what_is_no_run_is_refused_by_its_name(tmp_path, run):
+    with pytest.raises(BadFile, match="is no run folder: there is no such folder"):
+        _ = RunFolder(tmp_path / "none").config
+    with pytest.raises(BadFile, match=r"config\.json is not there"):
+        _ = RunFolder(tmp_path).config
+    (run / "config.json").write_text("[1]")
+    with pytest.raises(BadFile, match=r"config\.json must hold values by name"):
+        _ = run.config
+
+
+# Lines
+
+
+def test_metrics_are_lines_in_order_and_a_cut_or_foreign_line_is_none(run):
+    assert run.metrics() == []
+    run.add_metrics({"step": 1, "loss": 0.5})
+    run.add_metrics({"step": 2})
+    with open(run / "metrics.jsonl", "ab") as file:
+        file.write(b'nonsense\n[3]\n{"loss": 1}\n{"step": true}\n{"step": 3}\n{"step": 4}')
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+
+
+def test_a_metric_that_is_no_number_is_not_written(run):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        run.add_metrics({"step": 1, "loss": float("nan")})
+    assert run.metrics() == []
+
+
+def test_T27_metrics_and_samples_cut_at_any_byte_are_as_at_the_checkpoint(run):
+    run.add_metrics({"step": 1, "loss": 0.5})
+    run.add_sample(1, "Grüße\n")
+    sizes = run.synced_sizes()
+    known = {name: (run / name).read_bytes() for name in sizes}
+    run.add_metrics({"step": 2, "loss": 0.25})
+    run.add_sample(2, "two")
+    whole = {name: (run / name).read_bytes() for name in sizes}
+    assert known.keys() == {"metrics.jsonl", "samples.txt"}
+    for name in sizes:
+        for cut in range(sizes[name], len(whole[name]) + 1):
+            (run / name).write_bytes(whole[name][:cut])
+            run.cut_back(sizes, nothing_said)
+            assert (run / name).read_bytes() == known[name]
+
+
+def test_T27_what_was_lost_before_the_checkpoint_is_told_and_no_half_line_stays(run):
+    for step in (1, 2, 3):
+        run.add_metrics({"step": step})
+    sizes = run.synced_sizes()
+    whole = (run / "metrics.jsonl").read_bytes()
+    for cut in range(len(whole)):
+        (run / "metrics.jsonl").write_bytes(whole[:cut])
+        said = []
+        run.cut_back(sizes, said.append)
+        assert len(said) == 1
+        assert f"has lost {len(whole) - cut} bytes" in said[0]
+        left = (run / "metrics.jsonl").read_bytes()
+        assert whole.startswith(left)
+        assert left == b"" or left.endswith(b"\n")
+    (run / "metrics.jsonl").unlink()
+    run.cut_back(sizes, said.append)
+    assert not (run / "metrics.jsonl").exists()
+
+
+def test_without_a_checkpoint_all_is_cut(run):
+    run.add_metrics({"step": 1})
+    run.cut_back({}, nothing_said)
+    assert (run / "metrics.jsonl").read_bytes() == b""
+    assert not (run / "samples.txt").exists()
+
+
+@pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO])
+def test_T05_a_line_that_cannot_be_written_is_an_error_with_the_name_of_the_file(run, fault):
+    for k in (1, 2):
+        with Disk(k, fault), pytest.raises(OSError, match=r"metrics\.jsonl") as caught:
+            run.add_metrics({"step": 1})
+        assert caught.value.errno == fault
+
+
+# One at a time
+
+
+def test_T22_a_held_folder_is_refused_with_the_name_of_the_holder(run):
+    def hold(ready):
+        with run.locked():
+            ready()
+            signal_forever()
+
+    def signal_forever():
+        import time
+
+        time.sleep(60)
+
+    child = Child(hold)
+    child.wait_ready()
+    try:
+        with (
+            pytest.raises(Busy, match=f"in use by process {child.number}; wait or stop it"),
+            run.locked(),
+        ):
+            raise AssertionError("two at once")
+    finally:
+        child.send()
+        child.end()
+    with run.locked(), pytest.raises(Busy, match=f"process {os.getpid()}"), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_the_environment_tells_what_numbers_depend_on():
+    found = environment(3, "cpu")
+    assert (found["threads"], found["device"]) == (3, "cpu")
+    assert {"clearhead", "torch", "python", "machine", "processor", "system"} < found.keys()

@@ -1,0 +1,226 @@
+"""A new run, or one that goes on: nothing is continued or begun again by mistake."""
+
+import dataclasses
+
+import pytest
+import torch
+from training.tiny_runs import TinyTask, left_behind, memory_folder, run_tiny, tiny
+
+from clearhead.files import BadFile
+from clearhead.training import starting
+from clearhead.training.checkpoint import NoGoodCheckpoint, places
+from clearhead.training.run_folder import find_runs
+from clearhead.training.starting import check_same, find_run, is_finished, threads_of
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.fixture
+def folder():
+    torch.set_num_threads(1)
+    with memory_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def stopped(folder, monkeypatch):
+    """A folder with a run that was killed in its ninth step."""
+    calls, batch = [0], TinyTask.batch
+
+    def ending(self, plan):
+        calls[0] += 1
+        if calls[0] == 19:
+            raise Killed
+        return batch(self, plan)
+
+    monkeypatch.setattr(TinyTask, "batch", ending)
+    with pytest.raises(Killed):
+        run_tiny(folder)
+    monkeypatch.setattr(TinyTask, "batch", batch)
+    return folder
+
+
+def only(out):
+    (run,) = find_runs(out, "tiny")
+    return run
+
+
+# Which run
+
+
+def test_the_same_again_goes_on_and_after_the_end_begins_anew(stopped):
+    assert not is_finished(only(stopped))
+    assert run_tiny(stopped).run.name == "tiny-0001"
+    assert is_finished(only(stopped))
+    assert run_tiny(stopped).run.name == "tiny-0002"
+
+
+def test_something_else_is_another_run(stopped):
+    assert run_tiny(stopped, tiny(seed=1)).run.name == "tiny-0002"
+    assert run_tiny(stopped, overfit=4).run.name == "tiny-0003"
+    assert run_tiny(stopped).run.name == "tiny-0001"
+
+
+def test_resume_takes_a_path_or_the_last_of_this_recipe(stopped):
+    assert run_tiny(stopped / "elsewhere", resume=str(stopped / "tiny-0001")).steps == 12
+    assert run_tiny(stopped, resume="last").run.name == "tiny-0001"
+    with pytest.raises(BadFile, match="has no run of tiny; start one: clearhead train tiny"):
+        run_tiny(stopped / "none", resume="last")
+    with pytest.raises(BadFile, match="is no run folder"):
+        run_tiny(stopped, resume=str(stopped / "tiny-0007"))
+    with pytest.raises(BadFile, match=r"config\.json is not there"):
+        find_run(stopped, str(stopped), "tiny")
+
+
+def test_a_run_with_a_broken_config_is_left_out_with_a_sentence(stopped):
+    (only(stopped) / "config.json").write_text("{")
+    said = []
+    assert run_tiny(stopped, tell=said.append).run.name == "tiny-0002"
+    assert any("config.json is not JSON" in news for news in said if isinstance(news, str))
+
+
+def test_a_run_is_finished_by_its_newest_good_checkpoint_alone(folder):
+    run_tiny(folder)
+    run = only(folder)
+    assert is_finished(run)
+    (places(run.checkpoints)[-1] / "model.safetensors").write_bytes(b"")
+    assert not is_finished(run)
+    before = left_behind(folder)["metrics.jsonl"]
+    assert run_tiny(folder).run == run.path  # it is made good
+    assert left_behind(folder)["metrics.jsonl"] == before
+    assert is_finished(run)
+
+
+def test_T11_a_run_of_which_all_checkpoints_are_bad_is_refused(stopped):
+    for place in places(only(stopped).checkpoints):
+        (place / "manifest.json").unlink()
+    with pytest.raises(NoGoodCheckpoint, match="restore one, or move the run away"):
+        run_tiny(stopped)
+
+
+# What must be equal
+
+
+CHANGES = {
+    "training.batch_size": {"batch_size": 5},
+    "training.steps": {"steps": 13},
+    "training.lr": {"lr": 0.5},
+    "training.accumulate": {"accumulate": 1},
+    "model.d_model": {"d_model": 8},
+    "data.salt": {"salt": 1},
+    "training.seed": {"seed": 4},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_T17_another_config_is_refused_field_by_field(stopped, name):
+    changed = CHANGES[name]
+    with pytest.raises(ValueError, match="cannot go on as it began") as caught:
+        run_tiny(stopped, tiny(**changed), resume="last")
+    (value,) = changed.values()
+    lines = str(caught.value).splitlines()
+    assert any(line.startswith(f"  {name}: ") and f"{value!r} now" in line for line in lines)
+    assert len(lines) == (4 if name == "data.salt" else 3)  # other data are named as such, too
+    assert "--force" in lines[-1]
+    assert run_tiny(stopped).run.name == "tiny-0001"  # and nothing was harmed
+
+
+@pytest.mark.parametrize(
+    ("field", "there"),
+    [
+        ("threads", 2),
+        ("torch", "1.0"),
+        ("device", "cuda"),
+        ("processor", "AVX9"),
+        ("clearhead", "0"),
+        ("machine", "pdp11"),
+    ],
+)
+def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch, field, there):
+    from clearhead.training import loop
+
+    before = loop.environment
+    monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), field: there})
+    with pytest.raises(ValueError, match=f"\n  {field}: .* then, {there!r} now\n"):
+        run_tiny(stopped)
+    said = []
+    assert run_tiny(stopped, force=True, tell=said.append).steps == 12
+    assert any(f"going on although it differs: {field}" in n for n in said if isinstance(n, str))
+
+
+def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):
+    from clearhead.training import loop
+
+    before = loop.environment
+    other = {"python": "9", "system": "Multics"}
+    monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), **other})
+    assert run_tiny(stopped).run.name == "tiny-0001"
+
+
+def test_T17_the_order_of_the_data_stays_if_another_batch_size_is_forced(folder, monkeypatch):
+    seen, batch = [], TinyTask.batch
+
+    def watched(self, plan):
+        if not isinstance(plan, range):
+            seen.extend(plan)
+        return batch(self, plan)
+
+    monkeypatch.setattr(TinyTask, "batch", watched)
+    plain = {"accumulate": 1, "save_every": 1}
+    run_tiny(folder / "whole", tiny(20, batch_size=2, **plain))
+    order = seen[:40]
+    seen.clear()
+    run_tiny(folder / "changed", tiny(4, batch_size=2, **plain))  # 8 examples
+    changed = tiny(7, batch_size=4, **plain)
+    run_tiny(folder / "changed", changed, resume="last", force=True)
+    assert seen == order[:20]  # an epoch, each example once
+
+
+def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
+    with pytest.raises(ValueError, match=r"the weights do not fit the config: '\w+\.weight' has"):
+        run_tiny(stopped, tiny(d_model=9), resume="last", force=True)
+    with pytest.raises(ValueError, match="the optimizer does not fit this model"):
+        run_tiny(stopped, tiny(optimizer="adamw"), resume="last", force=True)
+
+
+def test_T24_changed_data_are_refused_by_the_same_command(stopped, monkeypatch):
+    made = TinyTask.__init__
+
+    def changed(self, data):
+        made(self, dataclasses.replace(data, salt=data.salt + 1))
+
+    monkeypatch.setattr(TinyTask, "__init__", changed)
+    with pytest.raises(ValueError, match=r"\n  examples: '[0-9a-f]{64}' then, '[0-9a-f]{64}' now"):
+        run_tiny(stopped)
+    assert [run.path.name for run in find_runs(stopped, "tiny")] == ["tiny-0001"]
+    assert run_tiny(stopped, force=True).run.name == "tiny-0001"
+
+
+def test_all_differences_are_told_at_once(stopped):
+    run = only(stopped)
+    config = {**run.config, "recipe": "other", "training": {**run.config["training"], "lr": 7}}
+    with pytest.raises(ValueError, match="cannot go on") as caught:
+        check_same(run, config, {**run.environment, "threads": 8, "new": "x"})
+    for line in ("recipe: 'tiny' then, 'other' now", "training.lr: 0.02 then, 7 now"):
+        assert line in str(caught.value)
+    assert "threads: 1 then, 8 now" in str(caught.value)
+    assert "new: None then, 'x' now" in str(caught.value)
+
+
+def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
+    run = only(stopped)
+    assert threads_of(run, "auto") == 1
+    assert threads_of(run, 2) == 2
+    assert threads_of(run, "3") == 3
+    assert threads_of(starting.new_run(stopped, "other"), "auto") == "auto"
+
+
+def test_a_config_that_was_edited_after_the_start_is_refused(stopped):
+    path = only(stopped) / "config.json"
+    path.write_text(path.read_text().replace('"steps": 12', '"steps": 14'))
+    with pytest.raises(ValueError, match=r"training\.steps: 14 then, 12 now"):
+        run_tiny(stopped)
+    with pytest.raises(NoGoodCheckpoint, match="belongs to another run"):
+        run_tiny(stopped, tiny(14), resume="last", force=True)
