@@ -5,6 +5,9 @@ measures.py           entropy, distance, rollout, class-token maps: tensors in, 
 figures.py            those tensors as pictures; picture.py settles how they look
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
+report.py             a run on one page: from inspection.report import write_report
+report_pictures.py    its curves and its confusion matrix
+report_looks.py       where its model looks
 """
 
 from clearhead.inspection.figures import (

@@ -1,0 +1,278 @@
+"""A run on one page: what was trained, how it went, what it says, where it looks.
+
+    write_report("runs/substring-0001")         → runs/substring-0001/report.html
+
+The page holds its pictures and asks nobody for anything. It is made of the run folder alone – its
+settings, measures, samples and best checkpoint – so it can be written for any run that has saved a
+checkpoint, finished or not. What a task can tell more of is asked for by name: `baseline()`,
+`confusion(model)` with `class_names`, `examples()`. The template is report.html beside this file.
+"""
+
+import html
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from clearhead.files.regular import BadFile, read_bytes, replacing
+from clearhead.inspection.picture import Picture
+from clearhead.inspection.report_looks import looks
+from clearhead.inspection.report_pictures import confusion_picture, curve
+from clearhead.training import Run, load_run
+from clearhead.training.checkpoint import places, read_state
+from clearhead.training.recipes import RECIPES
+from clearhead.training.run_folder import MAX_METRICS, SAMPLES
+
+__all__ = ["write_report"]
+
+N_SAMPLES = 6  # shown of those that were written on the way
+N_EXAMPLES = 12
+MOST_LETTERS = 3000  # of one sample
+LABELS = {"loss": "training", "val_loss": "validation"}
+
+Points = Sequence[tuple[int, float]]
+
+
+def write_report(run: str | os.PathLike[str]) -> Path:
+    """Write report.html into a run folder, whole or not at all, and return where it is."""
+    loaded = load_run(run)
+    path = loaded.folder / "report.html"
+    page = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
+    title, body = html.escape(loaded.folder.path.resolve().name), "\n".join(_body(loaded))
+    with replacing(path) as file:
+        file.write(page.replace("{{title}}", title).replace("{{body}}", body, 1).encode())
+    return path
+
+
+def _body(run: Run) -> Iterator[str]:
+    samples, series = _samples(run), _series(run.folder.metrics())
+    baseline = _baseline(run, series)
+    yield from _heading(run, baseline)
+    yield from _curves(series, baseline)
+    yield from _said(samples)
+    yield from _answers(run)
+    yield from _attention(run, samples[-1][1] if samples else None)
+    yield from _settings(run)
+
+
+# What it was and what it came to
+
+
+def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
+    state, steps = _state(run), run.recipe.training.steps
+    recipe, path = run.recipe.name, run.folder.path
+    about = RECIPES[recipe][1] if recipe in RECIPES else "a recipe of your own"
+    yield f"<h1>{_text(path.resolve().name)}</h1>"
+    yield f'<p class="soft">Recipe {_text(recipe)}: {_text(about)}.</p>'
+    if not state.get("finished"):
+        yield (
+            f'<p class="notice">This run is not finished: step {state["step"]:,} of {steps:,} is '
+            f"saved. <code>clearhead train --resume {_text(path)}</code> goes on with it.</p>"
+        )
+    yield f"<p>{_text(_summary(run))}</p>"
+    yield '<dl class="figures">'
+    for name, value in state.get("best_metrics", {}).items():
+        yield _figure(name, _number(value), baseline.beside(name))
+    yield _figure("parameters", f"{run.model.n_parameters:,}")
+    yield _figure("steps", f"{state['step']:,}", f"the best: {run.step:,}")
+    yield _figure("time", _time(state.get("seconds", 0.0)))
+    yield f"</dl><p>Next: <code>{_text(run.task.next_command(path))}</code></p>"
+
+
+def _summary(run: Run) -> str:
+    c, here = run.recipe.training, run.folder.environment
+    what = f"A {type(run.model).__name__} with {run.model.n_parameters:,} parameters learned "
+    n = f"{run.task.n_examples:,}"
+    if run.folder.config["overfit"] is not None:
+        return what + (
+            f"{n} examples by heart, and is measured on the same: this tests the training, not "
+            f"what the model can do."
+        )
+    each = f"{c.batch_size}" + (f" × {c.accumulate}" if c.accumulate > 1 else "")
+    return what + (
+        f"from {n} training examples, {each} at a time, by {c.optimizer} with a {c.schedule} "
+        f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. What "
+        f"follows was measured and drawn with its best checkpoint by {run.task.best_by}, that of "
+        f"step {run.step:,}, on validation examples it never learned from."
+    )
+
+
+def _state(run: Run) -> dict[str, Any]:
+    """What the newest good checkpoint says of the run."""
+    for place in reversed(places(run.folder.checkpoints)):
+        with suppress(BadFile, OSError):
+            return read_state(place)
+    return {"step": run.step}
+
+
+class Baseline(NamedTuple):
+    """What is reached without a network, by the names of the measures."""
+
+    label: str
+    values: Mapping[str, float]
+
+    def beside(self, name: str) -> str:
+        """A note for the measure of this name."""
+        return f"{self.label}: {_number(self.values[name])}" if name in self.values else ""
+
+
+def _baseline(run: Run, series: Mapping[str, Points]) -> Baseline:
+    """What the task says of it: values such as loss or perplexity, and the order of n-grams."""
+    found: dict[str, float] = run.task.baseline() if hasattr(run.task, "baseline") else {}
+    own = {name: name.removeprefix("val_") for name in series if name.startswith("val_")}
+    label = f"baseline, {found['order']:.0f}-gram counts" if "order" in found else "baseline"
+    return Baseline(label, {name: found[short] for name, short in own.items() if short in found})
+
+
+# How it went
+
+
+def _series(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    """name → its (step, value) pairs."""
+    names = dict.fromkeys(name for line in lines for name in line if name != "step")
+    return {name: [(line["step"], line[name]) for line in lines if name in line] for name in names}
+
+
+def _curves(series: Mapping[str, Points], baseline: Baseline) -> Iterator[str]:
+    """Training and validation loss together, then each measure, then the learning rate."""
+    panels = [("loss", ["loss", "val_loss"])]
+    panels += [(name, [name]) for name in series if name not in ("loss", "val_loss", "lr")]
+    panels += [("learning rate", ["lr"])]
+    yield "<h2>How it went</h2>"
+    yield '<div class="side">'
+    for title, names in panels:
+        lines = {LABELS.get(name, name): series[name] for name in names if series.get(name)}
+        if lines:
+            levels = [baseline.values[name] for name in names if name in baseline.values]
+            yield _drawn(curve(title, lines, dict(zip([baseline.label], levels, strict=False))))
+    yield "</div>"
+
+
+# What it says
+
+
+def _samples(run: Run) -> list[tuple[str, str]]:
+    """What samples.txt holds: (heading, text), oldest first."""
+    path = run.folder / SAMPLES
+    if not path.exists():
+        return []
+    text = read_bytes(path, MAX_METRICS).decode("utf-8", "replace")
+    parts = re.split(r"^--- (step \d+)$\n?", text, flags=re.MULTILINE)[1:]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return [(heading, body.strip("\n")) for heading, body in pairs]
+
+
+def _said(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not samples:
+        return
+    n, few = len(samples), min(len(samples), N_SAMPLES)
+    chosen = sorted({round(i * (n - 1) / max(1, few - 1)) for i in range(few)})
+    yield "<h2>What it said on the way</h2>"
+    for i in chosen:
+        heading, text = samples[i]
+        cut = text if len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + " …"
+        opened = " open" if i in (chosen[0], chosen[-1]) else ""
+        yield f"<details{opened}><summary>After {_text(heading)}</summary>"
+        yield f"<pre>{_text(cut)}</pre></details>"
+
+
+def _answers(run: Run) -> Iterator[str]:
+    """A table of what is mixed up, or of a few examples with their answers."""
+    task: Any = run.task
+    if hasattr(task, "confusion"):
+        table = task.confusion(run.model)
+        yield "<h2>What it mixes up</h2>"
+        yield _drawn(
+            confusion_picture(table, task.class_names),
+            "How many validation examples of each class (row) were taken for which (column). "
+            "The diagonal is right.",
+        )
+        return
+    examples = _examples(task)
+    if not examples:
+        return
+    yield "<h2>What it answers</h2><table><tr><th>input<th>answer<th>right<th>probability</tr>"
+    for text, right in examples:
+        found = task.predict(run.model, text)
+        wrong = "" if found["answer"] == right else ' class="wrong"'
+        sure = f"{found['probability']:.3f}" if "probability" in found else ""
+        cells = "".join(f"<td>{_text(cell)}" for cell in (text, found["answer"], right, sure))
+        yield f"<tr{wrong}>{cells}</tr>"
+    yield "</table>"
+
+
+def _examples(task: Any) -> list[tuple[str, str]]:
+    """Validation inputs and the right answers to them."""
+    if hasattr(task, "validation_pairs"):
+        return list(task.validation_pairs[:N_EXAMPLES])
+    if hasattr(getattr(task, "validation", None), "examples"):
+        texts, labels = task.validation.examples(range(N_EXAMPLES))
+        return [(text, "yes" if label else "no") for text, label in zip(texts, labels, strict=True)]
+    return []
+
+
+def _attention(run: Run, sample: str | None) -> Iterator[str]:
+    found = looks(run, sample)
+    if found:
+        yield "<h2>Where it looks</h2>"
+    for look in found:
+        yield _drawn(look.picture, look.caption)
+
+
+# How it can be done again
+
+
+def _settings(run: Run) -> Iterator[str]:
+    config = run.folder.config
+    yield '<h2>Settings</h2><div class="side">'
+    for section in ("data", "model", "training"):
+        yield _table(f"{section}: {config[section]['kind']}", config[section], leave_out="kind")
+    yield _table("environment", run.folder.environment)
+    yield "</div><details><summary>All layers of the model</summary>"
+    yield f'<pre class="wide">{_text(run.model.describe())}</pre></details>'
+
+
+def _table(title: str, values: Mapping[str, Any], leave_out: str = "") -> str:
+    rows = "".join(
+        f"<tr><td>{_text(name)}<td>{_text(_plain(value))}</tr>"
+        for name, value in values.items()
+        if name != leave_out
+    )
+    return f"<div><h3>{_text(title)}</h3><table>{rows}</table></div>"
+
+
+# HTML
+
+
+def _text(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "–" if value is None else str(value)
+
+
+def _drawn(picture: Picture, caption: str = "") -> str:
+    words = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
+    return f"<figure>{picture._repr_html_()}{words}</figure>"
+
+
+def _figure(name: str, value: str, note: str = "") -> str:
+    small = f"<small>{_text(note)}</small>" if note else ""
+    return f"<div><dt>{_text(name)}</dt><dd>{_text(value)}{small}</dd></div>"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"

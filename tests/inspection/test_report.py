@@ -1,0 +1,261 @@
+"""The report of a run: all on one page, of any task, finished or not, whole or not there."""
+
+import base64
+import html
+import os
+import re
+import shutil
+
+import pytest
+import torch
+from small_runs import small_run
+
+from clearhead.files import BadFile
+from clearhead.inspection import report as page
+from clearhead.inspection.report import write_report
+from clearhead.inspection.report_looks import looks
+from clearhead.inspection.report_pictures import confusion_picture, curve
+from clearhead.models import (
+    GPTConfig,
+    Seq2SeqGRUConfig,
+    Seq2SeqTransformerConfig,
+    ViTConfig,
+)
+from clearhead.training import Recipe, TrainingConfig, load_run, train
+from clearhead.training.tasks.characters import CharacterData
+from clearhead.training.tasks.pictures import PictureData
+from clearhead.training.tasks.translation import TranslationData
+
+SHORT = TrainingConfig(steps=2, batch_size=4, log_every=1, eval_every=1, save_every=1)
+TEXT = "the cat <b>sat</b> & the mat. " * 20
+SIZES = {"d_model": 12, "n_layers": 2, "n_heads": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def text(folder):
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def pictures(text):
+    """The PNG files that a page holds."""
+    return [base64.b64decode(data) for data in re.findall(r"data:image/png;base64,([^\"]+)", text)]
+
+
+# What every page has
+
+
+def test_it_tells_what_was_trained_and_what_it_came_to(text, folder):
+    run = load_run(folder)
+    assert "<h1>substring-0001</h1>" in text
+    assert "whether a needle occurs in a haystack" in text
+    assert f"{run.model.n_parameters:,}" in text
+    for section in ("How it went", "What it said on the way", "What it answers", "Where it looks"):
+        assert f"<h2>{section}</h2>" in text
+    for name, value in run.evaluate().items():
+        assert f"<dt>{name}</dt><dd>{value:.4g}" in text
+    for name in ("d_model", "batch_size", "n_validation", "torch", "threads"):
+        assert f"<tr><td>{name}<td>" in text
+    assert html.escape(run.task.next_command(folder)) in text
+    assert "not finished" not in text
+
+
+def test_it_asks_nobody_for_anything(text):
+    assert "default-src 'none'" in text
+    assert "<script" not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", text)
+    assert "{{" not in text
+
+
+def test_its_pictures_are_drawn_and_say_what_they_show(text):
+    found = pictures(text)
+    assert len(found) == 4  # loss, accuracy, learning rate, attention
+    assert all(png.startswith(b"\x89PNG") and len(png) > 5000 for png in found)
+    assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 4
+
+
+def test_answers_stand_beside_the_right_ones(text, folder):
+    task = load_run(folder).task
+    texts, labels = task.validation.examples(range(12))
+    rows = re.findall(r"<tr( class=\"wrong\")?><td>(\S+)<td>(yes|no)<td>(yes|no)<td>", text)
+    assert [row[1] for row in rows] == texts
+    assert [row[3] for row in rows] == ["yes" if label else "no" for label in labels]
+    assert all(bool(wrong) == (answer != right) for wrong, _, answer, right in rows)
+
+
+def test_samples_are_shown_from_the_first_to_the_last(text):
+    assert text.index("After step 2") < text.index("After step 4")
+
+
+def test_of_many_samples_a_few_are_shown(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "many")
+    with open(tmp_path / "many/samples.txt", "a") as file:
+        file.writelines(f"--- step {n}\nsample <{n}>\n\n" for n in range(10, 500))
+    shown = re.findall(r"After step (\d+)", write_report(tmp_path / "many").read_text())
+    assert len(shown) == page.N_SAMPLES
+    assert (shown[0], shown[-1]) == ("2", "499")
+
+
+# Writing it
+
+
+def test_it_is_written_whole_or_not_at_all(folder, tmp_path, monkeypatch):
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run/report.html").write_text("the old one")
+    before = sorted(os.listdir(tmp_path / "run"))
+    monkeypatch.setattr("os.replace", _raise(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        write_report(tmp_path / "run")
+    assert (tmp_path / "run/report.html").read_text() == "the old one"
+    assert sorted(os.listdir(tmp_path / "run")) == before
+
+
+def _raise(error):
+    def function(*_, **__):
+        raise error
+
+    return function
+
+
+def test_twice_the_same_run_is_twice_the_same_page(folder, text):
+    assert write_report(folder).read_text() == text
+
+
+def test_a_run_that_was_stopped_has_a_report_that_says_so(tmp_path, monkeypatch):
+    from clearhead.training.loop import Interrupted, Training
+
+    def stop_at_two(self):
+        if self.place.step == 2:
+            self.signals.number = 15
+        return advance(self)
+
+    advance = Training.advance
+    monkeypatch.setattr(Training, "advance", stop_at_two)
+    with pytest.raises(Interrupted) as stop:
+        small_run(tmp_path)
+    text = write_report(stop.value.run).read_text()
+    assert "This run is not finished: step 2 of 4 is saved." in text
+    assert f"clearhead train --resume {stop.value.run}" in text
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(BadFile, match="is not there"):
+        write_report(tmp_path)
+    with pytest.raises(BadFile, match="no such folder"):
+        write_report(tmp_path / "nowhere")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_name_and_a_text_are_text(folder, tmp_path):
+    """Whatever a folder is called and a model says, it is no HTML."""
+    shutil.copytree(folder, tmp_path / "<b>&run{{body}}")
+    (tmp_path / "<b>&run{{body}}/samples.txt").write_text("--- step 2\n<img src=x> & {{title}}\n")
+    text = write_report(tmp_path / "<b>&run{{body}}").read_text()
+    assert "<h1>&lt;b&gt;&amp;run{{body}}</h1>" in text
+    assert "&lt;img src=x&gt; &amp; {{title}}" in text
+    assert "<img src=x>" not in text
+
+
+# Other tasks
+
+
+def trained(tmp_path, recipe):
+    return train(recipe, tmp_path / "runs", threads=1).run
+
+
+def test_a_language_model_shows_its_heads_over_what_it_wrote(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    data = CharacterData(str(tmp_path / "text.txt"), context=8, sample_length=30)
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    text = write_report(run).read_text()
+    assert "a recipe of your own" in text
+    assert "reading the beginning of what it wrote last" in text
+    assert "<b>" not in text
+
+
+def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text(TEXT)
+    data = CharacterData(str(tmp_path / "text.txt"), context=8)
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    given = {"order": 3, "loss": 1.2345, "perplexity": 9.0}
+    monkeypatch.setattr(
+        "clearhead.training.tasks.characters.CharacterTask.baseline",
+        lambda self: given,
+        raising=False,
+    )
+    drawn = []
+    monkeypatch.setattr(page, "curve", lambda *a: drawn.append(a) or curve(*a))
+    text = write_report(run).read_text()
+    assert "baseline, 3-gram counts: 1.23" in text
+    assert drawn[0][2] == {"baseline, 3-gram counts": 1.2345}
+    assert drawn[1][2] == {}
+    axes = curve(*drawn[0]).figure.axes[0]
+    level = axes.get_lines()[-1]
+    assert set(level.get_ydata()) == {1.2345}
+    assert level.is_dashed()
+    assert axes.get_xlabel() == "step"
+    assert axes.get_ylabel() == "loss"
+
+
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
+    model = ViTConfig(
+        image_size=8, patch_size=4, channels=1, pool=pool, class_token=pool == "class", **SIZES
+    )
+    data = PictureData(size=8, n_train=40, n_test=30)
+    run = trained(tmp_path, Recipe("digits", data, model, SHORT))
+    text = write_report(run).read_text()
+    assert "<h2>What it mixes up</h2>" in text
+    who = "the class token" if pool == "class" else "the patches, all alike,"
+    assert f"Where {who} looks" in text
+    assert "What it answers" not in text
+    loaded = load_run(run)
+    (look,) = looks(loaded, None)
+    assert (
+        len([axes for axes in look.picture.figure.axes if axes.images]) == 30
+    )  # 10 images, 3 rows
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=6, d_hidden=8),
+        Seq2SeqTransformerConfig(1, 1, 0, 0, 0, max_len=1, **SIZES),
+    ],
+    ids=["gru", "transformer"],
+)
+def test_a_translator_shows_alignments_and_answers(tmp_path, model):
+    data = TranslationData(n_examples=20, n_validation=8, n_decoded=4)
+    run = trained(tmp_path, Recipe("dates", data, model, SHORT))
+    text = write_report(run).read_text()
+    loaded = load_run(run)
+    assert text.count("What was read for each part that was written") == 2
+    for source, right in loaded.task.validation_pairs[:3]:
+        assert f"<td>{html.escape(source)}<td>" in text
+        assert f"<td>{html.escape(right)}<td>" in text
+
+
+# Pictures
+
+
+def test_confusion_writes_counts_and_names():
+    table = torch.tensor([[5, 1], [0, 9]])
+    axes = confusion_picture(table, ["cat", "d$g"]).figure.axes[0]
+    assert sorted(text.get_text() for text in axes.texts) == ["1", "5", "9"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "d$g"]
+    shares = axes.images[0].get_array()
+    assert shares[0].tolist() == pytest.approx([5 / 6, 1 / 6])
+
+
+def test_a_loss_that_falls_far_is_drawn_on_a_logarithmic_scale():
+    far, near = (
+        curve("loss", {"loss": [(1, 1.0), (2, low)]}).figure.axes[0].get_yscale()
+        for low in (0.001, 0.5)
+    )
+    assert (far, near) == ("log", "linear")
