@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import (
     Device,
     Json,
     Quiet,
     Seed,
     Threads,
+    check_threads,
     device_named,
     thread_count,
 )
+from clearhead.files.regular import shown
+from clearhead.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from clearhead.data import Tokenizer
-    from clearhead.interop import Report
-    from clearhead.models import GPT
+    from clearhead.generation import Step
+    from clearhead.interop import Loaded
+    from clearhead.models import GPT, Model
 
 __all__ = ["generate"]
 
@@ -28,7 +33,7 @@ __all__ = ["generate"]
 def generate(
     model: Annotated[
         str,
-        typer.Argument(help="A folder of weights, a llama2.c file, or stories15m."),
+        typer.Argument(help="A run, a folder of weights, a llama2.c file, or stories15m."),
     ],
     prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
     tokens: Annotated[
@@ -51,6 +56,9 @@ def generate(
     weights: Annotated[
         str, typer.Option("--weights", help="float, or int8: faster, slightly less exact.")
     ] = "float",
+    probs: Annotated[
+        bool, typer.Option("--probs", help="Show the five likeliest tokens at each step.")
+    ] = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = "auto",
@@ -58,9 +66,11 @@ def generate(
     quiet: Quiet = False,
 ) -> None:
     """Continue a prompt with a language model."""
-    import torch
+    check_threads(threads)
+    with leaving_at_once():
+        import torch
 
-    from clearhead.generation import Sampling, stream
+        from clearhead.generation import Sampling, stream
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     thread_count(threads)
@@ -68,8 +78,8 @@ def generate(
     _check_weights(weights, place.type)
     writer, tokenizer, report = _load(model)
     ids = _ids(tokenizer, prompt)
-    _check_room(len(ids), tokens, writer.config.max_len)
-    start, texts = time.perf_counter(), []
+    rolls = _check_room(len(ids), tokens, writer.config.max_len)
+    start, texts, likely = time.perf_counter(), [], []
     steps = stream(  # checks everything now: nothing is shown before
         writer.to(place),
         torch.tensor([ids], device=place),
@@ -79,30 +89,60 @@ def generate(
         stop=_ends(tokenizer),
         weights=weights,
         tokenizer=tokenizer,
+        keep_logits=probs,
+        roll=rolls,
     )
     if not quiet:
         _tell(report, temperature, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p})
-    _show(prompt, json)
+        if rolls:
+            print(f"note: {_ROLLS.format(writer.config.max_len)}", file=sys.stderr)
+    _show(prompt, json or probs)
     for step in steps:
         texts += step.texts or []
-        _show(texts[-1], json)
+        _show(texts[-1], json or probs)
+        if probs:
+            likely.append(_likeliest(step, tokenizer))
+            if not json:  # the text comes after the table: on a terminal they would mix
+                _show_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
     seconds = time.perf_counter() - start
     if json:
         answer = {"prompt": prompt, "text": "".join(texts), "tokens": len(texts)}
-        typer.echo(json_format.dumps({**answer, "seconds": seconds}, ensure_ascii=False))
+        answer |= {"seconds": seconds} | ({"probs": likely} if probs else {})
+        typer.echo(json_format.dumps(answer, ensure_ascii=False))
         return
-    typer.echo()
+    typer.echo(prompt + "".join(texts) if probs else "")
     if not quiet:
         print(f"{len(texts)} tokens, {len(texts) / seconds:.0f} a second", file=sys.stderr)
 
 
-def _show(text: str, json: bool) -> None:
-    if not json:
+N_LIKELY = 5
+_ROLLS = (
+    "the model reads at most {} tokens at once; whenever they are full, the text goes on from the "
+    "last half of them, and what is older is forgotten"
+)
+
+
+def _likeliest(step: "Step", tokenizer: "Tokenizer") -> list[tuple[str, float]]:
+    """The most probable tokens of a step, by the model alone: before temperature and filters."""
+    p, best = step.probs[0].topk(min(N_LIKELY, step.probs.size(-1)))
+    return [
+        (tokenizer.decode([token], specials=True), round(share, 6))
+        for token, share in zip(best.tolist(), p.tolist(), strict=True)
+    ]
+
+
+def _show_likely(chosen: str, likely: list[tuple[str, float]]) -> None:
+    shares = "  ".join(f"{token!r} {share:.3f}" for token, share in likely)
+    print(f"{chosen!r:>12} of  {shares}", file=sys.stderr)
+
+
+def _show(text: str, silent: bool) -> None:
+    if not silent:
         typer.echo(text, nl=False)
         sys.stdout.flush()
 
 
-def _tell(report: "Report", temperature: float, filters: dict[str, float | None]) -> None:
+def _tell(report: object, temperature: float, filters: dict[str, float | None]) -> None:
     """What was loaded, and which options have no effect."""
     print(report, file=sys.stderr)
     for option, value in filters.items():
@@ -110,19 +150,39 @@ def _tell(report: "Report", temperature: float, filters: dict[str, float | None]
             print(f"note: {option} does nothing at --temperature 0", file=sys.stderr)
 
 
-def _load(name: str) -> "tuple[GPT, Tokenizer, Report]":
-    """The model at a path, or one that `clearhead data get` has fetched."""
+def _load(name: str) -> "tuple[GPT, Tokenizer, object]":
+    """The model of a run, at a path, or one that `clearhead data get` has fetched."""
     from clearhead.interop import load
     from clearhead.models import GPT
 
-    loaded = load(name)
-    if not isinstance(loaded.model, GPT):
+    model, tokenizer, report = _of_run(name) if _is_run(name) else _parts(load(name))
+    if not isinstance(model, GPT):
         raise ValueError(
-            f"{name} is a {type(loaded.model).__name__}, which does not write text; "
+            f"{name} is a {type(model).__name__}, which does not write text; "
             f"take a GPT, such as stories15m"
         )
-    if loaded.tokenizer is None:
+    if tokenizer is None:
         raise ValueError(f"{name} has no tokenizer; put tokenizer.json beside its weights")
+    return model, tokenizer, report
+
+
+def _is_run(name: str) -> bool:
+    """Whether this is a run folder; a folder of weights has a config.json of another kind."""
+    try:
+        return {"recipe", "training"} <= RunFolder(name).config.keys()
+    except (ValueError, OSError):
+        return False
+
+
+def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
+    from clearhead.training import load_run
+
+    run = load_run(name, device="cpu")
+    words = f"{run.recipe.name} from {shown(name)}, after step {run.step}: "
+    return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
+
+
+def _parts(loaded: "Loaded") -> "tuple[Model, Tokenizer | None, object]":
     return loaded.model, loaded.tokenizer, loaded.report
 
 
@@ -140,8 +200,8 @@ def _ids(tokenizer: "Tokenizer", prompt: str) -> list[int]:
     return ids
 
 
-def _check_room(n_prompt: int, tokens: int | None, max_len: int) -> None:
-    """Prompt and new tokens fit the model."""
+def _check_room(n_prompt: int, tokens: int | None, max_len: int) -> bool:
+    """The prompt fits the model; whether the text must go on when the context is full."""
     room = max_len - n_prompt
     if room < 0:
         raise ValueError(
@@ -149,11 +209,7 @@ def _check_room(n_prompt: int, tokens: int | None, max_len: int) -> None:
         )
     if tokens is not None and tokens < 0:
         raise ValueError(f"--tokens must not be negative, got {tokens}")
-    if tokens is not None and tokens > room:
-        raise ValueError(
-            f"--tokens is {tokens}, but after this prompt the model has room for {room}; "
-            f"ask for fewer, or leave it out for as many as fit"
-        )
+    return tokens is not None and tokens > room
 
 
 def _check_weights(weights: str, device: str) -> None:

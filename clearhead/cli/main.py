@@ -2,7 +2,8 @@
 
 One file per verb. Help and mistakes answer at once: nothing imports torch before it must. Results
 go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage or a file that cannot
-be used, 4 a disk that does not take what is written, 6 busy, 130 interrupted.
+be used, 3 a number that is not finite, 4 a disk that does not take what is written, 5 no good
+checkpoint, 6 busy, 130 and 143 stopped by Ctrl-C or SIGTERM.
 """
 
 import errno
@@ -16,14 +17,20 @@ from typing import Any
 # times faster on a quiet machine, but on a busy one it was measured 14 to 47 times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-import typer
+from clearhead.cli.interrupts import leaving_at_once
 
-from clearhead import __version__
-from clearhead.cli import bench, data, generate, lab, plot
-from clearhead.data.fetching.clients import Busy, NotKept
-from clearhead.files.regular import DISK_FAULTS, shown
+with leaving_at_once():
+    import typer
+
+    from clearhead import __version__
+    from clearhead.cli import bench, data, generate, lab, plot, predict, recipes, train
+    from clearhead.cli import eval as evaluation
+    from clearhead.files.regular import DISK_FAULTS, shown
 
 __all__ = ["app", "main"]
+
+# What went wrong, by the name of its class: to import the classes would be to import torch.
+CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
 
 app = typer.Typer(
     name="clearhead",
@@ -33,11 +40,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("train")(train.train)
+app.command("eval")(evaluation.evaluate)
+app.command("predict")(predict.predict)
 app.command("generate")(generate.generate)
+app.add_typer(recipes.app, name="recipes")
+app.add_typer(data.app, name="data")
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)
-app.add_typer(data.app, name="data")
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,6 +109,8 @@ def _sentence(mistake: Exception, arguments: list[str]) -> str | None:
         return str(mistake.format_message())
     if isinstance(mistake, OSError):
         return _disk_sentence(mistake)
+    if _code_of_its_class(mistake) is not None:
+        return str(mistake)
     if type(mistake) is ValueError:
         return _said_of_the_option(str(mistake), arguments)
     return str(mistake) if isinstance(mistake, ValueError) else None
@@ -118,10 +131,18 @@ def _disk_sentence(fault: OSError) -> str:
 
 
 def _exit_code(mistake: Exception) -> int:
-    if isinstance(mistake, Busy):
-        return 6
-    of_the_disk = isinstance(mistake, OSError) and mistake.errno in DISK_FAULTS
-    return 4 if of_the_disk or isinstance(mistake, NotKept) else 2
+    known = _code_of_its_class(mistake)
+    if known is not None:
+        return known
+    return 4 if isinstance(mistake, OSError) and mistake.errno in DISK_FAULTS else 2
+
+
+def _code_of_its_class(mistake: Exception) -> int | None:
+    """The exit code that belongs to a kind of mistake of ours, None if it has none."""
+    names = (
+        kind.__name__ for kind in type(mistake).__mro__ if kind.__module__.startswith("clearhead.")
+    )
+    return next((CODES[name] for name in names if name in CODES), None)
 
 
 def _hint(arguments: list[str]) -> str:

@@ -5,10 +5,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.interrupts import leaving_at_once
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Device", "Json", "Out", "Quiet", "Seed", "Threads", "device_named", "thread_count"]
+__all__ = [
+    "Device",
+    "Json",
+    "Out",
+    "Quiet",
+    "Seed",
+    "Threads",
+    "Which",
+    "check_threads",
+    "check_which",
+    "device_named",
+    "thread_count",
+]
 
 Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
@@ -19,11 +33,13 @@ Threads = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
 
 
 def device_named(device: str) -> "torch.device":
     """The device that the option names, if this machine can compute on it."""
-    from clearhead.runtime import pick_device
+    with leaving_at_once():
+        from clearhead.runtime import pick_device
 
     reason = None
     try:
@@ -37,12 +53,22 @@ def device_named(device: str) -> "torch.device":
     ) from reason
 
 
+def check_threads(threads: str) -> None:
+    """Refuse what is no number of threads, before anything slow is imported."""
+    if threads != "auto" and (not threads.isdecimal() or int(threads) < 1):
+        raise ValueError(f"--threads must be auto or a number of at least 1, got {threads!r}")
+
+
 def thread_count(threads: str) -> int:
     """Set and return the number of threads that the option asks for."""
-    from clearhead.runtime import set_threads
+    check_threads(threads)
+    with leaving_at_once():
+        from clearhead.runtime import set_threads
 
-    if threads == "auto":
-        return set_threads("auto")
-    if not threads.isdecimal() or int(threads) < 1:
-        raise ValueError(f"--threads must be auto or a number of at least 1, got {threads!r}")
-    return set_threads(int(threads))
+    return set_threads("auto" if threads == "auto" else int(threads))
+
+
+def check_which(which: str) -> None:
+    """Refuse what names no checkpoint."""
+    if which not in ("best", "last"):
+        raise ValueError(f"--which must be best or last, got {which!r:.40}")

@@ -1,4 +1,4 @@
-"""clearhead plot WHAT: one picture of a part of the library."""
+"""clearhead plot WHAT: one picture of a part of the library, or the report of a run."""
 
 import json as json_format
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Json, Out
 
 if TYPE_CHECKING:
@@ -17,12 +18,21 @@ PICTURES = ("waves", "table", "mask", "alibi")
 
 
 def plot(
-    what: Annotated[str, typer.Argument(help=f"One of {', '.join(PICTURES)}.")],
+    what: Annotated[
+        str, typer.Argument(help=f"One of {', '.join(PICTURES)}; or a run, for its report.html.")
+    ],
     out: Out = Path("pictures"),
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
     json: Json = False,
 ) -> None:
-    """Draw a part: position waves or table, a mask, ALiBi."""
+    """Draw a part: position waves or table, a mask, ALiBi. Of a run, write its report anew."""
+    if Path(what).is_dir():
+        with leaving_at_once():
+            from clearhead.inspection.report import write_report
+
+        report = write_report(what)
+        typer.echo(json_format.dumps({"report": str(report)}) if json else f"report: {report}")
+        return
     if what not in PICTURES:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, got {what!r}")
     path = _picture(what).save(out / (what + (".svg" if svg else ".png")))
@@ -30,11 +40,12 @@ def plot(
 
 
 def _picture(what: str) -> "Picture":
-    import torch
+    with leaving_at_once():
+        import torch
 
-    from clearhead.attention import Mask
-    from clearhead.inspection import figures
-    from clearhead.positions import AlibiBias
+        from clearhead.attention import Mask
+        from clearhead.inspection import figures
+        from clearhead.positions import AlibiBias
 
     if what == "waves":
         return figures.position_waves(d_model=20, dimensions=(4, 5, 6, 7), n_positions=100)

@@ -94,7 +94,7 @@ def test_a_seed_gives_the_same_text_again_and_another_seed_another(folder):
 def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault):
     """Python prints to stdout what should go to a stderr that was closed: `2>&-`."""
     signs = {"stderr": "2>&-", "stdout": ">&-", "both": ">&- 2>&-"}[closed]
-    options = ["--prompt", "cab", "--tokens", "99" if fault else "3", "--threads", "1", "--json"]
+    options = ["--prompt", "cab", "--tokens", "-9" if fault else "3", "--threads", "1", "--json"]
     command = [sys.executable, "-m", "clearhead.cli.main", "generate", str(folder), *options]
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {signs}', "sh", *command],
@@ -112,10 +112,6 @@ def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault)
 
 CAB = ("--prompt", "cab")
 MISTAKES = [
-    (
-        [*CAB, "--tokens", "99"],
-        "--tokens is 99, but after this prompt the model has room for 38; ask for fewer",
-    ),
     ([*CAB, "--tokens", "-1"], "--tokens must not be negative, got -1"),
     (["--prompt", "x" * 41], "--prompt has 41 tokens, but this model reads at most 40; shorten it"),
     (["--prompt", ""], "--prompt is empty and this model has no start token; give it a word"),
@@ -188,6 +184,68 @@ def test_an_option_that_does_nothing_is_said(folder, run_here, option):
     assert out == run_here(folder, *CAB, "--tokens", "2")[1]
     assert "note" not in run_here(folder, *CAB, "--tokens", "2", *option, "--temperature", "1")[2]
     assert run_here(folder, *CAB, "--tokens", "2", *option, "--quiet")[2] == ""
+
+
+def test_more_tokens_than_the_model_reads_at_once_are_written_and_it_is_said(folder, run_here):
+    loaded = load(folder)
+    ids = torch.tensor([loaded.tokenizer.encode("cab")])
+    text = loaded.tokenizer.decode(generate(loaded.model, ids, 99, roll=True)[0])
+    code, out, err = run_here(folder, *CAB, "--tokens", 99)
+    assert (code, out) == (0, text + "\n")
+    assert "note: the model reads at most 40 tokens at once; whenever they are full" in err
+    assert "note" not in run_here(folder, *CAB, "--tokens", 38)[2]
+    assert run_here(folder, *CAB, "--tokens", 99, "--quiet")[2] == ""
+
+
+def test_probs_shows_the_five_likeliest_tokens_of_each_step(folder, run_here):
+    loaded = load(folder)
+    ids = torch.tensor([loaded.tokenizer.encode("cab")])
+    with torch.no_grad():
+        p, best = loaded.model(ids)[0, -1].softmax(-1).topk(5)
+    code, out, err = run_here(folder, *CAB, "--tokens", 3, "--probs", "--quiet")
+    assert (code, out) == (0, run_here(folder, *CAB, "--tokens", 3)[1])
+    assert len(err.splitlines()) == 3
+    assert f"{loaded.tokenizer.decode([int(best[1])])!r} {p[1]:.3f}" in err.splitlines()[0]
+    found = json.loads(run_here(folder, *CAB, "--tokens", 3, "--probs", "--json")[1])
+    assert len(found["probs"]) == found["tokens"] == 3
+    assert [share for _, share in found["probs"][0]] == pytest.approx(p.tolist(), abs=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of a GPT that reads 8 characters."""
+    from clearhead.models import GPTConfig
+    from clearhead.training import Recipe, TrainingConfig, train
+    from clearhead.training.tasks.characters import CharacterData
+
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "text.txt").write_text("the cat sat on the mat. " * 20)
+    recipe = Recipe(
+        "letters",
+        data=CharacterData(str(folder / "text.txt"), context=8, sample_length=20),
+        model=GPTConfig(1, 8, d_model=12, n_layers=1, n_heads=2),
+        training=TrainingConfig(steps=2, batch_size=4, log_every=1, eval_every=2, save_every=2),
+    )
+    return train(recipe, folder / "runs", threads=1).run
+
+
+def test_a_run_folder_is_as_good_as_a_folder_of_weights(trained, run_here):
+    code, out, err = run_here(trained, "--prompt", "the", "--tokens", 30)
+    assert code == 0, err
+    assert out.startswith("the")
+    assert len(out) == 3 + 30 + 1
+    assert f"letters from {trained}, after step 2: " in err
+    code, _, err = run_here(trained, "--prompt", "THE")
+    assert code == 2
+    assert "'T' at place 0, which is not in the alphabet" in err
+
+
+def test_a_run_of_a_model_that_does_not_write_is_told(tmp_path, run_here):
+    from small_runs import small_run
+
+    code, out, err = run_here(small_run(tmp_path), "--prompt", "a")
+    assert (code, out) == (2, "")
+    assert "substring-0001 is a SequenceClassifier, which does not write text" in err
 
 
 def test_a_name_that_is_nothing_is_told(tmp_path):

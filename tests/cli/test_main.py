@@ -15,6 +15,7 @@ from clearhead.bench import Row
 from clearhead.cli import main as command
 from clearhead.lab import EXPERIMENTS
 
+VERBS = ("train", "eval", "predict", "generate", "lab", "plot", "bench", "recipes", "data")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -71,11 +72,11 @@ def test_help_names_every_verb(run):
     code, out, err = run("--help")
     assert (code, err) == (0, "")
     assert "Transformers you can read, run, check and see through." in out
-    for verb in ("lab", "plot", "bench"):
+    for verb in VERBS:
         assert f"  {verb} " in out
 
 
-@pytest.mark.parametrize("verb", ["lab", "plot", "bench"])
+@pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_for_every_option(run, verb):
     code, out, err = run(verb, "--help")
     assert (code, err) == (0, "")

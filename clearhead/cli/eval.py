@@ -1,0 +1,66 @@
+"""clearhead eval RUN: how good a trained model is, on its whole validation part."""
+
+import json as json_format
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.options import (
+    Device,
+    Json,
+    Quiet,
+    Threads,
+    Which,
+    check_threads,
+    check_which,
+    device_named,
+    thread_count,
+)
+from clearhead.cli.progress import duration, measures
+from clearhead.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from clearhead.training import Run
+
+__all__ = ["RunPath", "evaluate", "loaded_run"]
+
+RunPath = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/substring-0001.")
+]
+
+
+def evaluate(
+    run: RunPath,
+    which: Which = "best",
+    device: Device = "auto",
+    threads: Threads = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure a trained model on its validation examples."""
+    loaded = loaded_run(run, which, device, threads)
+    start = time.perf_counter()
+    found = loaded.evaluate()
+    seconds = time.perf_counter() - start
+    if json:
+        facts = {"run": str(run), "seconds": round(seconds, 3), "metrics": found}
+        typer.echo(json_format.dumps(facts))
+        return
+    words = f"{run.name} after step {loaded.step}: "
+    rest = f" ({duration(seconds)})"
+    typer.echo(measures(found) if quiet else words + measures(found) + rest)
+
+
+def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
+    """A run as the options want it; what is no run is refused before anything slow."""
+    check_which(which)
+    check_threads(threads)
+    RunFolder(path).config  # noqa: B018  # is read again later
+    with leaving_at_once():
+        from clearhead.training import load_run
+
+    thread_count(threads)
+    return load_run(path, which=which, device=str(device_named(device)))

@@ -1,0 +1,43 @@
+"""clearhead predict RUN INPUT…: a trained model's answers."""
+
+import json as json_format
+from typing import Annotated, Any
+
+import typer
+
+from clearhead.cli.eval import RunPath, loaded_run
+from clearhead.cli.options import Device, Json, Quiet, Threads, Which
+
+__all__ = ["predict"]
+
+
+def predict(
+    run: RunPath,
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT...", help="Texts, sentences or picture files.")
+    ],
+    which: Which = "best",
+    device: Device = "auto",
+    threads: Threads = "1",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a trained model answer."""
+    loaded = loaded_run(run, which, device, threads)
+    answers = [loaded.predict(text) for text in inputs]  # all of them before the first is shown
+    if json:
+        told = {"run": str(run), "answers": answers}
+        typer.echo(json_format.dumps(told, ensure_ascii=False))
+        return
+    for answer in answers:
+        typer.echo(str(answer["answer"]) if quiet else _line(answer))
+
+
+def _line(answer: dict[str, Any]) -> str:
+    """abccab|cca → yes (probability 0.9998)"""
+    rest = ", ".join(
+        f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in answer.items()
+        if name not in ("input", "answer")
+    )
+    return f"{answer['input']} → {answer['answer']}" + (f" ({rest})" if rest else "")

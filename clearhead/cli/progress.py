@@ -1,0 +1,103 @@
+"""How a run goes, on stderr.
+
+On a terminal, one line that changes, with a bar, and above it a line for each evaluation; in a file
+or a pipe, only those lines. What the loop has to say in words is a line in both.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from clearhead.training import Progress
+
+__all__ = ["duration", "measures", "progress_shown"]
+
+WIDE = 70  # columns that a bar beside the numbers needs
+
+
+@contextmanager
+def progress_shown(quiet: bool) -> Iterator["Callable[[Progress | str], None]"]:
+    """A function that shows the news of a run for the length of a `with`."""
+    if quiet:
+        yield lambda news: None
+    elif not sys.stderr.isatty():
+        yield _print_line
+    else:
+        with _live() as show:
+            yield show
+
+
+def duration(seconds: float) -> str:
+    """1.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def measures(values: Mapping[str, float]) -> str:
+    """loss 0.3704, val_accuracy 0.8067"""
+    return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "lr")
+
+
+def _print_line(news: "Progress | str") -> None:
+    if isinstance(news, str):
+        print(news, file=sys.stderr, flush=True)
+    elif _is_evaluation(news):
+        print(_told(news), file=sys.stderr, flush=True)
+
+
+def _is_evaluation(news: "Progress") -> bool:
+    return any(name.startswith("val_") for name in news.metrics)
+
+
+def _told(news: "Progress") -> str:
+    return f"step {news.step}/{news.steps}: {measures(news.metrics)}{_pace(news, ', ')}"
+
+
+def _pace(news: "Progress", joint: str) -> str:
+    left = f"{joint}{duration(news.seconds_left)} left" if news.step < news.steps else ""
+    return f"{joint}{news.rate:,.0f}/s{left}"
+
+
+@contextmanager
+def _live() -> Iterator["Callable[[Progress | str], None]"]:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if console.is_dumb_terminal:  # it cannot change a line
+        yield _print_line
+        return
+    with _bar(console) as show:
+        yield show
+
+
+@contextmanager
+def _bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"]:
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    bar_column = (BarColumn(bar_width=16),) if console.width >= WIDE else ()
+    text = TextColumn("{task.description}", markup=False)
+    latest: dict[str, float] = {}
+    with Bar(*bar_column, text, console=console, transient=True, refresh_per_second=4) as bar:
+        console.show_cursor()  # a second Ctrl-C ends the process at once, and must not leave it off
+        line = bar.add_task("reading the data", total=None)
+
+        def show(news: "Progress | str") -> None:
+            if isinstance(news, str):
+                console.print(news, markup=False)
+                return
+            latest.update(news.metrics)
+            if _is_evaluation(news):
+                console.print(_told(news), markup=False)
+            words = f"{news.step}/{news.steps}  {measures(latest)}{_pace(news, '  ')}"
+            bar.update(line, total=news.steps, completed=news.step, description=words)
+
+        yield show

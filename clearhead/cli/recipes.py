@@ -1,0 +1,128 @@
+"""clearhead recipes list | show NAME | copy NAME: the runs that come with clearhead.
+
+A copy is an ordinary Python file with a function that returns a Recipe. `clearhead train FILE.py`
+runs it: the function that is named as the file is, or the only one that the file lists.
+"""
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.options import Json
+from clearhead.files.regular import open_regular, shown
+from clearhead.training.recipes import RECIPES, check_name, source_of
+
+if TYPE_CHECKING:
+    from clearhead.training import Recipe
+
+__all__ = ["app", "check_recipe", "copy", "is_file", "list_recipes", "recipe_named", "show"]
+
+app = typer.Typer(help="List, show and copy recipes.", rich_markup_mode=None)
+Name = Annotated[str, typer.Argument(help=f"One of {', '.join(RECIPES)}.")]
+MAX_BYTES = 1 << 20  # of a file with a recipe
+
+
+@app.callback(invoke_without_command=True)
+def _listed_if_nothing_is_said(context: typer.Context) -> None:
+    """List, show and copy recipes."""
+    if context.invoked_subcommand is None:
+        list_recipes()
+
+
+@app.command("list")
+def list_recipes(json: Json = False) -> None:
+    """List the recipes and what they learn."""
+    about = {name: words for name, (_, words) in RECIPES.items()}
+    if json:
+        typer.echo(json_format.dumps(about, ensure_ascii=False))
+        return
+    for name, words in about.items():
+        typer.echo(f"{name:22} {words}")
+    typer.echo("\nrun one: clearhead train NAME")
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Print all settings of a recipe, as changes that can be given to train."""
+    check_recipe(name)
+    values = recipe_named(name).to_dict()
+    if json:
+        typer.echo(json_format.dumps(values, ensure_ascii=False))
+        return
+    for section in ("data", "model", "training"):
+        for key, value in values[section].items():
+            if key != "kind":
+                typer.echo(f"{section}.{key}={_written(value)}")
+
+
+@app.command("copy")
+def copy(
+    name: Name,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the copy.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Copy a recipe's file, to change it and to train it as your own."""
+    check_name(name)
+    path = out / f"{name.replace('-', '_')}.py"
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(source_of(name))
+    except FileExistsError:
+        raise ValueError(
+            f"{shown(path)} is there already; move it away or give another --out"
+        ) from None
+    told = f"{path}\nnext: change it, then clearhead train {path}"
+    typer.echo(json_format.dumps({"path": str(path)}) if json else told)
+
+
+def is_file(name: str) -> bool:
+    """Whether this names a user's own file, not a recipe of ours."""
+    return name.endswith(".py")
+
+
+def check_recipe(name: str) -> None:
+    """Refuse what is no recipe, before anything slow is imported."""
+    if is_file(name):
+        open_regular(name, MAX_BYTES).close()
+    else:
+        check_name(name)
+
+
+def recipe_named(name: str) -> "Recipe":
+    """The recipe of this name, or that of a user's own file."""
+    with leaving_at_once():
+        from clearhead.training import Recipe, find_recipe
+
+    if not is_file(name):
+        return find_recipe(name)
+    made = _function_of(Path(name))()
+    if not isinstance(made, Recipe):
+        raise ValueError(f"{shown(name)}: its function must return a Recipe, got {made!r:.80}")
+    return made
+
+
+def _function_of(path: Path) -> Any:
+    """The function that gives the recipe of a file. The file is run, as Python runs it."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(f"recipe_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{shown(path)} is no Python file")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    listed = getattr(module, "__all__", [])
+    name = path.stem if hasattr(module, path.stem) or len(listed) != 1 else listed[0]
+    if not callable(getattr(module, name, None)):
+        raise ValueError(f"{shown(path)} must have a function {name}() that returns a Recipe")
+    return getattr(module, name)
+
+
+def _written(value: Any) -> str:
+    """A value as train reads it."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

@@ -1,0 +1,79 @@
+"""clearhead eval."""
+
+import json
+import re
+import shutil
+
+import pytest
+from small_runs import assert_a_mistake, small_run
+
+from clearhead.training import load_run
+
+ONE = ("--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("runs"))
+
+
+def test_it_measures_what_was_measured_when_it_was_trained(run, folder):
+    code, out, err = run("eval", folder, *ONE, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert list(found) == ["run", "seconds", "metrics"]
+    assert found["run"] == str(folder)
+    assert found["metrics"] == load_run(folder).evaluate()
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert found["metrics"]["val_loss"] in [json.loads(line).get("val_loss") for line in lines]
+
+
+def test_for_people_it_says_which_step_and_how_good(run, folder):
+    code, out, _ = run("eval", folder, *ONE)
+    assert code == 0
+    assert re.fullmatch(
+        r"substring-0001 after step \d: val_loss [\d.]+, val_accuracy [\d.]+ \(\d+\.\d s\)\n", out
+    )
+    assert re.fullmatch(
+        r"val_loss [\d.]+, val_accuracy [\d.]+\n", run("eval", folder, *ONE, "--quiet")[1]
+    )
+
+
+def test_which_chooses_the_checkpoint(run, folder):
+    assert "after step 4:" in run("eval", folder, *ONE, "--which", "last")[1]
+    best = load_run(folder, which="best").step
+    assert f"after step {best}:" in run("eval", folder, *ONE, "--which", "best")[1]
+
+
+@pytest.mark.parametrize("verb", [["eval"], ["predict"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{run}", "--which", "worst"], "--which must be best or last, got 'worst'"),
+        (["{run}", "--threads", "0"], "--threads must be auto or a number of at least 1"),
+        (["{run}", "--device", "abacus"], "--device 'abacus' cannot be used on this machine"),
+        (["{run}", "--nothing"], "--nothing"),
+        (["nowhere"], "nowhere is no run folder: there is no such folder"),
+        (["file"], "file is no run folder"),
+        (["empty"], "empty/config.json is not there"),
+        (["odd"], "odd/config.json: "),
+        (["fresh"], "fresh has no checkpoint yet; let it train a little longer"),
+        ([], "Missing argument 'RUN'"),
+    ],
+    ids=str,
+)
+def test_C01_a_mistake_is_one_line_and_a_hint(
+    run, folder, tmp_path, monkeypatch, verb, arguments, sentence
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd/config.json").write_text('{"model_type": "gpt2"}')
+    shutil.copytree(folder, "fresh", ignore=shutil.ignore_patterns("step-*"))
+    words = [word.format(run=folder) for word in arguments]
+    text = ["abc|a"] if verb == ["predict"] and words else []
+    code, out, err = run(*verb, *words[:1], *text, *words[1:])
+    assert_a_mistake(code, out, err)
+    assert sentence in err.splitlines()[0]
+    assert err.splitlines()[1] == f"hint: clearhead {verb[0]} --help says what it takes"
