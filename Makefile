@@ -1,4 +1,4 @@
-# make demo    install, compute one attention by hand, print it in words, draw it
+# make demo    install, train a small transformer, see its accuracy, three answers and a report
 # make test    install, then everything a fresh machine checks: style, types, all tests
 # make check   style, types and the quick tests
 # make fix     let ruff put right what it can
@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 demo: install
-	$(BIN)/clearhead lab attention --out pictures
+	$(BIN)/clearhead train substring
 
 check: install
 	$(BIN)/ruff check .

@@ -51,9 +51,10 @@ def test_commands_named_in_the_pages_work(command, tmp_path):
     assert run.stdout.strip()
 
 
-def test_the_readme_shows_what_the_demo_prints():
-    shown = re.search(r"`make demo`[^\n]*\n\n```\n(.*?)\n```", PAGES[0].read_text(), re.DOTALL)
-    assert shown, "README.md shows what `make demo` prints"
+def test_the_readme_shows_what_the_experiment_prints():
+    command = r"`clearhead lab attention`[^\n]*\n\n```\n(.*?)\n```"
+    shown = re.search(command, PAGES[0].read_text(), re.DOTALL)
+    assert shown, "README.md shows what `clearhead lab attention` prints"
     lines = shown[1].splitlines()
     assert lines == experiment().text.splitlines()[: len(lines)]
 
