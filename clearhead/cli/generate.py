@@ -187,7 +187,7 @@ def _parts(loaded: "Loaded") -> "tuple[Model, Tokenizer | None, object]":
 
 
 def _ids(tokenizer: "Tokenizer", prompt: str) -> list[int]:
-    """The ids of the prompt."""
+    """The ids of the prompt, which is a beginning: a mark of the end is left out."""
     try:
         prompt.encode()
     except UnicodeEncodeError as fault:  # Python keeps such a byte as half a character
@@ -195,6 +195,8 @@ def _ids(tokenizer: "Tokenizer", prompt: str) -> list[int]:
             f"--prompt has at place {fault.start} a byte that is no UTF-8; type it anew"
         ) from None
     ids = tokenizer.encode(prompt)
+    if ids and ids[-1] == tokenizer.end_id:
+        ids.pop()
     if not ids:
         raise ValueError("--prompt is empty and this model has no start token; give it a word")
     return ids

@@ -8,7 +8,9 @@ import sys
 import pytest
 import torch
 
+from clearhead.cli import generate as generate_command
 from clearhead.cli import main as command
+from clearhead.data import WordTokenizer
 from clearhead.generation import generate
 from clearhead.interop import export, load
 from clearhead.models import GPT, GPTConfig, TextEncoder, TextEncoderConfig
@@ -280,3 +282,9 @@ def test_a_model_that_does_not_write_is_told(folder, monkeypatch):
         monkeypatch.setattr("clearhead.interop.load", lambda _, given=given: given)
         with pytest.raises(ValueError, match=sentence):
             verb._load(str(folder))
+
+
+def test_a_prompt_is_a_beginning_without_the_mark_of_the_end():
+    tokenizer = WordTokenizer(["a", "b"], end=True)
+    assert tokenizer.encode("a b")[-1] == tokenizer.end_id
+    assert generate_command._ids(tokenizer, "a b") == tokenizer.encode("a b")[:-1]
