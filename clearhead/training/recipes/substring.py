@@ -11,7 +11,8 @@ def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
     Three blocks are the fewest that can: tokens look at their neighbours, [CLS] finds the needle,
-    [CLS] looks for it. On one busy core 3,000 steps gave 99.4 %; a quiet run is not measured yet.
+    [CLS] looks for it. One thread of a 2.8 GHz Xeon: 99.8 % in 4 min 19 s. With toeplitz and
+    model.n_heads=3 training.steps=3200, beside another program: 99.7 % in 5 min 33 s.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz
