@@ -10,6 +10,9 @@ __all__ = ["shakespeare_char"]
 def shakespeare_char() -> Recipe:
     """Write like Shakespeare, character by character.
 
+    One thread of a 2.8 GHz Xeon, tiny Shakespeare, settings chosen on its validation part: loss
+    1.872, 1.868 and 1.892 on three seeds, 44 to 47 s. Counting characters gives 1.517.
+
     clearhead data get shakespeare && clearhead train shakespeare-char
     clearhead train shakespeare-char data.path=play.txt
     """

@@ -10,9 +10,10 @@ __all__ = ["substring"]
 def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
-    Three blocks are the fewest that can: tokens look at their neighbours, [CLS] finds the needle,
-    [CLS] looks for it. One thread of a 2.8 GHz Xeon: 99.8 % in 4 min 19 s. With toeplitz and
-    model.n_heads=3 training.steps=3200, beside another program: 99.7 % in 5 min 33 s.
+    Three blocks: tokens look at their neighbours, [CLS] finds the needle, [CLS] looks for it; runs
+    with two stayed at 86 %. One seed, settings chosen on the validation part, one thread of a
+    2.8 GHz Xeon: 99.8 % in 4 min 19 s. Toeplitz with model.n_heads=3 training.steps=3200, beside
+    another program: 99.7 % in 5 min 33 s.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz
