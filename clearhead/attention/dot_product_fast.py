@@ -7,8 +7,8 @@ The kernels never hold the T × S weights. Three things are ours:
 - a value that is NaN or infinite reaches only the queries that may see it, as in the reference (on
   an accelerator and under torch.compile, where looking would wait, only padding is shielded);
 - a bias that learns. PyTorch gives up the fused kernel for it; `_FusedWithBias` keeps the fused
-  forward pass and forms the score gradient one batch element at a time, in buffers that stay in
-  the cache.
+  forward pass and forms the score gradient a few batch elements at a time, in buffers that stay
+  in the cache.
 """
 
 import math
@@ -25,6 +25,8 @@ from clearhead.attention.softmax import without_dead_keys
 from clearhead.shapes import check_bias, check_qkv, values_at_hand
 
 __all__ = ["attend"]
+
+AT_ONCE = 32_768  # scores of which the gradient is formed together, unless one element has more
 
 
 def attend(
@@ -226,21 +228,29 @@ class _FusedWithBias(torch.autograd.Function):
         grad = grad.to(exact)
         (B, H, T, _), S = q.shape, k.size(-2)
         logsumexp = logsumexp.masked_fill(~logsumexp.isfinite(), 0.0).unsqueeze(-1)  # empty rows
-        row_sums = (grad * output).sum(-1, keepdim=True)  # (B, H, T, 1)
-        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        row_sums = (grad * output).sum(-1, keepdim=True).view(B * H, T, 1)
         shape, bias_dtype = ctx.bias
         grad_bias = q.new_zeros(shape[0], H, T, S)
         added = added.expand(B, H, T, S)
-        weights, grad_scores = q.new_empty(H, T, S), q.new_empty(H, T, S)
-        for b in range(B):
-            torch.sub(added[b], logsumexp[b], out=weights)
-            torch.baddbmm(weights, q[b], k[b].mT, alpha=scale, out=weights).exp_()
-            torch.bmm(weights.mT, grad[b], out=grad_v[b])
-            torch.baddbmm(row_sums[b].expand(H, T, S), grad[b], v[b].mT, beta=-1, out=grad_scores)
+        # The batched products know one axis beside their matrices: (B · H, T, ·).
+        q, k, v, grad = (x.reshape(B * H, *x.shape[2:]) for x in (q, k, v, grad))
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        n = min(B, max(1, AT_ONCE // (H * T * S)))
+        weights, grad_scores = q.new_empty(2, n, H, T, S)
+        for b in range(0, B, n):
+            some, maps = slice(b, b + n), slice(b * H, (b + n) * H)
+            if B - b < n:
+                weights, grad_scores = weights[: B - b], grad_scores[: B - b]
+            P, dS = weights.flatten(0, 1), grad_scores.flatten(0, 1)  # views
+            torch.sub(added[some], logsumexp[some], out=weights)
+            torch.baddbmm(P, q[maps], k[maps].mT, alpha=scale, out=P).exp_()
+            torch.bmm(P.mT, grad[maps], out=grad_v[maps])
+            torch.baddbmm(row_sums[maps].expand_as(dS), grad[maps], v[maps].mT, beta=-1, out=dS)
             grad_scores.mul_(weights)
-            grad_bias[b % len(grad_bias)].add_(grad_scores)
-            torch.bmm(grad_scores, k[b], out=grad_q[b])
-            torch.bmm(grad_scores.mT, q[b], out=grad_k[b])
+            part = grad_bias[some] if len(grad_bias) > 1 else grad_bias
+            part.add_(grad_scores.sum_to_size(part.shape))
+            torch.bmm(dS, k[maps], out=grad_q[maps])
+            torch.bmm(dS.mT, q[maps], out=grad_k[maps])
         grad_bias = grad_bias.mul_(scale).sum_to_size(shape).to(bias_dtype)
-        grads = (x.to(dtype) for x in (grad_q.mul_(scale), grad_k.mul_(scale), grad_v))
-        return *grads, grad_bias, None, None
+        shaped = (x.unflatten(0, (B, H)) for x in (grad_q.mul_(scale), grad_k.mul_(scale), grad_v))
+        return *(x.to(dtype) for x in shaped), grad_bias, None, None
