@@ -1,6 +1,8 @@
 """clearhead plot WHAT: one picture of a part of the library, or the report of a run."""
 
 import json as json_format
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,20 +25,34 @@ def plot(
     ],
     out: Out = Path("pictures"),
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Of a run: its measures for TensorBoard, no report."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Draw a part: position waves or table, a mask, ALiBi. Of a run, write its report anew."""
     if Path(what).is_dir():
-        with leaving_at_once():
-            from clearhead.inspection.report import write_report
-
-        report = write_report(what)
-        typer.echo(json_format.dumps({"report": str(report)}) if json else f"report: {report}")
+        _of_run(Path(what), tensorboard, json)
         return
+    if tensorboard:
+        raise ValueError(f"--tensorboard takes the folder of a run, got {what!r:.80}")
     if what not in PICTURES:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, got {what!r}")
     path = _picture(what).save(out / (what + (".svg" if svg else ".png")))
     typer.echo(json_format.dumps({"picture": str(path)}) if json else f"picture: {path}")
+
+
+def _of_run(run: Path, tensorboard: bool, json: bool) -> None:
+    with leaving_at_once():
+        from clearhead.inspection.report import write_report
+        from clearhead.inspection.tensorboard import write_events
+
+    name, path = ("events", write_events(run)) if tensorboard else ("report", write_report(run))
+    typer.echo(json_format.dumps({name: str(path)}) if json else f"{name}: {path}")
+    if tensorboard and not json:
+        get = "" if find_spec("tensorboard") else "pip install 'clearhead[tb]' && "
+        typer.echo(f"next:   {get}tensorboard --logdir {shlex.quote(str(run.parent))}")
 
 
 def _picture(what: str) -> "Picture":

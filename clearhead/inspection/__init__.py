@@ -8,6 +8,7 @@ smallest_figure.py    the matrices of the smallest transformer, in eight panels
 report.py             a run on one page: from inspection.report import write_report
 report_pictures.py    its curves and its confusion matrix
 report_looks.py       where its model looks
+tensorboard.py        a run's measures for TensorBoard: from inspection.tensorboard import …
 """
 
 from clearhead.inspection.figures import (

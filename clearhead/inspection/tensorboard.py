@@ -1,0 +1,132 @@
+"""A run's measures for TensorBoard: the lines of metrics.jsonl as an event file.
+
+    write_events("runs/substring-0001")     → runs/substring-0001/events.out.tfevents.clearhead
+    tensorboard --logdir runs               shows all runs that have such a file, one over the other
+
+To write it takes no package; to look at it, TensorBoard: pip install 'clearhead[tb]'. An event file
+is a row of records (TensorFlow's TFRecord format), all numbers with their lowest byte first:
+
+    length of the data (8 bytes), its checksum (4), the data, their checksum (4)
+
+The data are a message of protocol buffers. Each field is a key, 8 · number + kind, and its content:
+
+    Event       1 wall_time, double     2 step, varint     3 file_version, text     5 Summary
+    Summary     1 Value, once for each measure
+    Value       1 tag, text             2 simple_value, float
+
+metrics.jsonl knows no time, as equal runs write equal files. So every event has the moment at which
+the run was started, and a chart is drawn over the steps.
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from clearhead.files.regular import read_bytes, replacing
+from clearhead.training.run_folder import CONFIG, MAX_METRICS, RunFolder
+
+__all__ = ["write_events"]
+
+EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
+VERSION = b"brain.Event:2"
+LARGEST = 3.4028234663852886e38  # of a 32-bit float
+
+VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields
+
+
+def write_events(run: str | os.PathLike[str]) -> Path:
+    """Write the event file of a run, finished or not, and return where it is.
+
+    If it is there already, what is new is added at its end, as a TensorBoard that is looking on
+    reads a file only forwards. If the run went back to a checkpoint, the file is written anew.
+    """
+    folder = RunFolder(run)
+    folder.config  # noqa: B018  # refuses what is no run
+    path, started = folder / EVENTS, (folder / CONFIG).stat().st_mtime
+    events = b"".join(map(_record, _events(folder.metrics(), started)))
+    known = read_bytes(path, 4 * MAX_METRICS) if path.exists() else b""
+    if known and events.startswith(known):
+        with open(path, "ab") as file:
+            file.write(events[len(known) :])
+    else:
+        with replacing(path) as file:
+            file.write(events)
+    return path
+
+
+def _events(lines: Iterable[Mapping[str, Any]], started: float) -> Iterator[bytes]:
+    """The version of the format, then one message for each line."""
+    time = _field(1, DOUBLE, struct.pack("<d", started))
+    yield time + _text(3, VERSION)
+    for line in lines:
+        step = _field(2, VARINT, _varint(line["step"] % 2**64))
+        measures = {name: value for name, value in line.items() if name != "step"}
+        values = (_value(*measure) for measure in measures.items() if _is_number(measure[1]))
+        yield time + step + _text(5, b"".join(values))
+
+
+def _value(name: str, number: float) -> bytes:
+    """A field of a Summary: one measure."""
+    near = max(-LARGEST, min(LARGEST, number))  # a larger one has no place in 32 bits
+    tag = _text(1, name.encode(errors="replace"))
+    return _text(1, tag + _field(2, FLOAT, struct.pack("<f", near)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Protocol buffers
+
+
+def _field(number: int, kind: int, content: bytes) -> bytes:
+    return _varint(8 * number + kind) + content
+
+
+def _text(number: int, content: bytes) -> bytes:
+    """A field of any bytes, their count first: a text or another message."""
+    return _field(number, BYTES, _varint(len(content)) + content)
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth bit says that more follow."""
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+# Records
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated by 15 bits and moved on, since one of data with its own CRC says little."""
+    crc = _crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
+
+
+def _crc32c(data: bytes) -> int:
+    """The remainder by Castagnoli's polynomial, lowest bit first, as in RFC 3720."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 255] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def _table() -> list[int]:
+    """The remainder of each byte."""
+    table = list(range(256))
+    for _ in range(8):
+        table = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in table]
+    return table
+
+
+_TABLE = _table()
