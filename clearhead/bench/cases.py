@@ -23,7 +23,7 @@ from clearhead.attention import (
     PositiveFeatures,
     QuadraticFeatures,
 )
-from clearhead.bench import language
+from clearhead.bench import language, training
 from clearhead.bench.timing import Row, best_seconds
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
@@ -280,4 +280,6 @@ CASES: dict[str, Callable[[float], Rows]] = {
     "dialogue": language.dialogue,
     "vocabulary": language.vocabulary,
     "words": language.words,
+    "loop": training.loop,
+    "start": training.start,
 }

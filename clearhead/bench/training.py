@@ -1,0 +1,150 @@
+"""What we measure of training: what the loop adds to a step, what the data take of it, the start.
+
+The loop is the real one. Its account of a step, the line in metrics.jsonl, is part of it;
+evaluations and checkpoints, which a recipe may have often or seldom, are not.
+"""
+
+import dataclasses
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from clearhead.bench.timing import Row, best_seconds
+from clearhead.data.batch import Batch
+from clearhead.training import Recipe, find_recipe, with_changes
+from clearhead.training.loop import Training
+from clearhead.training.place import Place
+from clearhead.training.run_folder import METRICS, RunFolder
+
+__all__ = ["loop", "start"]
+
+Rows = list[Row]
+Work = Callable[[], object]
+
+RECIPES = ("substring", "shakespeare-char")
+STEPS = 20  # the last of them writes the line in metrics.jsonl
+ONLY_STEPS = [f"training.log_every={STEPS}", "training.eval_every=999", "training.save_every=999"]
+N_CHARACTERS = 1_000_000  # of the generated text
+COMMAND = (sys.executable, "-m", "clearhead.cli.main")
+
+
+def loop(seconds: float) -> Rows:
+    """A step of the training loop against the same step bare, and what making its batch takes."""
+    rows = []
+    for name in RECIPES:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += _of_recipe(_recipe(name, Path(folder)), Path(folder), seconds)
+    return rows
+
+
+def _of_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
+    """Each of some steps takes its turns with its bare form, so that both have the same batch."""
+    ours, bare = _training(recipe, folder / "ours"), _training(recipe, folder / "bare")
+    plans = [bare.plans.next(bare.place) for _ in range(STEPS)]
+    works: dict[str, Work] = {"epoch": _epochs(recipe)}
+    for number, plan in enumerate(plans):
+        works[f"batch {number}"] = partial(bare.task.batch, plan)
+        works[f"bare {number}"] = partial(_bare_step, bare, bare.task.batch(plan))
+        works[f"loop {number}"] = partial(_loop_step, ours, number)
+    best = best_seconds(works, seconds=2 * seconds, rounds=3)
+    step = {way: sum(best[f"{way} {n}"] for n in range(STEPS)) / STEPS for way in WAYS}
+    epoch = best["epoch"] / len(bare.plans.plans)  # the share of a step
+    other = ("forward, backward, update", step["bare"])
+    return [
+        Row(f"{recipe.name}, a step of the loop", step["loop"] + epoch, *other, "aim ≤ 1.03×"),
+        Row(f"{recipe.name}, making its batch", step["batch"] + epoch, *other, "aim ≤ 0.02×"),
+    ]
+
+
+WAYS = ("loop", "bare", "batch")
+
+
+def _loop_step(training: Training, number: int) -> None:
+    if number == 0:
+        training.place = Place()
+    training.advance()
+
+
+def _bare_step(training: Training, batch: Batch) -> None:
+    """Forward, backward, update."""
+    training.task.loss(training.model, batch).backward()
+    training.optimizer.step(training.schedule(0.5))
+
+
+def _epochs(recipe: Recipe) -> Work:
+    """A function that begins a new epoch each time; it has the data to itself."""
+    task, c, epochs = recipe.data.open(), recipe.training, count()  # type: ignore[attr-defined]
+    return lambda: task.batch(task.plans(c.seed, next(epochs), c.batch_size)[0])
+
+
+def _training(recipe: Recipe, folder: Path) -> Training:
+    """A run before its first step."""
+    folder.mkdir()
+    task = recipe.data.open()  # type: ignore[attr-defined]
+    complete = dataclasses.replace(recipe, model=task.complete(recipe.model))
+    run = Training(complete, task, RunFolder(folder), torch.device("cpu"), lambda news: None)
+    run.model.train()
+    return run
+
+
+def _recipe(name: str, folder: Path) -> Recipe:
+    """A recipe without evaluations and checkpoints, on data that need no download."""
+    changes = list(ONLY_STEPS)
+    if name == "shakespeare-char":
+        text = folder / "text.txt"
+        text.write_text(_text(N_CHARACTERS), encoding="utf-8")
+        changes.append(f"data.path={text}")
+    return with_changes(find_recipe(name), changes)
+
+
+def _text(n: int) -> str:
+    """Characters at random, as many kinds as in Shakespeare's plays."""
+    ids = torch.randint(65, (n,), generator=torch.Generator().manual_seed(0))
+    return bytes((ids + ord("0")).tolist()).decode()
+
+
+# From the command to the first step
+
+
+def start(seconds: float) -> Rows:
+    """From the start of a command to its help, and to the first step of a training."""
+    works: dict[str, Work] = {
+        "train": _to_the_first_step,
+        "help": partial(_run, *COMMAND, "--help"),
+        "torch": partial(_run, sys.executable, "-c", "import torch"),
+        "python": partial(_run, sys.executable, "-c", ""),
+    }
+    best = best_seconds(works, seconds=seconds, rounds=3)
+    train = "first step of clearhead train substring"
+    return [
+        Row(train, best["train"], "6 s", 6.0, "aim ≤ 1.0×"),
+        Row(train, best["train"], "import torch", best["torch"]),
+        Row("clearhead --help", best["help"], "0.3 s", 0.3, "aim ≤ 1.0×"),
+        Row("clearhead --help", best["help"], "python, which does nothing", best["python"]),
+    ]
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _to_the_first_step() -> None:
+    """Train until the first line of metrics.jsonl is there; what was begun is thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        what = ("train", "substring", "training.log_every=1", "--out", folder, "--quiet")
+        training = subprocess.Popen([*COMMAND, *what])
+        try:
+            while not list(Path(folder).glob(f"*/{METRICS}")):
+                if training.poll() is not None:
+                    raise RuntimeError("clearhead train substring ended before its first step")
+                time.sleep(0.005)
+        finally:
+            training.kill()
+            training.wait()
