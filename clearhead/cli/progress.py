@@ -63,7 +63,7 @@ def _told(news: "Progress") -> str:
 
 def _pace(news: "Progress", joint: str) -> str:
     left = f"{joint}{duration(news.seconds_left)} left" if news.step < news.steps else ""
-    return f"{joint}{news.rate:,.0f}/s{left}"
+    return f"{joint}{news.rate:,.0f} {news.unit}/s{left}"
 
 
 @contextmanager

@@ -27,7 +27,14 @@ from clearhead.files.regular import BadFile, read_bytes, shown
 from clearhead.files.strict_json import read_json
 from clearhead.shapes import check_choice, check_int_tensor, shape_text, values_at_hand
 
-__all__ = ["CIFAR10_CLASSES", "Pictures", "check_labels", "read_cifar10", "to_float"]
+__all__ = [
+    "CIFAR10_CLASSES",
+    "Pictures",
+    "check_labels",
+    "mean_and_std",
+    "read_cifar10",
+    "to_float",
+]
 
 CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -115,6 +122,22 @@ def _by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Te
     if not numbers.isfinite().all():
         raise ValueError(f"{name} must be finite, got {value}")
     return numbers[:, None, None] if numbers.ndim else numbers
+
+
+def mean_and_std(images: Tensor) -> tuple[list[float], list[float]]:
+    """Of each channel of bytes (N, channels, height, width), as shares of 255: for `to_float`.
+
+    Channels that never change are divided by 1.
+    """
+    total = torch.zeros(2, images.size(1), dtype=torch.float64)
+    for part in images.split(2000):
+        x = part.float().movedim(1, 0).flatten(1)  # (channels, pixels)
+        total += torch.stack(
+            (x.sum(1, dtype=torch.float64), x.square().sum(1, dtype=torch.float64))
+        )
+    mean, square = total / (images.numel() / images.size(1))
+    std = (square - mean**2).clamp(min=0).sqrt()
+    return (mean / 255).tolist(), torch.where(std > 0, std / 255, 1.0).tolist()
 
 
 # CIFAR-10

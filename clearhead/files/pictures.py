@@ -11,26 +11,30 @@ become red, green and blue of 8 bits:
     turned by an EXIF note      turned as a viewer would show it
 
 What decides is the content, not the extension. A moving PNG is refused; of a JPEG that holds
-several pictures, as some cameras write, the first is read.
+several pictures, as some cameras write, the first is read. `fitted` makes any picture one of the
+size and the channels that a model reads.
 """
 
 import os
 import warnings
+from collections.abc import Sequence
 from io import BytesIO
 
 import numpy
 import torch
 from PIL import Image, ImageOps
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from clearhead.files.regular import BadFile, read_bytes, shown
 
-__all__ = ["read_picture"]
+__all__ = ["fitted", "read_picture"]
 
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20
 MAX_BYTES = 64 << 20
 MAX_SCANS = 100  # a usual progressive JPEG has ten; each one passes over all pixels again
+GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
 
 
 def read_picture(path: str | os.PathLike[str]) -> Tensor:
@@ -77,3 +81,22 @@ def _rgb(picture: Image.Image) -> Image.Image:
         paper = Image.new("RGBA", picture.size, "white")
         picture = Image.alpha_composite(paper, picture)
     return picture.convert("RGB")
+
+
+def fitted(picture: Tensor, channels: int, size: Sequence[int]) -> Tensor:
+    """A picture (3, height, width) of bytes as the wanted (channels, *size).
+
+    The largest part in the middle that has the proportions of `size` is taken and resized, each
+    new pixel a weighted mean of those it covers and their neighbours; for one channel colours
+    become grey. A picture of the right size stays as it is.
+    """
+    height, width = picture.shape[-2:]
+    rows = max(1, min(height, round(width * size[0] / size[1])))
+    columns = max(1, min(width, round(height * size[1] / size[0])))
+    top, left = (height - rows) // 2, (width - columns) // 2
+    x = picture[None, :, top : top + rows, left : left + columns].float()
+    if channels == 1:
+        x = (x * torch.tensor(GREY).view(3, 1, 1)).sum(1, keepdim=True)
+    if (rows, columns) != tuple(size):
+        x = interpolate(x, size=tuple(size), mode="bilinear", antialias=True)
+    return x[0].round().clamp(0, 255).byte()

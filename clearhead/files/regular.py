@@ -35,6 +35,9 @@ DISK_FAULTS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 )
 
+# What a file system says that cannot sync a folder, and need not.
+NOT_SYNCED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
+
 
 class BadFile(ValueError):
     """A file that cannot be used; the sentence names the file and its fault."""
@@ -159,12 +162,16 @@ def _mode_of(place: Path) -> int | None:
 
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Let the names in a folder reach the disk, where the system can do that."""
-    with suppress(OSError):  # not every system opens a folder, not every disk can sync one
+    try:
         number = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(number)
         finally:
             os.close(number)
+    except OSError as fault:
+        if fault.errno not in NOT_SYNCED:
+            fault.filename = fault.filename or os.fspath(folder)
+            raise
 
 
 _BINARY = getattr(os, "O_BINARY", 0)

@@ -2,10 +2,11 @@
 
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
-The page holds its pictures and asks nobody for anything. It is made of the run folder alone – its
-settings, measures, samples and best checkpoint – so it can be written for any run that has saved a
-checkpoint, finished or not. What a task can tell more of is asked for by name: `baseline()`,
-`confusion(model)` with `class_names`, `examples()`. The template is report.html beside this file.
+The page holds its pictures and asks nobody for anything. It is made of the run folder – settings,
+measures, samples, best checkpoint – and of the data that the run is measured on, and can be written
+for any run that has saved a checkpoint, finished or not. What a task can tell more of is asked for
+by name: `baseline()`, `confusion(model)` with `class_names`, `examples()`. The template is
+report.html beside this file.
 """
 
 import html
@@ -32,6 +33,14 @@ N_SAMPLES = 6  # shown of those that were written on the way
 N_EXAMPLES = 12
 MOST_LETTERS = 3000  # of one sample
 LABELS = {"loss": "training", "val_loss": "validation"}
+MEANINGS = {
+    "val_loss": "mean cost of a prediction: low is good",
+    "val_accuracy": "share of right answers",
+    "val_perplexity": "as unsure as between so many words",
+    "val_exact": "share of sentences without any mistake",
+    "val_bleu": "likeness to the right sentences, 0 to 100",
+    "val_worst": "largest error in any number",
+}
 
 Points = Sequence[tuple[int, float]]
 
@@ -75,28 +84,30 @@ def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
     yield f"<p>{_text(_summary(run))}</p>"
     yield '<dl class="figures">'
     for name, value in state.get("best_metrics", {}).items():
-        yield _figure(name, _number(value), baseline.beside(name))
-    yield _figure("parameters", f"{run.model.n_parameters:,}")
-    yield _figure("steps", f"{state['step']:,}", f"the best: {run.step:,}")
-    yield _figure("time", _time(state.get("seconds", 0.0)))
-    yield f"</dl><p>Next: <code>{_text(run.task.next_command(path))}</code></p>"
+        yield _figure(name, _number(value), MEANINGS.get(name, ""), baseline.beside(name))
+    yield _figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
+    yield _figure("steps", f"{state['step']:,}", f"the best was step {run.step:,}")
+    yield _figure("time", _time(state.get("seconds", 0.0)), "training and evaluation")
+    yield "</dl>"
+    if baseline.values:
+        yield f"<p>{_text(baseline.meaning)}</p>"
+    yield f"<p>Try it: <code>{_text(run.task.next_command(path))}</code></p>"
 
 
 def _summary(run: Run) -> str:
-    c, here = run.recipe.training, run.folder.environment
+    c, here, task = run.recipe.training, run.folder.environment, run.task
     what = f"A {type(run.model).__name__} with {run.model.n_parameters:,} parameters learned "
-    n = f"{run.task.n_examples:,}"
     if run.folder.config["overfit"] is not None:
         return what + (
-            f"{n} examples by heart, and is measured on the same: this tests the training, not "
-            f"what the model can do."
+            f"{task.n_examples:,} examples by heart, and is measured on the same: this tests the "
+            f"training, not what the model can do."
         )
     each = f"{c.batch_size}" + (f" × {c.accumulate}" if c.accumulate > 1 else "")
     return what + (
-        f"from {n} training examples, {each} at a time, by {c.optimizer} with a {c.schedule} "
-        f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. What "
-        f"follows was measured and drawn with its best checkpoint by {run.task.best_by}, that of "
-        f"step {run.step:,}, on validation examples it never learned from."
+        f"from {task.learned_from}; {each} at a time, by {c.optimizer} with a {c.schedule} "
+        f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. It is "
+        f"measured on {task.measured_on}. Measures, answers and pictures are of its best "
+        f"checkpoint by {task.best_by}, that of step {run.step:,}."
     )
 
 
@@ -112,6 +123,7 @@ class Baseline(NamedTuple):
     """What is reached without a network, by the names of the measures."""
 
     label: str
+    meaning: str
     values: Mapping[str, float]
 
     def beside(self, name: str) -> str:
@@ -120,11 +132,16 @@ class Baseline(NamedTuple):
 
 
 def _baseline(run: Run, series: Mapping[str, Points]) -> Baseline:
-    """What the task says of it: values such as loss or perplexity, and the order of n-grams."""
-    found: dict[str, float] = run.task.baseline() if hasattr(run.task, "baseline") else {}
-    own = {name: name.removeprefix("val_") for name in series if name.startswith("val_")}
-    label = f"baseline, {found['order']:.0f}-gram counts" if "order" in found else "baseline"
-    return Baseline(label, {name: found[short] for name, short in own.items() if short in found})
+    """What the task says of it: values of the measures, and the order of n-grams."""
+    task: Any = run.task
+    found: dict[str, float] = task.baseline() if hasattr(task, "baseline") else {}
+    order = int(found.pop("order", 0))
+    meaning = (
+        f"The baseline uses no network: it counts how often each group of {order} tokens occurs "
+        f"where the model learned, and predicts by these counts."
+    )
+    values = {name: value for name, value in found.items() if name in series}
+    return Baseline(f"baseline, {order}-gram counts", meaning, values)
 
 
 # How it went
@@ -171,6 +188,7 @@ def _said(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
     n, few = len(samples), min(len(samples), N_SAMPLES)
     chosen = sorted({round(i * (n - 1) / max(1, few - 1)) for i in range(few)})
     yield "<h2>What it said on the way</h2>"
+    yield "<p>At some of its evaluations, always to the same questions.</p>"
     for i in chosen:
         heading, text = samples[i]
         cut = text if len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + " …"
@@ -187,16 +205,18 @@ def _answers(run: Run) -> Iterator[str]:
         yield "<h2>What it mixes up</h2>"
         yield _drawn(
             confusion_picture(table, task.class_names),
-            "How many validation examples of each class (row) were taken for which (column). "
-            "The diagonal is right.",
+            "How many pictures of each class (row) were taken for which class (column). "
+            "Those on the diagonal are right.",
         )
         return
     examples = _examples(task)
     if not examples:
         return
-    yield "<h2>What it answers</h2><table><tr><th>input<th>answer<th>right<th>probability</tr>"
+    yield "<h2>What it answers</h2>"
+    yield "<p>Examples that it is measured on; wrong answers are coloured.</p>"
+    yield "<table><tr><th>input<th>its answer<th>right answer<th>how sure it is</tr>"
     for text, right in examples:
-        found = task.predict(run.model, text)
+        found = run.predict(text)
         wrong = "" if found["answer"] == right else ' class="wrong"'
         sure = f"{found['probability']:.3f}" if "probability" in found else ""
         cells = "".join(f"<td>{_text(cell)}" for cell in (text, found["answer"], right, sure))
@@ -264,8 +284,8 @@ def _drawn(picture: Picture, caption: str = "") -> str:
     return f"<figure>{picture._repr_html_()}{words}</figure>"
 
 
-def _figure(name: str, value: str, note: str = "") -> str:
-    small = f"<small>{_text(note)}</small>" if note else ""
+def _figure(name: str, value: str, *notes: str) -> str:
+    small = "".join(f"<small>{_text(note)}</small>" for note in notes if note)
     return f"<div><dt>{_text(name)}</dt><dd>{_text(value)}{small}</dd></div>"
 
 

@@ -49,7 +49,7 @@ def looks(run: Run, sample: str | None) -> list[Look]:
         return [_over_images(model, run.task)]
     if isinstance(model, Seq2Seq) and hasattr(run.task, "validation_pairs"):
         pairs = run.task.validation_pairs[:N_SENTENCES]
-        return [_of_sentence(model, run.task, source) for source, _ in pairs]
+        return [_of_sentence(model, run.answerer, source) for source, _ in pairs]
     if isinstance(model, GPT) and sample and run.tokenizer is not None:
         return [_over_text(model, run.tokenizer, sample, "the beginning of what it wrote last")]
     if isinstance(model, SequenceClassifier) and hasattr(run.task, "validation"):
@@ -66,24 +66,28 @@ def _over_text(model: Any, tokenizer: Any, text: str, what: str) -> Look:
     with at_rest(model), record(model) as trace:
         model(torch.tensor([ids], device=device))
     picture = attention_grid(trace, tokens=tokenizer.spell(ids, specials=True))
-    return Look(picture, f"Every head of every layer, reading {what}: a row for each query.")
+    return Look(
+        picture,
+        f"Every head (column) of every layer (row), reading {what}. In a square each row is a "
+        f"token that looks, each column one that is looked at: the darker, the more.",
+    )
 
 
 def _of_smallest(model: TorchTransformer, validation: Any) -> Look:
     """The matrices, and what they do to the longest validation example."""
     rows = validation.inputs[-1][validation.token_mask[-1]].cpu()
     names = [LETTERS[letter] for letter in rows.argmax(-1).tolist()]
-    caption = f"Its matrices, and all that it computes with them for {' '.join(names)}."
+    caption = f"Its matrices, and all that it computes with them when it reads {' '.join(names)}."
     return Look(smallest_panels(model.cpu(), rows, tokens=names), caption)
 
 
 # Translators
 
 
-def _of_sentence(model: Seq2Seq, task: Any, text: str) -> Look:
+def _of_sentence(model: Seq2Seq, answerer: Any, text: str) -> Look:
     """Which parts of the source were read for each one written, by greedy decoding."""
     device = next(model.parameters()).device
-    ids, end = task.source.encode(text), model.config.end_id
+    ids, end = answerer.source.encode(text), model.config.end_id
     source = torch.tensor([ids], device=device)
     written = model.generate(source, min(2 * len(ids) + 10, model.max_len or 100))[0].tolist()
     written = written[: written.index(end) + 1] if end in written else written
@@ -92,9 +96,12 @@ def _of_sentence(model: Seq2Seq, task: Any, text: str) -> Look:
     weights = alignment_weights(trace, model.alignment_name)[0]
     read, wrote = (
         tokenizer.spell(row, specials=True)
-        for tokenizer, row in ((task.source, ids), (task.target, written))
+        for tokenizer, row in ((answerer.source, ids), (answerer.target, written))
     )
-    caption = f"What was read for each part that was written: “{text}”, a row for each part."
+    caption = (
+        f"What was read of “{text}” for each part that was written: a row for each part, a column "
+        f"for each part of the source; the darker, the more."
+    )
     return Look(alignment(weights, read, wrote), caption)
 
 
@@ -103,7 +110,7 @@ def _of_sentence(model: Seq2Seq, task: Any, text: str) -> Look:
 
 def _over_images(model: VisionTransformer, task: Any) -> Look:
     shown = task.examples(N_IMAGES)
-    images = task.normalised(shown.images).to(next(model.parameters()).device)
+    images = task.answerer.normalised(shown.images).to(next(model.parameters()).device)
     with at_rest(model), record(model) as trace:
         answers = model(images).argmax(-1).tolist()
     heats = {method: _looked_at(model, trace, images, method) for method in ROWS}
@@ -115,7 +122,7 @@ def _over_images(model: VisionTransformer, task: Any) -> Look:
     who = "the class token" if model.config.class_token else "the patches, all alike,"
     return Look(
         _image_grid(shown.images / 255, heats, titles),
-        f"Where {who} looks in validation pictures: the lighter, the more. "
+        f"Where {who} looks in pictures that it is measured on: the lighter, the more. "
         f"Each map is stretched from its least to its most.",
     )
 

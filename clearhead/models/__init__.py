@@ -10,8 +10,10 @@ seq2seq.py                what the two translators share
 seq2seq_gru.py            recurrent, with attention
 seq2seq_transformer.py    encoder and decoder of blocks
 smallest/                 one layer, one head, its weights set by hand
+building.py               the model that a config is of
 """
 
+from clearhead.models.building import build_model
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 from clearhead.models.gpt import GPT, GPTConfig
@@ -19,6 +21,7 @@ from clearhead.models.model import Config, Model
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
+from clearhead.models.smallest.torch_form import TorchTransformerConfig
 from clearhead.models.vit import VisionTransformer, ViTConfig
 
 __all__ = [
@@ -35,6 +38,8 @@ __all__ = [
     "SequenceClassifier",
     "TextEncoder",
     "TextEncoderConfig",
+    "TorchTransformerConfig",
     "ViTConfig",
     "VisionTransformer",
+    "build_model",
 ]

@@ -4,11 +4,13 @@ losses.py          what a wrong prediction costs
 losses_fast.py     the vocabulary loss a few rows at a time
 schedule.py        how the learning rate goes up and down
 optimizer.py       how gradients become steps
+answerers/         how a trained model is asked, and what its numbers mean
 tasks/             what is predicted from what, and how well
 ngrams.py          how well counting predicts, beside which every language model is shown
 recipe.py          a run as a value, and changes of it
 recipes/           complete named runs
 loop.py            the one training loop
+learner.py         the gradient of a step, by one worker or several side by side
 place.py           how far a run has come, and what it tells
 finite.py          no NaN enters a run
 stopping.py        signals end a run after it is saved

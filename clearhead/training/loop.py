@@ -11,30 +11,33 @@ keeps, and its place: a run that was killed goes on to the same numbers, bit for
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from clearhead.data.batch import Batch
+from clearhead.data.batch import IGNORE, Batch
 from clearhead.files.regular import named_faults
 from clearhead.models.model import Model
 from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
 from clearhead.training.checkpoint import Checkpoint, digest_of, load_newest, remove_old, save
 from clearhead.training.finite import NotFinite, check_step, check_tensors, finite_only
+from clearhead.training.learner import Learner
 from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
 from clearhead.training.recipe import Recipe
 from clearhead.training.run import fill
-from clearhead.training.run_folder import RunFolder, environment
-from clearhead.training.starting import check_same, choose_folder, find_run, threads_of
+from clearhead.training.run_folder import RunFolder, environment, new_run
+from clearhead.training.starting import check_same, find_run, threads_of, unfinished_run
 from clearhead.training.stopping import Interrupted, Signals, Stop
 from clearhead.training.tasks.task import Plan, Task
 
 __all__ = ["Interrupted", "NotFinite", "Progress", "RunResult", "Training", "train"]
+
+Values = Mapping[str, Any]
 
 
 def train(
@@ -64,19 +67,23 @@ def train(
     recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
     config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
     if resume is None:
-        folder = choose_folder(Path(out), recipe.name, asked, tell)
+        folder = unfinished_run(Path(out), recipe.name, asked, tell)
     else:
         folder = find_run(Path(out), resume, recipe.name)
+    where = pick_device(device)
+    set_threads(threads_of(folder, threads, recipe.training.workers))
+    here = environment(torch.get_num_threads(), where.type)
+    if folder is None:
+        folder = new_run(Path(out), recipe.name, lambda new: _describe(new, task, config, here))
     with folder.locked():
-        where = pick_device(device)
-        set_threads(threads_of(folder, threads))
-        here = environment(torch.get_num_threads(), where.type)
-        if not folder.is_started:
-            task.save(folder.path)
-            folder.start(config, here)
-        else:
-            check_same(folder, config, here, force, tell)
+        check_same(folder, config, here, force, tell)
         return Training(recipe, task, folder, where, tell).run()
+
+
+def _describe(folder: RunFolder, task: Task, config: Values, environment: Values) -> None:
+    """All that a new run folder holds before the first step."""
+    task.save(folder.path)
+    folder.write(config, environment)
 
 
 class Training:
@@ -88,13 +95,14 @@ class Training:
         c = self.config = recipe.training
         self.task, self.folder, self.device, self.tell = task, folder, device, tell
         seed_torch(torch.device("cpu"), c.seed, "weights", 0)
-        self.model: Model = task.prepared(task.model_type(recipe.model)).to(device)
-        self.forward: Callable[..., Any] = _compiled(self.model) if c.compile else self.model
+        self.model: Model = task.prepared(task.build(recipe.model)).to(device)
+        compiled = _compiled(self.model) if c.compile else None
+        self.learner = Learner(self.model, task.loss, workers=c.workers, compiled=compiled)
         self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
         self.place, self.plans = Place(), Plans(task, c.seed, c.batch_size)
         self.signals = Signals()
         self.saved: tuple[int, int] | None = None  # step and told of what the disk has
-        self.n_units = 0  # tokens or examples since the start of this process
+        self.n_units = 0  # since the start of this process
         self.began, self.before = time.perf_counter(), 0.0
 
     def run(self) -> RunResult:
@@ -132,28 +140,22 @@ class Training:
         """One update."""
         place, c = self.place, self.config
         seed_torch(self.device, c.seed, "step", place.step)
-        self.model.train()
         plans = [self.plans.next(place) for _ in range(c.accumulate)]
-        losses = [self._learn(plan) for plan in plans]
+        losses = self.learner.learn([self._batch(plan) for plan in plans])
         gradients = [p.grad for p in self.optimizer.parameters if p.grad is not None]
         length = get_total_norm(gradients)
         check_step(losses, length, plans, self.model.named_parameters(), self._where())
-        if c.clip is not None:
+        if c.clip is not None and float(length) > c.clip:
             clip_grads_with_norm_(self.optimizer.parameters, c.clip, length)
         self.optimizer.step(self.schedule(place.step + 0.5))
         place.loss_sum += float(torch.stack(losses).mean())
         place.step += 1
 
-    def _learn(self, plan: Plan) -> Tensor:
-        """Add the gradients of one batch; returns its loss."""
-        batch = self.task.batch(plan).to(self.device)
-        # Half precision where an accelerator has it; never on a CPU, where it is slower.
-        on_gpu = self.device.type == "cuda"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
-            loss = self.task.loss(self.forward, batch)
-        (loss / self.config.accumulate).backward()
-        self.n_units += _units(batch)
-        return loss.detach()
+    def _batch(self, plan: Plan) -> Batch:
+        """The examples of a plan, where they are needed."""
+        batch = self.task.batch(plan)
+        self.n_units += _units(batch, self.task.unit)
+        return self.task.changed(batch.to(self.device))
 
     # What is measured and kept
 
@@ -231,7 +233,8 @@ class Training:
     def _progress(self, values: dict[str, float]) -> Progress:
         seconds = time.perf_counter() - self.began
         left = (self.before + seconds) / self.place.step * (self.config.steps - self.place.step)
-        return Progress(self.place.step, self.config.steps, values, self.n_units / seconds, left)
+        rate, unit = self.n_units / seconds, self.task.unit
+        return Progress(self.place.step, self.config.steps, values, rate, unit, left)
 
 
 def _compiled(model: nn.Module) -> Callable[..., Any]:
@@ -246,6 +249,6 @@ def _compiled(model: nn.Module) -> Callable[..., Any]:
     return torch.compile(model)
 
 
-def _units(batch: Batch) -> int:
-    """Tokens of a text, examples of everything else."""
-    return batch.inputs.numel() if batch.inputs.shape == batch.targets.shape else len(batch)
+def _units(batch: Batch, unit: str) -> int:
+    """How many tokens are predicted, or how many examples there are."""
+    return int((batch.targets != IGNORE).sum()) if unit == "tokens" else len(batch)

@@ -115,7 +115,8 @@ class Progress:
     step: int
     steps: int
     metrics: dict[str, float]
-    rate: float  # tokens or examples in a second
+    rate: float  # how many of the unit in a second
+    unit: str  # "tokens" or "examples"
     seconds_left: float
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from torch import nn
 
 from clearhead.models.model import Config
-from clearhead.shapes import check_choice, check_positive
+from clearhead.shapes import check_choice, check_divides, check_positive
 from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 
@@ -33,6 +33,7 @@ class TrainingConfig(Config):
     "cosine" or "stable" (level until the cooldown); warmup and cooldown are shares of the steps.
     optimizer: "adamw", or "muon", which takes matrix_lr for the matrices inside and lr for the
     rest. clip: the longest gradient. patience: evaluations without a better one before the end.
+    workers: batches of a step that are learned side by side, each by a thread of its own.
     compile: by torch.compile, which pays for long runs of large models only.
     """
 
@@ -51,6 +52,7 @@ class TrainingConfig(Config):
     cooldown: float = 0.0
     clip: float | None = 1.0
     accumulate: int = 1
+    workers: int = 1
     patience: int | None = None
     log_every: int = 20
     eval_every: int = 200
@@ -69,6 +71,11 @@ class TrainingConfig(Config):
             raise ValueError(
                 f"warmup and cooldown are shares of the steps, together at most 1, "
                 f"got {self.warmup} and {self.cooldown}"
+            )
+        check_divides("workers", self.workers, "accumulate", self.accumulate)
+        if self.compile and self.workers > 1:
+            raise ValueError(
+                f"compile is for one worker, got workers={self.workers}; leave one out"
             )
         for name in ("lr", "matrix_lr", "clip"):
             value = getattr(self, name)

@@ -1,22 +1,28 @@
 """A run that was trained, loaded for use.
 
-run = load_run("runs/substring-0001")
-run.predict("abccab|cca")           {"answer": "yes", "probability": 0.999, …}
-run.model, run.task, run.recipe     what it learned, of what, and how
+    run = load_run("runs/substring-0001")
+    run.predict("abccab|cca")           {"answer": "yes", "probability": 0.999, …}
+    run.evaluate()                      {"val_loss": …, "val_accuracy": …}
+
+The folder is all that a model needs to answer. The data are read when the task is asked for, to
+measure or to draw, and then they must be those that the run learned from.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from torch import Tensor
 
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.regular import BadFile, named_faults, shown
+from clearhead.models import build_model
 from clearhead.models.model import Config, Model
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
+from clearhead.training.answerers import Answerer
 from clearhead.training.checkpoint import (
     Checkpoint,
     digest_of,
@@ -40,18 +46,32 @@ class Run:
 
     folder: RunFolder
     recipe: Recipe
-    task: Task
+    answerer: Answerer
     model: Model
     step: int
 
     @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of the task, None if it has none."""
-        return getattr(self.task, "tokenizer", None)
+    def tokenizer(self) -> Tokenizer | None:
+        """That of a model that reads one language; None for translators and pictures."""
+        return self.answerer.tokenizer
 
     def predict(self, text: str) -> dict[str, Any]:
         """The model's answer to one input."""
-        return self.task.predict(self.model, text)
+        return self.answerer.predict(self.model, text)
+
+    @cached_property
+    def task(self) -> Task:
+        """What it learned; the data are read, and must be those that it learned from."""
+        config = self.folder.config
+        task: Task = self.recipe.data.open()  # type: ignore[attr-defined]
+        if config["overfit"] is not None:
+            task = task.overfit(config["overfit"])
+        if task.fingerprint != config["examples"]:
+            raise BadFile(
+                f"the data of {shown(self.folder.path)} have changed since it was trained: bring "
+                f"back those with the fingerprint {config['examples']!r:.14}…"
+            )
+        return task
 
     def evaluate(self) -> dict[str, float]:
         """Measures on the whole validation part."""
@@ -68,15 +88,15 @@ def load_run(
     """The run in a folder, with the weights of its best or its last checkpoint."""
     check_choice("which", which, ("best", "last"))
     folder = RunFolder(path)
-    config = folder.config
     with named_faults(folder / CONFIG):
-        recipe = read_recipe(config)
+        recipe = read_recipe(folder.config)
     found = _checkpoint(folder, which, tell)
-    task = _open(recipe, config, folder)
+    answerer = recipe.data.answerer(folder.path)  # type: ignore[attr-defined]
+    answerer.check(recipe.model, folder.path)
     with named_faults(folder.path):
-        model = task.model_type(recipe.model)
+        model = build_model(recipe.model)
         fill(model, found.model)
-    return Run(folder, recipe, task, model.to(pick_device(device)).eval(), found.step)
+    return Run(folder, recipe, answerer, model.to(pick_device(device)).eval(), found.step)
 
 
 def read_recipe(config: Mapping[str, Any]) -> Recipe:
@@ -86,22 +106,10 @@ def read_recipe(config: Mapping[str, Any]) -> Recipe:
         raise ValueError(f"{odd[0]!r:.80} {word}; it is no config of a run")
     if config["overfit"] is not None:
         check_positive(overfit=config["overfit"])
-    return Recipe.from_dict(config, config_kinds())
-
-
-def _open(recipe: Recipe, config: Mapping[str, Any], folder: RunFolder) -> Task:
-    """The data of the run; they must be those that it learned from."""
+    recipe = Recipe.from_dict(config, config_kinds())
     if not isinstance(recipe.data, DataConfig):
-        raise BadFile(f"{shown(folder / CONFIG)}: data is of a kind that holds no data")
-    task = recipe.data.open()
-    if config["overfit"] is not None:
-        task = task.overfit(config["overfit"])
-    if task.fingerprint != config["examples"]:
-        raise BadFile(
-            f"the data of {shown(folder.path)} have changed since it was trained: bring back "
-            f"those with the fingerprint {config['examples']!r:.14}…"
-        )
-    return task
+        raise TypeError(f"data is of a kind that holds no data, {type(recipe.data).__name__}")
+    return recipe
 
 
 @cache

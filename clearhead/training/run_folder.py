@@ -9,11 +9,13 @@
         tokenizer.json …     what the task keeps
         report.html          the run told and drawn
 
-One process writes at a time: it holds a lock that the system takes back when the process ends, in
+The folder takes its name when all that says what the run is stands in it. One process writes at a
+time: it holds a lock that the system takes back when the process ends, in
 whichever way. metrics.jsonl and samples.txt only grow; each checkpoint knows how long they were,
 and a run that goes on from it cuts off what came after.
 """
 
+import errno
 import json
 import os
 import platform
@@ -25,7 +27,7 @@ from typing import Any
 
 from clearhead import __version__
 from clearhead.files.names import check_file_name
-from clearhead.files.regular import BadFile, read_bytes, shown, sync_folder
+from clearhead.files.regular import BadFile, new_folder, read_bytes, shown, sync_folder
 from clearhead.files.strict_json import parse_json, read_json, write_json
 
 __all__ = ["Busy", "RunFolder", "environment", "find_runs", "new_run"]
@@ -51,11 +53,6 @@ class RunFolder:
         return self.path / name
 
     @property
-    def is_started(self) -> bool:
-        """Whether what the run is has been written down."""
-        return (self / CONFIG).is_file()
-
-    @property
     def config(self) -> dict[str, Any]:
         """What config.json says."""
         if not self.path.is_dir():
@@ -73,9 +70,9 @@ class RunFolder:
             raise BadFile(f"{shown(self / name)} must hold values by name")
         return values
 
-    def start(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Write down what the run is; config.json comes last, so whoever finds it finds all."""
-        self.checkpoints.mkdir(exist_ok=True)
+    def write(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write down what the run is."""
+        self.checkpoints.mkdir()
         write_json(self / ENVIRONMENT, dict(environment))
         write_json(self / CONFIG, dict(config))
 
@@ -155,26 +152,30 @@ def _values_of(line: bytes) -> dict[str, Any] | None:
     return values if isinstance(values, dict) and type(values.get("step")) is int else None
 
 
-def new_run(parent: Path, name: str) -> RunFolder:
-    """A new folder parent/name-nnnn, with the number after the highest there."""
+def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> RunFolder:
+    """A new folder parent/name-nnnn, with the number after the highest there.
+
+    It is filled under another name beside its place: a start that is killed leaves no run, and of
+    two at once each has a folder of its own.
+    """
     check_file_name(name)
-    parent.mkdir(parents=True, exist_ok=True)
-    number = max((n for n, _ in _numbered(parent, name)), default=0)
     while True:
-        number += 1
+        number = 1 + max((number for number, _ in _numbered(parent, name)), default=0)
         path = parent / f"{name}-{number:04d}"
         try:
-            path.mkdir()
-        except FileExistsError:  # another process was quicker
-            continue
-        sync_folder(parent)
-        return RunFolder(path)
+            with new_folder(path) as staged:
+                fill(RunFolder(staged))
+            return RunFolder(path)
+        except (BadFile, OSError) as fault:
+            taken = not isinstance(fault, OSError) or fault.errno in (errno.ENOTEMPTY, errno.EEXIST)
+            if not (taken and path.exists()):  # else another process was quicker
+                raise
 
 
 def find_runs(parent: Path, name: str) -> list[RunFolder]:
-    """The runs of this name that were started, in the order of their numbers."""
-    found = (RunFolder(path) for _, path in sorted(_numbered(parent, name)))
-    return [run for run in found if run.is_started]
+    """The runs of this name, in the order of their numbers; a folder without a config is none."""
+    paths = (path for _, path in sorted(_numbered(parent, name)))
+    return [RunFolder(path) for path in paths if (path / CONFIG).is_file()]
 
 
 def _numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:

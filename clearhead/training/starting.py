@@ -12,9 +12,9 @@ from typing import Any
 
 from clearhead.files.regular import BadFile, shown
 from clearhead.training.checkpoint import places, read_state
-from clearhead.training.run_folder import RunFolder, find_runs, new_run
+from clearhead.training.run_folder import RunFolder, find_runs
 
-__all__ = ["check_same", "choose_folder", "find_run", "is_finished", "threads_of"]
+__all__ = ["check_same", "find_run", "is_finished", "threads_of", "unfinished_run"]
 
 # Of what is written down, what the numbers do not depend on.
 HARMLESS = ("asked", "python", "system")
@@ -22,8 +22,8 @@ HARMLESS = ("asked", "python", "system")
 Tell = Callable[[str], None]
 
 
-def choose_folder(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder:
-    """The newest unfinished run for which the same was asked, or a new folder.
+def unfinished_run(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder | None:
+    """The newest unfinished run for which the same was asked, None if there is none.
 
     It is found by what was asked, not by the data: if these have changed, that is told, and the
     run is not silently begun again.
@@ -34,7 +34,7 @@ def choose_folder(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder:
                 return run
         except BadFile as fault:
             tell(f"{fault}; this run is left out")
-    return new_run(parent, name)
+    return None
 
 
 def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
@@ -57,11 +57,15 @@ def is_finished(run: RunFolder) -> bool:
     return False
 
 
-def threads_of(run: RunFolder, threads: int | str) -> Any:
-    """The number of threads that is wanted; a run that goes on keeps its own unless told."""
-    if threads == "auto" and run.is_started:
-        return run.environment.get("threads", "auto")
-    return "auto" if threads == "auto" else int(threads)
+def threads_of(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
+    """The number of threads that is wanted; a run that goes on keeps its own unless told.
+
+    Workers have a thread each: they hardly wait for one another, so there is nothing to measure.
+    """
+    if threads != "auto":
+        return int(threads)
+    wanted = "auto" if workers == 1 else workers
+    return wanted if run is None else run.environment.get("threads", wanted)
 
 
 def check_same(

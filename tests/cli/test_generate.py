@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -240,6 +241,22 @@ def test_a_run_folder_is_as_good_as_a_folder_of_weights(trained, run_here):
     code, _, err = run_here(trained, "--prompt", "THE")
     assert code == 2
     assert "'T' at place 0, which is not in the alphabet" in err
+
+
+def test_a_run_writes_on_when_its_data_have_gone(trained, run_here, tmp_path):
+    """And refuses by name what of the folder itself is not there."""
+    whole = run_here(trained, "--prompt", "the", "--tokens", 5)
+    text = trained.parents[1] / "text.txt"
+    away = text.rename(text.with_suffix(".away"))
+    try:
+        assert run_here(trained, "--prompt", "the", "--tokens", 5)[:2] == whole[:2]
+    finally:
+        away.rename(text)
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    (copy / "tokenizer.json").write_text("{}")
+    code, out, err = run_here(copy, "--prompt", "the")
+    assert (code, out) == (2, "")
+    assert "copy/tokenizer.json is no tokenizer of characters" in err
 
 
 def test_a_run_of_a_model_that_does_not_write_is_told(tmp_path, run_here):

@@ -1,8 +1,10 @@
 """clearhead predict."""
 
 import json
+import shutil
 
 import pytest
+from picture_files import write_mnist
 from small_runs import assert_a_mistake, small_run
 
 from clearhead.training import load_run
@@ -24,6 +26,24 @@ def test_each_input_is_answered_in_its_order(run, folder):
         f"{e['input']} → {e['answer']} (probability {e['probability']:.4f})" for e in expected
     ]
     assert run("predict", folder, *texts, "--quiet")[1].split() == [e["answer"] for e in expected]
+
+
+def test_a_run_answers_when_its_data_have_gone_but_is_not_measured(run, tmp_path):
+    from clearhead.models import ViTConfig
+    from clearhead.training import Recipe, TrainingConfig, train
+    from clearhead.training.tasks import PictureData
+
+    (tmp_path / "mnist").mkdir()
+    write_mnist(tmp_path / "mnist")
+    model = ViTConfig(patch_size=1, d_model=8, n_layers=1, n_heads=2)
+    data = PictureData("mnist", path=str(tmp_path / "mnist"))
+    training = TrainingConfig(steps=1, batch_size=4)
+    folder = train(Recipe("digits", data, model, training), tmp_path / "runs", threads=1).run
+    whole = run("predict", folder, folder / "example.png")
+    assert whole[0] == 0
+    shutil.rmtree(tmp_path / "mnist")
+    assert run("predict", folder, folder / "example.png") == whole
+    assert_a_mistake(*run("eval", folder, "--threads", "1"))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from clearhead.training import Progress
 
 NEWS = [
     "going on after step 2 of 40 [red]",
-    Progress(10, 40, {"loss": 0.70712, "lr": 0.1}, 12345.6, 75.0),
-    Progress(20, 40, {"loss": 0.5, "val_loss": 0.25, "val_accuracy": 0.875}, 900.0, 8.0),
-    Progress(40, 40, {"val_loss": 0.2}, 900.0, 0.0),
+    Progress(10, 40, {"loss": 0.70712, "lr": 0.1}, 12345.6, "tokens", 75.0),
+    Progress(20, 40, {"loss": 0.5, "val_loss": 0.25, "val_exact": 0.875}, 900.0, "examples", 8.0),
+    Progress(40, 40, {"val_loss": 0.2}, 900.0, "tokens", 0.0),
 ]
 
 
@@ -49,8 +49,8 @@ def test_in_a_file_there_is_a_line_for_each_evaluation(monkeypatch):
             tell(news)
     assert file.getvalue().splitlines() == [
         "going on after step 2 of 40 [red]",
-        "step 20/40: loss 0.5, val_loss 0.25, val_accuracy 0.875, 900/s, 8.0 s left",
-        "step 40/40: val_loss 0.2, 900/s",
+        "step 20/40: loss 0.5, val_loss 0.25, val_exact 0.875, 900 examples/s, 8.0 s left",
+        "step 40/40: val_loss 0.2, 900 tokens/s",
     ]
 
 
@@ -86,10 +86,11 @@ def on_a_terminal(monkeypatch, columns, kind="xterm", **variables):
 def test_C02_on_a_terminal_one_line_changes_and_evaluations_stay(monkeypatch, columns):
     seen = on_a_terminal(monkeypatch, columns, NO_COLOR="1")
     assert "going on after step 2 of 40 [red]" in seen
-    assert "step 20/40: loss 0.5, val_loss 0.25, val_accuracy 0.875, 900/s, 8.0 s left" in seen
+    line = "step 20/40: loss 0.5, val_loss 0.25, val_exact 0.875, 900 examples/s, 8.0 s left"
+    assert line in seen
     assert "40/40  loss 0.5" in seen  # the latest of each measure
     if columns == 120:
-        assert "val_accuracy 0.875  900/s" in seen
+        assert "val_exact 0.875  900 tokens/s" in seen
         assert "━" in seen
     assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
 

@@ -6,7 +6,7 @@ import torch
 from picture_files import TRAIN, N, binary_batch, some_pictures, write_cifar10
 from PIL import Image
 
-from clearhead.data.images import CIFAR10_CLASSES, Pictures, read_cifar10, to_float
+from clearhead.data.images import CIFAR10_CLASSES, Pictures, mean_and_std, read_cifar10, to_float
 from clearhead.files.regular import BadFile
 
 # CIFAR-10
@@ -181,3 +181,10 @@ def test_N29_a_class_number_beyond_the_classes_is_named():
     for wrong in (torch.tensor([0, -1, 0]), torch.tensor([0, 255, 0], dtype=torch.uint8)):
         with pytest.raises(ValueError, match=r"labels\[1\] is .*, but classes go from 0 to 0"):
             Pictures(images, wrong, ("cat",))
+
+
+def test_mean_and_deviation_by_hand():
+    images = torch.tensor([[0, 255], [51, 51]], dtype=torch.uint8).view(1, 2, 1, 2)
+    mean, std = mean_and_std(images)
+    assert mean == pytest.approx([0.5, 0.2])
+    assert std == pytest.approx([0.5, 1.0])  # a channel that never changes is not divided by 0

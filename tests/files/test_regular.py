@@ -1,12 +1,13 @@
 """A file opened after a look, and replaced whole or not at all."""
 
+import errno
 import os
 import socket
 
 import pytest
 
 from clearhead.files import BadFile, replacing
-from clearhead.files.regular import new_folder, open_regular, read_bytes, shown
+from clearhead.files.regular import new_folder, open_regular, read_bytes, shown, sync_folder
 
 
 def test_a_file_is_read_whole(tmp_path):
@@ -173,3 +174,56 @@ def test_a_folder_that_came_meanwhile_is_kept(tmp_path):
         fill()
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == ["b"]
+
+
+# The names of files reach the disk, too
+
+
+def failing(monkeypatch, name, number):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, name, fail)
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EBADF])
+def test_a_folder_that_cannot_be_synced_is_let_pass(tmp_path, monkeypatch, number):
+    failing(monkeypatch, "fsync", number)
+    sync_folder(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_T06_a_disk_that_fails_to_sync_a_folder_is_told_with_its_name(
+    tmp_path, monkeypatch, number
+):
+    failing(monkeypatch, "fsync", number)
+    with pytest.raises(OSError, match=str(tmp_path)) as fault:
+        sync_folder(tmp_path)
+    assert (fault.value.errno, fault.value.filename) == (number, str(tmp_path))
+
+
+def test_T06_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError, match="none"):
+        sync_folder(tmp_path / "none")
+
+
+def test_T32_what_may_not_have_reached_the_disk_is_not_called_written(tmp_path, monkeypatch):
+    calls, sync = [], os.fsync
+
+    def fails_for_the_folder(number):
+        calls.append(number)
+        if len(calls) == 2:  # after the bytes of the file, its name
+            raise OSError(errno.EIO, "Input/output error")
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", fails_for_the_folder)
+    with pytest.raises(OSError, match="Input/output error"), replacing(tmp_path / "a") as file:
+        file.write(b"x")
+
+
+def test_no_file_stays_open_when_a_folder_cannot_be_synced(tmp_path, monkeypatch):
+    failing(monkeypatch, "fsync", errno.EINVAL)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(20):
+        sync_folder(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == len(before)

@@ -1,6 +1,7 @@
 """The report of a run: all on one page, of any task, finished or not, whole or not there."""
 
 import base64
+import dataclasses
 import html
 import os
 import re
@@ -22,11 +23,13 @@ from clearhead.models import (
     ViTConfig,
 )
 from clearhead.training import Recipe, TrainingConfig, load_run, train
-from clearhead.training.tasks.characters import CharacterData
+from clearhead.training.tasks.characters import CharacterData, CharacterTask
+from clearhead.training.tasks.dialogue import DialogueData
 from clearhead.training.tasks.pictures import PictureData
 from clearhead.training.tasks.translation import TranslationData
 
 SHORT = TrainingConfig(steps=2, batch_size=4, log_every=1, eval_every=1, save_every=1)
+PLAY = "\n\n".join(f"ROMEO:\nspeak no more of {i % 7}, {i}." for i in range(60))
 TEXT = "the cat <b>sat</b> & the mat. " * 20
 SIZES = {"d_model": 12, "n_layers": 2, "n_heads": 3}
 
@@ -100,6 +103,31 @@ def test_of_many_samples_a_few_are_shown(folder, tmp_path):
     shown = re.findall(r"After step (\d+)", write_report(tmp_path / "many").read_text())
     assert len(shown) == page.N_SAMPLES
     assert (shown[0], shown[-1]) == ("2", "499")
+
+
+def test_it_says_what_it_learned_from_and_what_it_is_measured_on(text):
+    told = html.unescape(text)
+    assert "learned from texts made at random while it learned, new ones in every epoch" in told
+    assert "It is measured on 32 other texts, none of which it learned from." in told
+    assert "64 training examples" not in told  # 64 make an epoch, and no epoch repeats another
+    assert "of its best checkpoint by val_accuracy, that of step" in told
+
+
+def test_measures_are_explained(text):
+    for name, meaning in (
+        ("val_accuracy", "share of right answers"),
+        ("val_loss", "mean cost of a prediction: low is good"),
+    ):
+        assert re.search(f"<dt>{name}</dt><dd>[0-9.]+<small>{meaning}</small>", text)
+
+
+def test_no_measure_of_a_task_is_without_a_meaning(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("\n".join(f"cat {i}\tgato {i}" for i in range(40)))
+    data = TranslationData(str(tmp_path / "pairs.tsv"), n_decoded=3)
+    model = Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=6, d_hidden=8)
+    run = trained(tmp_path, Recipe("pairs", data, model, dataclasses.replace(SHORT, steps=1)))
+    measures = {*load_run(run).evaluate(), "val_accuracy", "val_perplexity", "val_worst"}
+    assert measures == page.MEANINGS.keys()
 
 
 # Writing it
@@ -183,12 +211,8 @@ def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(TEXT)
     data = CharacterData(str(tmp_path / "text.txt"), context=8)
     run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
-    given = {"order": 3, "loss": 1.2345, "perplexity": 9.0}
-    monkeypatch.setattr(
-        "clearhead.training.tasks.characters.CharacterTask.baseline",
-        lambda self: given,
-        raising=False,
-    )
+    given = {"order": 3, "val_loss": 1.2345, "val_perplexity": 9.0}
+    monkeypatch.setattr(CharacterTask, "baseline", lambda self: dict(given))
     drawn = []
     monkeypatch.setattr(page, "curve", lambda *a: drawn.append(a) or curve(*a))
     text = write_report(run).read_text()
@@ -203,6 +227,19 @@ def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
     assert axes.get_ylabel() == "loss"
 
 
+def test_counting_stands_beside_every_language_model(tmp_path):
+    (tmp_path / "text.txt").write_text(PLAY)
+    path, short = str(tmp_path / "text.txt"), dataclasses.replace(SHORT, steps=1)
+    for data in (CharacterData(path, context=8), DialogueData(path, context=24, sample_length=5)):
+        recipe = Recipe(type(data).__name__, data, GPTConfig(1, 8, **SIZES), short)
+        run = trained(tmp_path, recipe)
+        found = load_run(run).task.baseline()
+        order, loss = found["order"], found["val_loss"]
+        text = write_report(run).read_text()
+        assert f"<small>baseline, {order}-gram counts: {loss:.4g}</small>" in text
+        assert f"it counts how often each group of {order} tokens occurs" in text
+
+
 @pytest.mark.parametrize("pool", ["class", "mean"])
 def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     model = ViTConfig(
@@ -211,6 +248,7 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     data = PictureData(size=8, n_train=40, n_test=30)
     run = trained(tmp_path, Recipe("digits", data, model, SHORT))
     text = write_report(run).read_text()
+    assert "measured on the 30 test pictures, which it did not learn from" in text
     assert "<h2>What it mixes up</h2>" in text
     who = "the class token" if pool == "class" else "the patches, all alike,"
     assert f"Where {who} looks" in text
@@ -235,7 +273,7 @@ def test_a_translator_shows_alignments_and_answers(tmp_path, model):
     run = trained(tmp_path, Recipe("dates", data, model, SHORT))
     text = write_report(run).read_text()
     loaded = load_run(run)
-    assert text.count("What was read for each part that was written") == 2
+    assert text.count("for each part that was written: a row for each part") == 2
     for source, right in loaded.task.validation_pairs[:3]:
         assert f"<td>{html.escape(source)}<td>" in text
         assert f"<td>{html.escape(right)}<td>" in text

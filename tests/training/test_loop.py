@@ -24,8 +24,9 @@ from training.tiny_runs import (
     tiny,
 )
 
+from clearhead.data.batch import IGNORE
 from clearhead.files.tensors import read_tensors
-from clearhead.training import loop
+from clearhead.training import loop, tasks
 from clearhead.training.checkpoint import load_newest, places
 from clearhead.training.finite import NotFinite
 from clearhead.training.loop import Training, train
@@ -376,12 +377,17 @@ def poison(monkeypatch, name, change):
 
 
 def test_T19_a_bad_batch_stops_the_run_and_is_named(folder, monkeypatch):
+    bad = []
+
     def batch(self, before, plan):
-        self.is_bad = 13 in plan and not isinstance(plan, range)
-        return before(self, plan)
+        made = before(self, plan)
+        if 13 in plan and not isinstance(plan, range):
+            bad.append(made.targets)
+        return made
 
     def loss(self, before, model, batch):
-        return before(self, model, batch) * (torch.nan if self.is_bad else 1)
+        is_bad = any(batch.targets is targets for targets in bad)
+        return before(self, model, batch) * (torch.nan if is_bad else 1)
 
     poison(monkeypatch, "batch", batch)
     poison(monkeypatch, "loss", loss)
@@ -683,6 +689,40 @@ def test_progress_tells_how_it_goes(folder):
     assert progress[-1].seconds_left == 0 < progress[0].seconds_left
     assert all(news.rate > 0 for news in progress)
     assert progress[0].metrics.keys() == {"loss", "lr"}
+
+
+@pytest.mark.parametrize(("unit", "n_units"), [("examples", [8, 16]), ("tokens", [6, 12])])
+def test_progress_says_what_its_rate_counts(folder, monkeypatch, unit, n_units):
+    """Examples, or tokens that are predicted: of four in a batch the first is padding here."""
+    said, counted, batch, account = [], [], TinyTask.batch, Training.account
+
+    def padded(self, plan):
+        made = batch(self, plan)
+        if not isinstance(plan, range) and unit == "tokens":
+            made.targets[0] = IGNORE
+        return made
+
+    def watched(self):
+        counted.append(self.n_units)
+        account(self)
+
+    monkeypatch.setattr(TinyTask, "batch", padded)
+    monkeypatch.setattr(TinyTask, "unit", unit)
+    monkeypatch.setattr(Training, "account", watched)
+    run_tiny(folder, tiny(2), tell=said.append)
+    assert counted == n_units
+    assert {news.unit for news in said if isinstance(news, Progress)} == {unit}
+
+
+def test_language_is_counted_in_tokens_and_the_rest_in_examples():
+    found = {"tokens": set(), "examples": set()}
+    for kind in (getattr(tasks, name) for name in tasks.__all__):
+        if issubclass(kind, tasks.Task) and kind is not tasks.Task:
+            found[kind.unit].add(kind.__name__)
+    assert found == {
+        "tokens": {"CharacterTask", "DialogueTask", "TranslationTask"},
+        "examples": {"PictureTask", "SequenceTask", "SubstringTask"},
+    }
 
 
 def test_training_goes_on_outside_the_main_thread(folder):

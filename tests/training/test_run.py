@@ -7,12 +7,15 @@ import pytest
 import torch
 from training.tiny_runs import memory_folder
 
+from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
+from clearhead.models import GPTConfig
 from clearhead.training.checkpoint import NoGoodCheckpoint, places
 from clearhead.training.loop import train
-from clearhead.training.recipe import Recipe, with_changes
+from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.run import config_kinds, fill, load_run, read_recipe
+from clearhead.training.tasks.characters import CharacterData
 from clearhead.training.tasks.substrings import SubstringTask
 
 SMALL = [
@@ -59,11 +62,12 @@ def place(run, step):
 def test_a_run_has_its_recipe_its_task_and_its_best_weights(trained):
     run = load_run(trained)
     assert run.recipe.name == "substring"
-    assert run.recipe.model.d_input == run.task.tokenizer.vocab_size  # what the data decided
+    assert run.recipe.model.d_input == run.tokenizer.vocab_size  # what the data decided
     assert run.step == 2
     assert load_run(trained, which="last").step == 6
     assert not run.model.training
-    assert run.tokenizer is run.task.tokenizer
+    assert run.tokenizer == run.task.answerer.tokenizer
+    assert run.task is run.task  # the data are read once
     assert run.predict("abcabc|ca").keys() == {"input", "answer", "probability"}
     assert run.evaluate().keys() == {"val_loss", "val_accuracy"}
     first, last = run.model.state_dict(), load_run(trained, which="last").model.state_dict()
@@ -120,6 +124,11 @@ def change(run, **values):
         ({"model": [1]}, "model is of the unknown kind None"),
         ({"data": {"kind": ["x"]}}, "data is of the unknown kind"),
         ({"data": {"kind": "SubstringData", "n": 3}}, "SubstringData has no 'n'; the nearest is"),
+        ({"data": {"kind": "GRU"}}, "data is of the unknown kind 'GRU'"),
+        (
+            {"data": {"kind": "TrainingConfig", "steps": 3}},
+            "data is of a kind that holds no data, TrainingConfig",
+        ),
         ({"training": {"kind": "TrainingConfig"}}, "TrainingConfig needs 'steps'"),
         ({"training": {"kind": "SubstringData"}}, "training must be a TrainingConfig"),
         ({"overfit": 0}, "overfit must be at least 1"),
@@ -140,7 +149,44 @@ def test_T24_a_run_whose_data_have_changed_is_not_used(run, monkeypatch):
         self.fingerprint = "0" * 64
 
     monkeypatch.setattr(SubstringTask, "__init__", changed)
+    loaded = load_run(run)
+    for use in (loaded.evaluate, lambda: loaded.task):
+        with pytest.raises(BadFile, match=r"the data of .* have changed since it was trained"):
+            use()
+    assert loaded.predict("abc|a")["input"] == "abc|a"
+
+
+def test_a_model_answers_without_its_data_and_is_measured_only_with_them(tmp_path):
+    text = tmp_path / "play.txt"
+    text.write_text("the cat sat on the mat. " * 30)
+    recipe = Recipe(
+        "letters",
+        CharacterData(str(text), context=8, sample_length=9),
+        GPTConfig(1, 8, d_model=12, n_layers=1, n_heads=3),
+        TrainingConfig(steps=2, batch_size=4, eval_every=1),
+    )
+    folder = train(recipe, tmp_path / "runs", threads=1).run
+    before, measured = load_run(folder).predict("the c"), load_run(folder).evaluate()
+    text.rename(tmp_path / "moved.txt")
+    loaded = load_run(folder)
+    assert loaded.predict("the c") == before
+    assert loaded.tokenizer.decode(loaded.tokenizer.encode("mat")) == "mat"
+    with pytest.raises(BadFile, match=r"play\.txt is not there"):
+        loaded.evaluate()
+    text.write_text("the cat sat on the hat. " * 30)
     with pytest.raises(BadFile, match=r"the data of .* have changed since it was trained"):
+        load_run(folder).evaluate()
+    (tmp_path / "moved.txt").replace(text)
+    assert loaded.evaluate() == measured
+
+
+def test_F06_a_tokenizer_of_another_run_is_refused(run):
+    CharTokenizer("abcd|").save(run / "tokenizer.json")
+    words = r"by tokenizer\.json d_input is 6, but by config\.json 5; bring back the files"
+    with pytest.raises(BadFile, match=words):
+        load_run(run)
+    (run / "tokenizer.json").unlink()
+    with pytest.raises(BadFile, match=r"tokenizer\.json is not there"):
         load_run(run)
 
 

@@ -4,7 +4,7 @@ import errno
 import os
 
 import pytest
-from training.tiny_runs import Child, Disk
+from training.tiny_runs import Child, Disk, in_child
 
 from clearhead.files import BadFile
 from clearhead.training.run_folder import Busy, RunFolder, environment, find_runs, new_run
@@ -12,31 +12,34 @@ from clearhead.training.run_folder import Busy, RunFolder, environment, find_run
 
 @pytest.fixture
 def run(tmp_path):
-    run = new_run(tmp_path, "tiny")
-    run.start({"recipe": "tiny"}, {"threads": 1})
-    return run
+    return new_run(tmp_path, "tiny", lambda new: new.write({"recipe": "tiny"}, {"threads": 1}))
 
 
 def nothing_said(sentence):
     raise AssertionError(sentence)
 
 
+def empty(new):
+    """Write down a run of nothing."""
+    new.write({}, {})
+
+
 def test_new_runs_are_numbered_after_the_highest(tmp_path):
     parent = tmp_path / "a" / "b"
-    assert new_run(parent, "x").path.name == "x-0001"
+    assert new_run(parent, "x", empty).path == parent / "x-0001"
     (parent / "x-0041").mkdir()
     (parent / "x-y-0099").mkdir()
     (parent / "x-77").mkdir()
-    assert new_run(parent, "x").path.name == "x-0042"
-    assert new_run(parent, "x-y").path.name == "x-y-0100"
+    assert new_run(parent, "x", empty).path.name == "x-0042"
+    assert new_run(parent, "x-y", empty).path.name == "x-y-0100"
     with pytest.raises(BadFile):
-        new_run(parent, "../x")
+        new_run(parent, "../x", empty)
 
 
-def test_only_runs_that_were_started_are_found_in_the_order_of_numbers(tmp_path):
-    runs = [new_run(tmp_path, "x") for _ in range(3)]
-    for run in (runs[2], runs[0]):
-        run.start({}, {})
+def test_runs_are_found_in_the_order_of_numbers_and_other_folders_are_none(tmp_path):
+    for _ in range(3):
+        new_run(tmp_path, "x", empty)
+    (tmp_path / "x-0002/config.json").unlink()
     assert [run.path.name for run in find_runs(tmp_path, "x")] == ["x-0001", "x-0003"]
     assert find_runs(tmp_path, "y") == []
     assert find_runs(tmp_path / "none", "x") == []
@@ -44,26 +47,77 @@ def test_only_runs_that_were_started_are_found_in_the_order_of_numbers(tmp_path)
 
 def test_T23_the_clock_does_not_change_the_order_of_runs(tmp_path):
     for n in range(3):
-        run = new_run(tmp_path, "x")
-        run.start({}, {})
+        run = new_run(tmp_path, "x", empty)
         os.utime(run.path, (1000 - n, 1000 - n))
     assert [run.path.name[-1] for run in find_runs(tmp_path, "x")] == ["1", "2", "3"]
 
 
-def test_a_run_is_started_once_its_config_is_written_and_that_comes_last(tmp_path):
-    run = new_run(tmp_path, "x")
-    assert not run.is_started
+CONFIG, ENVIRONMENT = {"a": 1}, {"b": 2}
+
+
+def described(new):
+    new.write(CONFIG, ENVIRONMENT)
+
+
+def seen(folder):
+    """What people see in a folder: names that begin with a dot are of what did not finish."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+@pytest.mark.parametrize("fault", ["kill", errno.EIO])
+def test_T02_a_new_run_is_whole_or_not_there_wherever_its_start_ends(tmp_path, fault):
     with Disk() as disk:
-        run.start({"a": 1}, {"b": 2})
+        new_run(tmp_path, "x", described)
     for k in range(1, disk.n_calls + 1):
-        other = new_run(tmp_path, "y")
-        try:
-            with Disk(k, errno.EIO):
-                other.start({"a": 1}, {"b": 2})
-        except OSError:
-            pass
-        if other.is_started:
-            assert (other.config, other.environment) == ({"a": 1}, {"b": 2})
+        out = tmp_path / f"{k}"
+        out.mkdir()
+
+        def start(k=k, out=out):
+            with Disk(k, fault):
+                new_run(out, "x", described)
+
+        in_child(start)
+        assert seen(out) in ([], ["x-0001"])
+        for run in find_runs(out, "x"):
+            assert (run.config, run.environment) == (CONFIG, ENVIRONMENT)
+        number = 2 if seen(out) else 1
+        assert new_run(out, "x", described).path.name == f"x-{number:04d}"
+        if fault != "kill":
+            assert not [path for path in out.iterdir() if path.name.startswith(".")]
+    assert disk.n_calls > 8
+
+
+def test_of_two_starts_at_once_each_has_its_own_folder(tmp_path):
+    """The other one takes the name while ours is filled."""
+    others = []
+
+    def slow(new):
+        if len(others) < 2:
+            others.append(new_run(tmp_path, "x", empty))
+        described(new)
+
+    mine = new_run(tmp_path, "x", slow)
+    assert [run.path.name for run in others] == ["x-0001", "x-0002"]
+    assert mine.path.name == "x-0003"
+    assert len(os.listdir(tmp_path)) == 3
+    assert [run.config for run in find_runs(tmp_path, "x")] == [{}, {}, CONFIG]
+
+
+def test_many_starts_at_once_lose_nothing(tmp_path):
+    children = [Child(lambda ready: new_run(tmp_path, "x", described)) for _ in range(6)]
+    assert [child.end() for child in children] == [0] * 6
+    assert seen(tmp_path) == [f"x-{n:04d}" for n in range(1, 7)]
+    assert all(run.config == CONFIG for run in find_runs(tmp_path, "x"))
+    assert len(os.listdir(tmp_path)) == 6
+
+
+def test_a_fault_of_filling_is_told_and_leaves_nothing(tmp_path):
+    def bad(new):
+        raise BadFile("no tokenizer")
+
+    with pytest.raises(BadFile, match="no tokenizer"):
+        new_run(tmp_path, "x", bad)
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_is_no_run_is_refused_by_its_name(tmp_path, run):

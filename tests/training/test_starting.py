@@ -7,7 +7,7 @@ import torch
 from training.tiny_runs import TinyTask, left_behind, memory_folder, run_tiny, tiny
 
 from clearhead.files import BadFile
-from clearhead.training import starting
+from clearhead.training import loop
 from clearhead.training.checkpoint import NoGoodCheckpoint, places
 from clearhead.training.run_folder import find_runs
 from clearhead.training.starting import check_same, find_run, is_finished, threads_of
@@ -100,6 +100,19 @@ def test_T11_a_run_of_which_all_checkpoints_are_bad_is_refused(stopped):
         run_tiny(stopped)
 
 
+def test_a_start_that_is_killed_before_the_first_step_leaves_no_empty_run(folder, monkeypatch):
+    def killed(*_):
+        raise Killed
+
+    for home, name in ((loop, "set_threads"), (loop, "environment"), (TinyTask, "save")):
+        with monkeypatch.context() as patch:
+            patch.setattr(home, name, killed)
+            with pytest.raises(Killed):
+                run_tiny(folder)
+        assert list(folder.iterdir()) == []
+    assert run_tiny(folder).run.name == "tiny-0001"
+
+
 # What must be equal
 
 
@@ -139,8 +152,6 @@ def test_T17_another_config_is_refused_field_by_field(stopped, name):
     ],
 )
 def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch, field, there):
-    from clearhead.training import loop
-
     before = loop.environment
     monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), field: there})
     with pytest.raises(ValueError, match=f"\n  {field}: .* then, {there!r} now\n"):
@@ -151,8 +162,6 @@ def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch,
 
 
 def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):
-    from clearhead.training import loop
-
     before = loop.environment
     other = {"python": "9", "system": "Multics"}
     monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), **other})
@@ -214,7 +223,8 @@ def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
     assert threads_of(run, "auto") == 1
     assert threads_of(run, 2) == 2
     assert threads_of(run, "3") == 3
-    assert threads_of(starting.new_run(stopped, "other"), "auto") == "auto"
+    assert threads_of(None, "auto") == "auto"
+    assert threads_of(None, "3") == 3
 
 
 def test_a_config_that_was_edited_after_the_start_is_refused(stopped):

@@ -65,8 +65,6 @@ class TinyData(DataConfig):
 
 
 class TinyTask(Task):
-    model_type = TinyModel
-
     def __init__(self, data):
         numbers = torch.arange(data.n)[:, None] * torch.tensor([3, 5, 11]) + data.salt
         self.tokens = numbers % 7
@@ -75,6 +73,9 @@ class TinyTask(Task):
 
     def complete(self, config):
         return config
+
+    def build(self, config):
+        return TinyModel(config)
 
     def batch(self, plan):
         tokens = self.tokens[torch.as_tensor(plan)]

@@ -23,11 +23,11 @@ def substring() -> Recipe:
         data=SubstringData(haystack=(3, 8), needle=(1, 3)),
         model=ClassifierConfig(1, 1, d_model=48, n_layers=3, n_heads=4, positions="absolute"),
         training=TrainingConfig(
-            steps=4000,
+            steps=2000,
             batch_size=128,
             optimizer="muon",
             matrix_lr=0.02,
-            lr=0.01,
+            lr=0.02,
             newton_steps=3,
             warmup=0.05,
             eval_every=500,

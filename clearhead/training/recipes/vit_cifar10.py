@@ -31,13 +31,16 @@ def vit_cifar10() -> Recipe:
             activation="squared_relu",
         ),
         training=TrainingConfig(
-            steps=1500,  # 7.5 epochs
+            steps=880,  # 8.8 epochs
             batch_size=250,
+            accumulate=2,
+            workers=2,
             optimizer="muon",
-            matrix_lr=0.06,
-            lr=0.003,
-            eval_every=300,
-            save_every=100,
+            matrix_lr=0.03,
+            lr=0.01,
+            warmup=0.02,
+            eval_every=220,
+            save_every=220,
         ),
     )
 

@@ -9,7 +9,6 @@ pictures.py        what a picture shows
 sequences.py       the tasks of the smallest transformer
 """
 
-from clearhead.models.smallest.torch_form import TorchTransformerConfig  # found here by its name
 from clearhead.training.tasks.characters import CharacterData, CharacterTask
 from clearhead.training.tasks.dialogue import DialogueData, DialogueTask
 from clearhead.training.tasks.pictures import PictureData, PictureTask
@@ -31,7 +30,6 @@ __all__ = [
     "SubstringData",
     "SubstringTask",
     "Task",
-    "TorchTransformerConfig",
     "TranslationData",
     "TranslationTask",
 ]

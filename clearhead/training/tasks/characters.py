@@ -4,7 +4,6 @@ The first 90 % of the text are for training, the last 10 % for validation. An ep
 training part into windows at places that differ from epoch to epoch, and takes each once.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from clearhead.data.tokenizers import CharTokenizer
 from clearhead.files.text import read_text
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import Config, at_rest
+from clearhead.models.model import at_rest
+from clearhead.training.answerers.characters import CharacterAnswerer
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.ngrams import best_order
 from clearhead.training.tasks.task import DataConfig, Task
@@ -54,6 +54,9 @@ class CharacterData(DataConfig):
         text = read_text(self.path) if self.path else shakespeare()
         return CharacterTask(self, text)
 
+    def answerer(self, folder: Path) -> CharacterAnswerer:
+        return CharacterAnswerer.load(folder)
+
 
 def shakespeare() -> str:
     """All plays that were fetched, one after the other."""
@@ -64,11 +67,14 @@ def shakespeare() -> str:
 class CharacterTask(Task):
     """Next-character prediction by a GPT."""
 
-    model_type = GPT
+    answerer: CharacterAnswerer
+    config_type = GPTConfig
+    unit = "tokens"
 
     def __init__(self, data: CharacterData, text: str) -> None:
         self.data, self.text = data, text
         self.tokenizer = CharTokenizer.of(text, cls=False)
+        self.answerer = CharacterAnswerer(self.tokenizer)
         ids = torch.tensor(self.tokenizer.encode(text))
         n_train = int(len(ids) * (1 - data.validation))
         self.train, self.validation = ids[:n_train], ids[n_train:]
@@ -80,13 +86,18 @@ class CharacterTask(Task):
         self.n_examples = (len(self.train) - 1) // data.context
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
-    def complete(self, config: Config) -> GPTConfig:
-        assert isinstance(config, GPTConfig)
-        return dataclasses.replace(
-            config,
-            vocab_size=self.tokenizer.vocab_size,
-            max_len=max(config.max_len, self.data.context),
-        )
+    @property
+    def learned_from(self) -> str:
+        windows = f"{self.n_examples:,} windows of {self.data.context} characters"
+        return f"{windows}, cut at other places in every epoch"
+
+    @property
+    def measured_on(self) -> str:
+        n = len(self.validation)
+        return f"the last {n:,} characters of the text, which it did not learn from"
+
+    def sizes(self, config: GPTConfig) -> dict[str, Any]:
+        return {"max_len": max(config.max_len, self.data.context)}
 
     def overfit(self, n: int) -> Self:
         self.train = self.validation = self.train[: n * self.data.context + 1]
@@ -134,25 +145,8 @@ class CharacterTask(Task):
             ids = generate(model, first.to(device), n, temperature=0.8, seed=0, roll=True)
         return self.tokenizer.decode(ids[0])
 
-    def predict(self, model: GPT, text: str) -> dict[str, Any]:
-        """The most likely next character."""
-        if not text:
-            raise ValueError("the input is empty; give the beginning of a text")
-        ids = torch.tensor([self.tokenizer.encode(text)[-model.config.max_len :]])
-        with at_rest(model):
-            probs = model(ids.to(next(model.parameters()).device))[0, -1].softmax(-1)
-        p, best = probs.max(-1)
-        return {
-            "input": text,
-            "answer": self.tokenizer.decode(best[None]),
-            "probability": float(p),
-        }
-
     def next_command(self, run: Path) -> str:
         return f"clearhead generate {run} --prompt 'ROMEO:' --tokens 300 --temperature 0.8"
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer.json")
 
 
 def windows(ids: Tensor, starts: Tensor, length: int) -> Batch:

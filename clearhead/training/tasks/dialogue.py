@@ -6,7 +6,6 @@ longer than a row goes on in the next. Whatever the rows, each word and the end 
 predicted once, which makes the loss comparable to that of counting: `baseline`.
 """
 
-import dataclasses
 import hashlib
 import math
 import shlex
@@ -15,21 +14,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.data.batch import IGNORE, Batch, pad_left
+from clearhead.data.batch import IGNORE, Batch
 from clearhead.data.dialogue import Dialogue, read_speeches
 from clearhead.data.draws import split
 from clearhead.data.fetching.catalogue import path_of
 from clearhead.data.packing import pack
 from clearhead.data.tokenizers import WordTokenizer
 from clearhead.files import BadFile
-from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import Config, at_rest
+from clearhead.models.model import at_rest
 from clearhead.shapes import check_positive
+from clearhead.training.answerers.dialogue import DialogueAnswerer
 from clearhead.training.losses_fast import vocabulary_loss
 from clearhead.training.ngrams import best_order
 from clearhead.training.tasks.task import DataConfig, Task
@@ -70,6 +68,9 @@ class DialogueData(DataConfig):
             return DialogueTask(self, read_speeches(self.path, only_spoken=self.only_spoken))
         return DialogueTask(self, shakespeare())
 
+    def answerer(self, folder: Path) -> DialogueAnswerer:
+        return DialogueAnswerer.load(folder, self.sample_length)
+
 
 def shakespeare() -> list[str]:
     """The speeches of all plays that were fetched."""
@@ -83,7 +84,9 @@ def shakespeare() -> list[str]:
 class DialogueTask(Task):
     """Next-word prediction by a GPT. A plan names the speeches of each row of a batch."""
 
-    model_type = GPT
+    answerer: DialogueAnswerer
+    config_type = GPTConfig
+    unit = "tokens"
 
     def __init__(self, data: DialogueData, speeches: Sequence[str]) -> None:
         self.data = data
@@ -91,6 +94,7 @@ class DialogueTask(Task):
         self.tokenizer = WordTokenizer.of(
             learned, min_count=data.min_count, keep_newlines=True, end=True
         )
+        self.answerer = DialogueAnswerer(self.tokenizer, data.sample_length)
         self.train, self.validation = self._data(learned), self._data(kept)
         self.whole = learned, kept
         self.n_examples = len(self.train)
@@ -99,13 +103,16 @@ class DialogueTask(Task):
     def _data(self, speeches: Sequence[str]) -> Dialogue:
         return Dialogue(speeches, self.tokenizer, max_len=self.data.context, long="split")
 
-    def complete(self, config: Config) -> GPTConfig:
-        assert isinstance(config, GPTConfig)
-        return dataclasses.replace(
-            config,
-            vocab_size=self.tokenizer.vocab_size,
-            max_len=max(config.max_len, self.data.context),
-        )
+    @property
+    def learned_from(self) -> str:
+        return f"{len(self.whole[0]):,} speeches, packed into rows of {self.data.context} tokens"
+
+    @property
+    def measured_on(self) -> str:
+        return f"{len(self.whole[1]):,} other speeches, which it did not learn from"
+
+    def sizes(self, config: GPTConfig) -> dict[str, Any]:
+        return {"max_len": max(config.max_len, self.data.context)}
 
     def overfit(self, n: int) -> Self:
         """The n longest speeches that fit a row.
@@ -156,62 +163,17 @@ class DialogueTask(Task):
         """What counting reaches on the same speeches and words, in its best order."""
         train, validation = (self.tokenizer.encode_batch(part) for part in self.whole)
         order, loss = best_order(train, validation, self.tokenizer.vocab_size)
-        return {"order": order, "loss": loss, "perplexity": math.exp(loss)}
-
-    # What it writes
+        return {"order": order, "val_loss": loss, "val_perplexity": math.exp(loss)}
 
     def sample(self, model: GPT) -> str:
         """Speeches of a few people of the validation part."""
-        prompts = [self._prompt(line) for line in _first_lines(self.whole[1])[:N_PROMPTS]]
-        return "\n\n".join(self._written(model, prompts, temperature=0.8, top_p=0.95))
-
-    def predict(self, model: GPT, text: str) -> dict[str, Any]:
-        """How the speech goes on, the likeliest word each time, and how sure the first one is."""
-        ids = self._prompt(text)
-        if len(ids) >= model.config.max_len:
-            raise ValueError(
-                f"the input has {len(ids)} tokens, but the model reads {model.config.max_len} and "
-                f"needs room for an answer; shorten it"
-            )
-        with at_rest(model):
-            logits = model(torch.tensor([ids], device=next(model.parameters()).device))
-        return {
-            "input": text,
-            "answer": self._written(model, [ids], after=len(ids))[0],
-            "probability": float(logits[0, -1].softmax(-1).max()),
-        }
-
-    def _prompt(self, text: str) -> list[int]:
-        """<start> and the words, without <end>: the speech goes on."""
-        return self.tokenizer.encode(text)[:-1]
-
-    def _written(
-        self, model: GPT, prompts: Sequence[list[int]], *, after: int = 0, **choice: float
-    ) -> list[str]:
-        """Speeches that begin so, as people write them, from a place on."""
-        pad_id, end_id = self.tokenizer.pad_id, self.tokenizer.end_id
-        assert pad_id is not None
-        assert end_id is not None
-        tokens, token_mask = pad_left(prompts, pad_id)
-        device = next(model.parameters()).device
-        with at_rest(model):
-            ids = generate(
-                model,
-                tokens.to(device),
-                min(self.data.sample_length, model.config.max_len - tokens.size(1)),
-                token_mask=token_mask.to(device),
-                stop=[end_id],
-                seed=0,
-                **choice,  # type: ignore[arg-type]
-            )
-        return [self.tokenizer.detokenize(row[after:]).strip("\n") for row in ids]
+        lines = _first_lines(self.whole[1])[:N_PROMPTS]
+        prompts = [self.answerer.prompt(line) for line in lines]
+        return "\n\n".join(self.answerer.written(model, prompts, temperature=0.8, top_p=0.95))
 
     def next_command(self, run: Path) -> str:
         who = _first_lines(self.whole[1])[0].strip()
         return f"clearhead generate {run} --prompt {shlex.quote(who)} --temperature 0.8"
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer.json")
 
 
 def _first_lines(speeches: Sequence[str]) -> list[str]:

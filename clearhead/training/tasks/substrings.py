@@ -1,6 +1,5 @@
 """Does the needle occur in the haystack? Answered at [CLS], the first token, by one logit."""
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from torch import Tensor
 from clearhead.data.batch import Batch, in_batches
 from clearhead.data.substrings import Substrings
 from clearhead.models import ClassifierConfig, SequenceClassifier
-from clearhead.models.model import Config, at_rest
+from clearhead.models.model import at_rest
 from clearhead.shapes import check_positive
+from clearhead.training.answerers.substrings import SubstringAnswerer
 from clearhead.training.losses import class_token_loss
 from clearhead.training.tasks.task import DataConfig, Task
 
@@ -38,11 +38,15 @@ class SubstringData(DataConfig):
     def open(self) -> "SubstringTask":
         return SubstringTask(self)
 
+    def answerer(self, folder: Path) -> SubstringAnswerer:
+        return SubstringAnswerer.load(folder)
+
 
 class SubstringTask(Task):
     """Binary classification of the first token."""
 
-    model_type = SequenceClassifier
+    answerer: SubstringAnswerer
+    config_type = ClassifierConfig
     best_by = "val_accuracy"
 
     def __init__(self, data: SubstringData) -> None:
@@ -51,7 +55,7 @@ class SubstringTask(Task):
             for part in ("train", "validation")
         }
         self.data, self.train, self.validation = data, made["train"], made["validation"]
-        self.tokenizer = self.train.tokenizer
+        self.answerer = SubstringAnswerer(self.train.tokenizer)
         self.n_examples = data.n_examples
         self.made: tuple[int, Batch] | None = None  # the examples of an epoch
         self.repeats = False
@@ -59,14 +63,16 @@ class SubstringTask(Task):
         texts = "\n".join(self.train.examples(range(64))[0])  # the rest follows from the same rule
         self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
 
-    def complete(self, config: Config) -> ClassifierConfig:
-        assert isinstance(config, ClassifierConfig)
-        return dataclasses.replace(
-            config,
-            d_input=self.tokenizer.vocab_size,
-            d_output=1,
-            max_len=max(config.max_len, self.train.max_len),
-        )
+    @property
+    def learned_from(self) -> str:
+        return "texts made at random while it learned, new ones in every epoch"
+
+    @property
+    def measured_on(self) -> str:
+        return f"{self.n_validation:,} other texts, none of which it learned from"
+
+    def sizes(self, config: ClassifierConfig) -> dict[str, Any]:
+        return {"max_len": max(config.max_len, self.train.max_len)}
 
     def overfit(self, n: int) -> Self:
         self.n_examples = self.n_validation = n
@@ -111,27 +117,10 @@ class SubstringTask(Task):
         texts, labels = self.validation.examples(range(3))
         lines = []
         for text, label in zip(texts, labels, strict=True):
-            found, right = self.predict(model, text), "yes" if label else "no"
+            found, right = self.answerer.predict(model, text), "yes" if label else "no"
             word = "right" if found["answer"] == right else f"wrong, it is {right}"
             lines.append(f"{text:15} {found['answer']:3} ({found['probability']:.3f}), {word}")
         return "\n".join(lines)
 
-    def predict(self, model: SequenceClassifier, text: str) -> dict[str, Any]:
-        """text: haystack|needle."""
-        haystack, bar, needle = text.partition("|")
-        if not bar or not haystack or not needle:
-            raise ValueError(f"the input must be written haystack|needle, got {text!r:.80}")
-        ids = torch.tensor([self.tokenizer.encode(text)])
-        with at_rest(model):
-            logit = model(ids.to(next(model.parameters()).device))[0, 0, 0]
-        return {
-            "input": text,
-            "answer": "yes" if logit > 0 else "no",
-            "probability": float(torch.sigmoid(logit)),
-        }
-
     def next_command(self, run: Path) -> str:
         return f"clearhead predict {run} '{self.validation[1][0]}'"
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / "tokenizer.json")

@@ -3,8 +3,11 @@
 The data of a task are a frozen config (`data` of a recipe); `open` reads them and gives the task.
 The loop asks for plans, one for each batch of an epoch, as a function of (seed, epoch), and has
 each plan made into a batch when its turn comes: so a run that was stopped goes on at its place.
+What a trained model is used with is the task's answerer, which is kept in the run folder and can be
+had without the data.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +17,9 @@ from typing import Any, Self
 from torch import Tensor
 
 from clearhead.data.batch import Batch, in_batches
+from clearhead.models import build_model
 from clearhead.models.model import Config, Model
+from clearhead.training.answerers.answerer import Answerer
 
 __all__ = ["DataConfig", "Task"]
 
@@ -29,18 +34,47 @@ class DataConfig(Config):
         """Read the data."""
         raise NotImplementedError
 
+    def answerer(self, folder: Path) -> Answerer:
+        """What the task of these data kept in a run folder; the data are not read."""
+        raise NotImplementedError
+
 
 class Task(ABC):
     """What is learned. Higher is better for `best_by` unless it is a loss or a perplexity."""
 
-    model_type: type[Model]
+    answerer: Answerer
+    config_type: type[Config]  # of the models that can learn it
     best_by: str = "val_loss"
+    unit: str = "examples"  # what its speed is counted in: or "tokens"
     fingerprint: str  # 64 hexadecimal digits that stand for all examples
     n_examples: int  # of the training part
 
-    @abstractmethod
-    def complete(self, config: Config) -> Config:
+    @property
+    def learned_from(self) -> str:
+        """The training examples in words, for the report."""
+        return f"{self.n_examples:,} examples"
+
+    @property
+    def measured_on(self) -> str:
+        """What it is evaluated on, in words."""
+        return "examples that it did not learn from"
+
+    def complete(self, config: Config) -> Any:
         """The model's config with what the data decide, such as the size of the vocabulary."""
+        if not isinstance(config, self.config_type):
+            raise TypeError(
+                f"a {type(self).__name__} is learned by the model of a "
+                f"{self.config_type.__name__}, got a {type(config).__name__}"
+            )
+        return dataclasses.replace(config, **self.answerer.decided, **self.sizes(config))
+
+    def sizes(self, config: Any) -> dict[str, Any]:
+        """What else the data decide: how long or how large an example is."""
+        return {}
+
+    def build(self, config: Config) -> Model:
+        """A new model of a complete config."""
+        return build_model(config)
 
     def prepared(self, model: Any) -> Any:
         """A new model, after what of its numbers the data decide has been set; often nothing."""
@@ -53,6 +87,13 @@ class Task(ABC):
     @abstractmethod
     def batch(self, plan: Plan) -> Batch:
         """The training examples of a plan."""
+
+    def changed(self, batch: Batch) -> Batch:
+        """The batch with what chance changes in it, such as pictures shifted; often nothing.
+
+        Chance is torch's own generator, which the loop sets anew for each step.
+        """
+        return batch
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> Tensor:
@@ -70,17 +111,13 @@ class Task(ABC):
         """What the model says now, for people to read."""
         return None
 
-    def predict(self, model: Any, text: str) -> dict[str, Any]:
-        """The model's answer to one input, as values with names."""
-        raise ValueError(f"{type(self).__name__} answers no single input")
-
     def next_command(self, run: Path) -> str:
         """What to do with the model now."""
         return f"clearhead eval {run}"
 
-    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write what is needed to use the model later, such as the tokenizer."""
+        self.answerer.save(folder)
 
     def is_better(self, values: Mapping[str, float], best: float | None) -> bool:
         """Whether these measures are better than the best so far; NaN never is."""

@@ -7,33 +7,24 @@ languages, where an answer can be good and differ, val_bleu compares groups of u
 (Papineni et al. 2002; computed by sacrebleu, on its scale of 0 to 100).
 """
 
-import dataclasses
 import hashlib
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from clearhead.data.batch import IGNORE, Batch
 from clearhead.data.draws import split
 from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
-from clearhead.data.tokenizers import Tokenizer, WordTokenizer
-from clearhead.generation import beam_search
-from clearhead.models import (
-    Seq2Seq,
-    Seq2SeqGRU,
-    Seq2SeqGRUConfig,
-    Seq2SeqTransformer,
-    Seq2SeqTransformerConfig,
-)
-from clearhead.models.model import Config, at_rest
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.models import Seq2Seq
+from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2SeqConfig
 from clearhead.shapes import check_choice, check_positive
+from clearhead.training.answerers.translation import TranslationAnswerer
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import DataConfig, Task
 
@@ -41,6 +32,7 @@ __all__ = ["TranslationData", "TranslationTask"]
 
 EVALUATED = 250  # sentences at once
 N_SHOWN = 4
+SPARE = 10  # tokens that a translation may be longer than the longest that was learned
 LEVELS = ("words", "characters")
 
 Pair = tuple[str, str]
@@ -86,6 +78,9 @@ class TranslationData(DataConfig):
         kept = split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])
         return TranslationTask(self, *kept)
 
+    def answerer(self, folder: Path) -> TranslationAnswerer:
+        return TranslationAnswerer.load(folder)
+
     def _generated(self) -> tuple[list[Pair], list[Pair]]:
         learned, kept = (
             GeneratedPairs(self.language, self.seed, part, self.reverse).examples(range(n))
@@ -94,25 +89,20 @@ class TranslationData(DataConfig):
         return learned, kept
 
 
-def translator(config: Config) -> Seq2Seq:
-    """The model that a config is of."""
-    if isinstance(config, Seq2SeqGRUConfig):
-        return Seq2SeqGRU(config)
-    if isinstance(config, Seq2SeqTransformerConfig):
-        return Seq2SeqTransformer(config)
-    raise TypeError(f"a translator is built from its config, got a {type(config).__name__}")
-
-
 class TranslationTask(Task):
     """Teacher forcing for a Seq2Seq."""
 
-    model_type = staticmethod(translator)  # type: ignore[assignment]
+    answerer: TranslationAnswerer
+    config_type = Seq2SeqConfig
+    unit = "tokens"
 
     def __init__(self, data: TranslationData, learned: list[Pair], kept: list[Pair]) -> None:
         self.data, self.is_real = data, data.path is not None
         self.source, self.target = _tokenizers(data, learned, kept)
         self.train_pairs, self.train = self._fitting(learned)
         self.validation_pairs, self.validation = self._fitting(kept)
+        longest = max(map(len, self.train.target_rows))
+        self.answerer = TranslationAnswerer(self.source, self.target, longest + SPARE)
         self.n_examples = len(self.train)
         if self.is_real:
             self.best_by = "val_bleu"
@@ -133,17 +123,19 @@ class TranslationTask(Task):
         same = len(fitting) == len(pairs)
         return fitting, rows if same else Pairs(fitting, self.source, self.target)
 
-    def complete(self, config: Config) -> Seq2SeqConfig:
-        assert isinstance(config, Seq2SeqConfig)
-        decided: dict[str, Any] = {
-            "source_vocab_size": self.source.vocab_size,
-            "target_vocab_size": self.target.vocab_size,
-            **{name: getattr(self.target, name) for name in ("start_id", "end_id", "pad_id")},
-        }
-        if hasattr(config, "max_len"):
-            longest = max(self.train.max_len, self.validation.max_len)
-            decided["max_len"] = max(config.max_len, longest)
-        return dataclasses.replace(config, **decided)
+    @property
+    def learned_from(self) -> str:
+        return f"{self.n_examples:,} sentences with their translations"
+
+    @property
+    def measured_on(self) -> str:
+        n, few = len(self.validation), min(len(self.validation), self.data.n_decoded)
+        return f"{n:,} other sentences, the first {few:,} of which it translated on its own"
+
+    def sizes(self, config: Seq2SeqConfig) -> dict[str, Any]:
+        if not hasattr(config, "max_len"):
+            return {}
+        return {"max_len": max(config.max_len, self.train.max_len, self.validation.max_len)}
 
     def overfit(self, n: int) -> Self:
         check_positive(n=n)
@@ -175,7 +167,7 @@ class TranslationTask(Task):
         n_exact = sum(a == b and self.target.unk_id not in b for a, b in pairs)
         measures = {"val_loss": self._loss(model), "val_exact": n_exact / len(answers)}
         if self.is_real:
-            said = [self._text(row) for row in answers]
+            said = [self.answerer.text_of(row) for row in answers]
             measures["val_bleu"] = bleu(said, [p[1] for p in self.validation_pairs[: len(said)]])
         return measures
 
@@ -197,56 +189,25 @@ class TranslationTask(Task):
         for places in _in_order(lengths):
             batch = self.validation.batch(places).to(device)
             assert batch.source is not None
-            rows = model.generate(
-                batch.source, self._n_tokens(model), source_mask=batch.source_mask
-            )
+            most = self.answerer.most_tokens(model)
+            rows = model.generate(batch.source, most, source_mask=batch.source_mask)
             written |= zip(places, map(self._up_to_end, rows.tolist()), strict=True)
         return [written[place] for place in range(len(lengths))]
-
-    def _n_tokens(self, model: Seq2Seq) -> int:
-        """Room for the longest sentence of the training part, and then some."""
-        n = 10 + max(map(len, self.train.target_rows))
-        return n if model.max_len is None else min(n, model.max_len)
 
     def _up_to_end(self, row: list[int]) -> list[int]:
         end = self.target.end_id
         return row[: row.index(end) + 1] if end in row else row
 
-    def _text(self, row: list[int]) -> str:
-        if isinstance(self.target, WordTokenizer):
-            return self.target.detokenize(row)
-        return self.target.decode(row)
-
     def sample(self, model: Seq2Seq) -> str:
         """The first validation sentences, what they become, and what they should."""
         lines = []
         for source, right in self.validation_pairs[:N_SHOWN]:
-            answer = self.predict(model, source)["answer"]
+            answer = self.answerer.predict(model, source)["answer"]
             lines.append(f"{source} → {answer} ({'right' if answer == right else right})")
         return "\n".join(lines)
 
-    def predict(self, model: Seq2Seq, text: str) -> dict[str, Any]:
-        """The best translation that beam search finds, and how likely the model holds it."""
-        ids = self.source.encode(text)
-        if model.max_len is not None and len(ids) > model.max_len:
-            raise ValueError(
-                f"the input has {len(ids)} tokens, but the model reads at most {model.max_len}; "
-                f"shorten it"
-            )
-        source = torch.tensor([ids], device=next(model.parameters()).device)
-        found = beam_search(model, source, self._n_tokens(model))
-        return {
-            "input": text,
-            "answer": self._text(found.best[0].tolist()),
-            "probability": math.exp(float(found.log_probs[0, 0])),
-        }
-
     def next_command(self, run: Path) -> str:
         return f"clearhead predict {run} {shlex.quote(self.validation_pairs[0][0])}"
-
-    def save(self, folder: Path) -> None:
-        self.source.save(folder / "source_tokenizer.json")
-        self.target.save(folder / "target_tokenizer.json")
 
 
 def bleu(answers: Sequence[str], right: Sequence[str]) -> float:

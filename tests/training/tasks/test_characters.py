@@ -112,13 +112,13 @@ def test_a_sample_is_longer_than_the_context_and_always_the_same():
 def test_the_most_likely_next_character_is_the_answer():
     made = task()
     model = model_of(made)
-    answer = made.predict(model, TEXT[:30])  # more than the context: its end counts
+    answer = made.answerer.predict(model, TEXT[:30])  # more than the context: its end counts
     with torch.no_grad():
         logits = model.eval()(torch.tensor([made.tokenizer.encode(TEXT[23:30])]))[0, -1]
     assert answer["answer"] == made.tokenizer.decode(logits.argmax()[None])
     assert answer["probability"] == pytest.approx(float(logits.softmax(-1).max()))
     with pytest.raises(ValueError, match="the input is empty"):
-        made.predict(model, "")
+        made.answerer.predict(model, "")
 
 
 @pytest.mark.parametrize(

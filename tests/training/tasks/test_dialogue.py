@@ -126,9 +126,9 @@ def test_the_baseline_predicts_the_same_words_of_the_same_vocabulary(path):
     found = made.baseline()
     train, validation = (made.tokenizer.encode_batch(part) for part in made.whole)
     losses = [NGrams(train, made.tokenizer.vocab_size, k).loss(validation) for k in range(1, 9)]
-    assert found["loss"] == pytest.approx(min(losses))
-    assert losses[int(found["order"]) - 1] == pytest.approx(found["loss"])
-    assert found["perplexity"] == pytest.approx(math.exp(found["loss"]))
+    assert found["val_loss"] == pytest.approx(min(losses))
+    assert losses[int(found["order"]) - 1] == pytest.approx(found["val_loss"])
+    assert found["val_perplexity"] == pytest.approx(math.exp(found["val_loss"]))
     n_predicted = sum(len(row) - 1 for row in validation)
     assert len(NGrams(train, made.tokenizer.vocab_size, 2).probs(validation)) == n_predicted
 
@@ -161,7 +161,7 @@ def test_a_sample_has_speeches_of_several_people(path):
 def test_predict_goes_on_until_the_end_of_the_speech(path):
     made = task(path)
     model = model_of(made)
-    found = made.predict(model, "ROMEO:\nspeak")
+    found = made.answerer.predict(model, "ROMEO:\nspeak")
     ids = torch.tensor([made.tokenizer.encode("ROMEO:\nspeak")[:-1]])
     probs = model(ids)[0, -1].softmax(-1)
     assert found["probability"] == pytest.approx(probs.max().item(), rel=1e-5)
@@ -170,9 +170,9 @@ def test_predict_goes_on_until_the_end_of_the_speech(path):
     with torch.no_grad():  # a model that ends everything at once
         model.head.weight.zero_()
         model.head.weight[made.tokenizer.end_id] = model.hidden(ids)[0, -1]
-    assert made.predict(model, "ROMEO:\nspeak")["answer"] == ""
+    assert made.answerer.predict(model, "ROMEO:\nspeak")["answer"] == ""
     with pytest.raises(ValueError, match=r"the input has 31 tokens, but the model reads 24"):
-        made.predict(model, "speak " * 30)
+        made.answerer.predict(model, "speak " * 30)
 
 
 def test_the_fingerprint_stands_for_every_letter(path, tmp_path):

@@ -12,16 +12,15 @@ from PIL import Image
 from torch.nn.functional import cross_entropy, log_softmax
 
 from clearhead.data import Pictures, draw_digits
-from clearhead.data.batch import Batch
 from clearhead.files import BadFile
-from clearhead.files.pictures import read_picture
+from clearhead.files.pictures import fitted, read_picture
 from clearhead.layers import whitening_filters
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.training import train
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.recipes import find_recipe
 from clearhead.training.run import config_kinds, load_run
-from clearhead.training.tasks.pictures import PictureData, PictureTask, fitted, mean_and_std
+from clearhead.training.tasks.pictures import PictureData, PictureTask
 
 N, N_TEST, SIZE = 23, 12, 16
 DIGITS = PictureData("digits", size=SIZE, n_train=N, n_test=N_TEST)
@@ -50,8 +49,8 @@ def test_digits_are_drawn_and_those_of_the_test_are_others():
     task = a_task()
     drawn = draw_digits(N + N_TEST, size=SIZE)
     assert torch.equal(task.train.images, drawn.images[:N])
-    assert torch.equal(task.test.images, drawn.images[N:])
-    assert torch.equal(task.test.labels, drawn.labels[N:])
+    assert torch.equal(task.validation.images, drawn.images[N:])
+    assert torch.equal(task.validation.labels, drawn.labels[N:])
     assert task.class_names == tuple("0123456789")
     assert not torch.equal(a_task(seed=1).train.images, task.train.images)
 
@@ -62,8 +61,8 @@ def test_cifar10_is_read_from_a_folder_in_any_form(tmp_path, form):
     task = PictureData("cifar10", path=str(tmp_path)).open()
     assert task.n_examples == len(task.train) == sum(len(batches[name][1]) for name in TRAIN)
     table, labels = batches["test_batch"]
-    assert task.test.images.flatten(1).tolist() == table.tolist()
-    assert task.test.labels.tolist() == labels
+    assert task.validation.images.flatten(1).tolist() == table.tolist()
+    assert task.validation.labels.tolist() == labels
     assert task.class_names[:2] == ("airplane", "automobile")
     assert task.complete(ViTConfig(channels=1, n_classes=3)) == ViTConfig()
 
@@ -72,8 +71,8 @@ def test_mnist_is_read_from_a_folder(tmp_path):
     images, labels = write_mnist(tmp_path)
     task = PictureData("mnist", path=str(tmp_path)).open()
     assert torch.equal(task.train.images[:, 0], images)
-    assert torch.equal(task.test.images[:, 0], images.flip(1))
-    assert task.test.labels.tolist() == labels
+    assert torch.equal(task.validation.images[:, 0], images.flip(1))
+    assert task.validation.labels.tolist() == labels
 
 
 def test_sets_that_were_not_fetched_are_answered_with_the_command(tmp_path, monkeypatch):
@@ -99,13 +98,55 @@ def test_T24_every_byte_and_label_counts_for_the_fingerprint():
     task = a_task()
     assert task.fingerprint == a_task().fingerprint
     assert len(task.fingerprint) == 64
-    for part in ("train", "test"):
+    for part in ("train", "validation"):
         for change in ("images", "labels"):
-            changed = {"train": task.train, "test": task.test}
+            changed = {"train": task.train, "validation": task.validation}
             tensor = getattr(changed[part], change).clone()
             tensor.flatten()[-1] ^= 1
             changed[part] = dataclasses.replace(changed[part], **{change: tensor})
             assert PictureTask(DIGITS, **changed).fingerprint != task.fingerprint
+
+
+def test_pictures_that_are_held_out_are_the_last_and_the_run_is_judged_by_them(monkeypatch):
+    whole = a_task()
+    monkeypatch.setattr(PictureData, "read", _no_test_pictures(PictureData.read))
+    task = a_task(held_out=5)
+    assert task.n_examples == len(task.train) == N - 5
+    assert torch.equal(task.train.images, whole.train.images[: N - 5])
+    assert torch.equal(task.validation.images, whole.train.images[N - 5 :])
+    assert torch.equal(task.validation.labels, whole.train.labels[N - 5 :])
+    assert sorted(i for plan in task.plans(0, 0, 4) for i in plan) == list(range(N - 5))
+    images = task.answerer.normalised(task.train.images)  # those held out do not count for it
+    assert float(images.mean()) == pytest.approx(0, abs=1e-5)
+    assert task.fingerprint != whole.fingerprint
+    model = a_model(task)
+    logits = model.eval()(task.answerer.normalised(task.validation.images)).detach()
+    right = float((logits.argmax(-1) == task.validation.labels).double().mean())
+    assert task.evaluate(model)["val_accuracy"] == right
+    assert int(task.confusion(model).sum()) == 5
+
+
+def _no_test_pictures(read):
+    def checked(self, split):
+        assert split == "train", "settings are chosen without looking at the test pictures"
+        return read(self, split)
+
+    return checked
+
+
+@pytest.mark.parametrize("held_out", [N, N + 1])
+def test_some_pictures_must_be_left_to_learn_from(held_out):
+    words = f"data.held_out is {held_out}, but there are {N} training pictures, of which some must"
+    with pytest.raises(ValueError, match=words):
+        a_task(held_out=held_out)
+    assert a_task(held_out=N - 1).n_examples == 1
+
+
+def test_it_is_told_which_pictures_it_is_measured_on():
+    assert a_task().measured_on == f"the {N_TEST} test pictures, which it did not learn from"
+    assert a_task(held_out=5).measured_on.startswith("5 training pictures that were held out")
+    assert a_task().learned_from == f"{N} pictures"
+    assert a_task(shift=1).learned_from == f"{N} pictures, changed a little each time"
 
 
 # What the model reads
@@ -113,16 +154,9 @@ def test_T24_every_byte_and_label_counts_for_the_fingerprint():
 
 def test_the_training_pictures_as_the_model_reads_them_have_mean_0_and_deviation_1():
     task = PictureTask(DIGITS, colours(50), colours())
-    x = task.normalised(task.train.images)
+    x = task.answerer.normalised(task.train.images)
     assert torch.allclose(x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5)
     assert torch.allclose(x.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
-
-
-def test_mean_and_deviation_by_hand():
-    images = torch.tensor([[0, 255], [51, 51]], dtype=torch.uint8).view(1, 2, 1, 2)
-    mean, std = mean_and_std(images)
-    assert mean == pytest.approx([0.5, 0.2])
-    assert std == pytest.approx([0.5, 1.0])  # a channel that never changes is not divided by 0
 
 
 # Batches
@@ -166,8 +200,9 @@ def test_a_batch_holds_the_bytes_of_its_pictures_mirrored_or_not():
 def test_nothing_is_changed_unless_it_is_asked_for():
     task = a_task()
     batch = task.batch([4, 2, 7])
-    images, targets = task.changed(batch)
-    assert torch.equal(images, task.normalised(batch.inputs))
+    changed = task.changed(batch)
+    images, targets = changed.inputs, changed.targets
+    assert torch.equal(images, task.answerer.normalised(batch.inputs))
     assert torch.equal(targets.argmax(1), batch.targets)
     assert torch.equal(targets.sum(1), torch.ones(3))
     assert torch.equal(targets.amax(1), torch.ones(3))
@@ -176,8 +211,8 @@ def test_nothing_is_changed_unless_it_is_asked_for():
 def test_shifted_pictures_are_somewhere_within_the_reflected_ones():
     task = a_task(shift=2)
     batch = task.batch(list(range(N)))
-    images, _ = task.changed(batch)
-    wide = torch.nn.functional.pad(task.normalised(batch.inputs), (2,) * 4, mode="reflect")
+    images = task.changed(batch).inputs
+    wide = torch.nn.functional.pad(task.answerer.normalised(batch.inputs), (2,) * 4, mode="reflect")
     found = [
         {
             (down, right)
@@ -194,16 +229,17 @@ def test_shifted_pictures_are_somewhere_within_the_reflected_ones():
 def test_a_cutout_takes_the_mean_of_the_pictures():
     task = a_task(cutout=6)
     batch = task.batch([4, 2, 7])
-    images, _ = task.changed(batch)
-    lost = images != task.normalised(batch.inputs)
+    images = task.changed(batch).inputs
+    lost = images != task.answerer.normalised(batch.inputs)
     assert ((images == 0) == lost).all()
     assert 3 * 9 <= int(lost.sum()) <= 3 * 36
 
 
 def test_mixup_mixes_pictures_and_classes_alike():
     task = PictureTask(dataclasses.replace(DIGITS, mixup=1.0), colours(), colours())
-    images, targets = task.changed(task.batch([0, 1, 2]))
-    plain = task.normalised(task.train.images[:3])
+    changed = task.changed(task.batch([0, 1, 2]))
+    images, targets = changed.inputs, changed.targets
+    plain = task.answerer.normalised(task.train.images[:3])
     assert torch.allclose(images, torch.einsum("bc,cxyz->bxyz", targets, plain), atol=1e-5)
     assert not torch.allclose(images, plain)
 
@@ -217,9 +253,9 @@ def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
         torch.manual_seed(seed)
         return task.changed(batch)
 
-    for one, other in zip(changed(1), changed(1), strict=True):
-        assert torch.equal(one, other)
-    assert not torch.equal(changed(1)[0], changed(2)[0])
+    assert torch.equal(changed(1).inputs, changed(1).inputs)
+    assert torch.equal(changed(1).targets, changed(1).targets)
+    assert not torch.equal(changed(1).inputs, changed(2).inputs)
 
 
 # Loss and measures
@@ -229,20 +265,20 @@ def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
 def test_the_loss_by_hand(smoothing):
     task = a_task(smoothing=smoothing)
     model, batch = a_model(task), task.batch([4, 2, 7])
-    logs = log_softmax(model(task.normalised(batch.inputs)), -1)
+    logs = log_softmax(model(task.answerer.normalised(batch.inputs)), -1)
     costs = [
         -(1 - smoothing) * row[label] - smoothing * row.mean()
         for row, label in zip(logs, batch.targets, strict=True)
     ]
-    assert torch.allclose(task.loss(model, batch), torch.stack(costs).mean())
+    assert torch.allclose(task.loss(model, task.changed(batch)), torch.stack(costs).mean())
 
 
 def test_a_new_stem_is_whitened_by_the_training_pictures_before_the_first_step_and_never_again():
     task = a_task()
     model = task.prepared(a_model(task, STEM))
-    filters = whitening_filters(task.normalised(task.train.images))
+    filters = whitening_filters(task.answerer.normalised(task.train.images))
     assert torch.equal(model.patches.whitening, filters)
-    other = PictureTask(DIGITS, task.test, task.test)
+    other = PictureTask(DIGITS, task.validation, task.validation)
     other.prepared(model)
     assert torch.equal(model.patches.whitening, filters)
     task.prepared(a_model(task))  # one of patches has nothing to whiten
@@ -259,7 +295,10 @@ def test_measures_of_all_test_pictures_by_hand(config, monkeypatch):
     assert model.training
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
     model.eval()
-    logits, labels = model(task.normalised(task.test.images)).detach(), task.test.labels
+    logits, labels = (
+        model(task.answerer.normalised(task.validation.images)).detach(),
+        task.validation.labels,
+    )
     assert measured["val_loss"] == pytest.approx(float(cross_entropy(logits, labels)), rel=1e-5)
     assert measured["val_accuracy"] == float((logits.argmax(-1) == labels).double().mean())
     table = task.confusion(model)
@@ -276,11 +315,12 @@ def test_pictures_learned_by_heart_are_few_and_not_changed():
     fingerprint = task.fingerprint
     few = task.overfit(4)
     assert few.n_examples == 4
-    assert torch.equal(few.test.images, few.train.images)
+    assert torch.equal(few.validation.images, few.train.images)
     plans = few.plans(0, 1, 3)
     assert sorted(i for plan in plans for i in plan) == [0, 1, 2, 3]
-    images, targets = few.changed(few.batch([0, 3]))
-    assert torch.equal(images, few.normalised(few.train.images[[0, 3]]))
+    changed = few.changed(few.batch([0, 3]))
+    images, targets = changed.inputs, changed.targets
+    assert torch.equal(images, few.answerer.normalised(few.train.images[[0, 3]]))
     assert targets.max() == 1
     assert few.fingerprint == fingerprint
 
@@ -305,13 +345,13 @@ def test_a_picture_is_named_from_its_file(tmp_path):
     model = a_model(task, dataclasses.replace(SMALL, image_size=(9, 10), patch_size=(3, 5)))
     path = tmp_path / "cat.png"
     Image.fromarray(test.images[0].permute(1, 2, 0).numpy()).save(path)
-    found = task.predict(model, str(path))
-    probs = model(task.normalised(test.images))[0].softmax(-1).detach()
+    found = task.answerer.predict(model, str(path))
+    probs = model(task.answerer.normalised(test.images))[0].softmax(-1).detach()
     assert found["input"] == str(path)
     assert found["answer"] == train.class_names[int(probs.argmax())]
     assert found["probability"] == pytest.approx(float(probs.max()))
     with pytest.raises(BadFile, match=r"no\.png"):
-        task.predict(model, str(tmp_path / "no.png"))
+        task.answerer.predict(model, str(tmp_path / "no.png"))
 
 
 def test_the_sample_tells_which_pictures_were_recognised():
@@ -329,37 +369,15 @@ def test_the_sample_tells_which_pictures_were_recognised():
 def test_what_a_run_keeps_can_be_tried_at_once(tmp_path):
     for task in (a_task(), PictureTask(DIGITS, colours(), colours())):
         task.save(tmp_path)
-        assert json.loads((tmp_path / "classes.json").read_text()) == list(task.class_names)
+        assert task.data.answerer(tmp_path).class_names == task.class_names
         assert task.next_command(tmp_path) == f"clearhead predict {tmp_path} {tmp_path}/example.png"
         shown = fitted(read_picture(tmp_path / "example.png"), *_size(task))
-        assert torch.equal(shown, task.test.images[0])
+        assert torch.equal(shown, task.validation.images[0])
 
 
 def _size(task):
     channels, *size = task.train.images.shape[1:]
     return channels, size
-
-
-def test_a_picture_of_the_right_size_stays_as_it_is():
-    picture = colours(1, 7, 5).images[0]
-    assert torch.equal(fitted(picture, 3, (7, 5)), picture)
-    grey = picture[:1].expand(3, -1, -1)
-    assert torch.equal(fitted(grey, 1, (7, 5)), grey[:1])
-
-
-def test_other_pictures_are_cut_to_the_middle_and_made_smaller_or_larger():
-    wide = torch.zeros(3, 4, 12, dtype=torch.uint8)
-    wide[:, :, 4:8] = 200  # the square in the middle
-    assert torch.equal(fitted(wide, 3, (2, 2)), torch.full((3, 2, 2), 200, dtype=torch.uint8))
-    tall = wide.mT.contiguous()
-    assert torch.equal(fitted(tall, 3, (8, 8)), torch.full((3, 8, 8), 200, dtype=torch.uint8))
-    thin = torch.zeros(3, 16, 16, dtype=torch.uint8)
-    thin[:, :, ::4] = 200  # lines between the places that four pixels wide would look at
-    assert fitted(thin, 3, (4, 4))[:, :, 1:3].flatten().tolist() == 24 * [50]
-    red = torch.zeros(3, 2, 2, dtype=torch.uint8)
-    red[0] = 100
-    assert fitted(red, 1, (2, 2)).flatten().tolist() == [30, 30, 30, 30]
-    assert fitted(wide[:, :1, :1], 3, (5, 6)).shape == (3, 5, 6)
 
 
 # Refusals
@@ -372,6 +390,7 @@ def test_other_pictures_are_cut_to_the_middle_and_made_smaller_or_larger():
         ({"size": 0}, ValueError, "size must be at least 1, got 0"),
         ({"n_train": 0}, ValueError, "n_train must be at least 1, got 0"),
         ({"n_test": 0}, ValueError, "n_test must be at least 1, got 0"),
+        ({"held_out": -1}, ValueError, "held_out must not be negative, got -1"),
         ({"shift": -1}, ValueError, "shift must not be negative, got -1"),
         ({"cutout": -1}, ValueError, "cutout must not be negative, got -1"),
         ({"mixup": -0.1}, ValueError, r"mixup must not be negative, got -0\.1"),
@@ -467,6 +486,6 @@ def test_ten_pictures_are_learned_by_heart(tmp_path, config):
 def test_a_batch_of_one_can_be_learned_from():
     task = a_task()
     model = a_model(task, STEM)
-    task.loss(model, Batch(task.train.images[:1], task.train.labels[:1])).backward()
+    task.loss(model, task.changed(task.batch([0]))).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert np.isfinite(task.evaluate(model)["val_loss"])

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearhead.models import TorchTransformerConfig
 from clearhead.models.smallest import TorchTransformer, designs
-from clearhead.models.smallest.torch_form import TorchTransformerConfig
 from clearhead.training.tasks.sequences import SequenceData
 
 RULES = ["identity", "first", "unique"]
@@ -35,11 +35,11 @@ def test_the_design_by_hand_makes_no_mistake(rule):
     made = task(rule)
     assert made.evaluate(designed(rule))["val_worst"] < 1e-6
     for text in ("A", "CAC", "BBABC"):
-        assert made.predict(designed(rule), text)["error"] < 1e-6
+        assert made.answerer.predict(designed(rule), text)["error"] < 1e-6
 
 
 def test_answers_worked_by_hand():
-    answers = {rule: task(rule).predict(designed(rule), "CAC")["answer"] for rule in RULES}
+    answers = {rule: task(rule).answerer.predict(designed(rule), "CAC")["answer"] for rule in RULES}
     assert answers == {"identity": "CAC", "first": "CCC", "unique": "−1 +1 −1"}
 
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_answered_is_named():
     made = task("identity")
     for text in ("", "ABD", "abc", "ABCABC"):
         with pytest.raises(ValueError, match="1 to 5 of the letters A, B and C, got"):
-            made.predict(model_of(made), text)
+            made.answerer.predict(model_of(made), text)
 
 
 @pytest.mark.parametrize(

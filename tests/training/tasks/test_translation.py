@@ -34,7 +34,7 @@ def task(**settings):
 
 def model_of(made, kind="gru"):
     torch.manual_seed(0)
-    return made.model_type(made.complete(CONFIGS[kind]))
+    return made.build(made.complete(CONFIGS[kind]))
 
 
 @pytest.fixture
@@ -48,8 +48,9 @@ def test_the_config_decides_which_translator_it_is():
     made = task()
     assert isinstance(model_of(made, "gru"), Seq2SeqGRU)
     assert isinstance(model_of(made, "transformer"), Seq2SeqTransformer)
-    with pytest.raises(TypeError, match="built from its config, got a GPTConfig"):
-        made.model_type(GPTConfig(3, 4, 8, 1, 2))
+    words = "a TranslationTask is learned by the model of a Seq2SeqConfig, got a GPTConfig"
+    with pytest.raises(TypeError, match=words):
+        made.complete(GPTConfig(3, 4, 8, 1, 2))
 
 
 def test_the_data_complete_the_config():
@@ -186,7 +187,7 @@ def test_overfit_learns_and_evaluates_the_same_few(kind):
 def test_predict_gives_the_best_sentence_and_its_probability(kind):
     made = task()
     model = model_of(made, kind)
-    found = made.predict(model, "may 3rd 1984")
+    found = made.answerer.predict(model, "may 3rd 1984")
     assert found["input"] == "may 3rd 1984"
     assert isinstance(found["answer"], str)
     assert 0 < found["probability"] < 1
@@ -196,9 +197,9 @@ def test_what_a_model_cannot_read_is_named():
     made = task()
     model = model_of(made, "transformer")
     with pytest.raises(ValueError, match=r"the input has \d+ tokens, but the model reads at most"):
-        made.predict(model, "1984 " * 50)
+        made.answerer.predict(model, "1984 " * 50)
     with pytest.raises(ValueError, match="not in the alphabet"):
-        made.predict(model, "é")
+        made.answerer.predict(model, "é")
 
 
 def test_the_sample_shows_source_answer_and_the_right_answer():

@@ -1,0 +1,50 @@
+"""Every config builds its own model."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from clearhead import models
+from clearhead.models import Config, Model, Seq2SeqGRUConfig, build_model
+from clearhead.models.building import MODELS
+from clearhead.models.seq2seq import Seq2SeqConfig
+
+SIZES = {"d_model": 12, "n_layers": 1, "n_heads": 3}
+CONFIGS = [
+    models.ClassifierConfig(5, 2, max_len=7, **SIZES),
+    models.GPTConfig(5, 7, **SIZES),
+    models.Seq2SeqGRUConfig(5, 6, 1, 2, 3, d_embedding=4, d_hidden=8),
+    models.Seq2SeqTransformerConfig(5, 6, 1, 2, 3, max_len=7, **SIZES),
+    models.TextEncoderConfig(vocab_size=5, max_len=7, **SIZES),
+    models.TorchTransformerConfig(3, 4, 2),
+    models.ViTConfig(image_size=8, patch_size=4, **SIZES),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_a_config_builds_the_model_that_is_built_from_it(config):
+    model = build_model(config)
+    assert type(model).config_type is type(config)
+    assert model.config == config
+
+
+def test_no_model_is_forgotten():
+    """Each config that is public, and no other."""
+    public = [getattr(models, name) for name in models.__all__]
+    configs = {kind for kind in public if isinstance(kind, type) and issubclass(kind, Config)}
+    assert {model.config_type for model in MODELS} == configs - {Config}
+    assert {type(config) for config in CONFIGS} == configs - {Config}
+    assert all(issubclass(model, Model) for model in MODELS)
+
+
+@dataclass(frozen=True)
+class OtherConfig(Seq2SeqGRUConfig):
+    """Like one that is known."""
+
+
+@pytest.mark.parametrize("config", [Config(), OtherConfig(5, 6, 1, 2, 3, 4, 8)])
+def test_what_no_model_is_built_from_is_refused_by_name(config):
+    words = rf"one of ClassifierConfig, .*, got a {type(config).__name__}$"
+    with pytest.raises(TypeError, match=words):
+        build_model(config)
+    assert issubclass(OtherConfig, Seq2SeqConfig)

@@ -1,0 +1,167 @@
+"""The gradient of a step, by one worker or by several."""
+
+import dataclasses
+import threading
+
+import pytest
+import torch
+from torch import Tensor
+
+from clearhead.data.batch import Batch
+from clearhead.models import GPT, GPTConfig, VisionTransformer, ViTConfig
+from clearhead.training.learner import Learner
+from clearhead.training.losses import class_loss
+
+TINY = ViTConfig(
+    n_classes=3, image_size=16, channels=2, stem="convolution", patch_size=8, class_token=False,
+    pool="mean", d_model=12, n_layers=1, n_heads=3,
+)  # fmt: skip
+
+
+def loss_of(model: VisionTransformer, batch: Batch) -> Tensor:
+    return class_loss(model(batch.inputs), batch.targets)
+
+
+def made(seed: int = 0) -> VisionTransformer:
+    torch.manual_seed(seed)
+    return VisionTransformer(TINY)
+
+
+def batches(*sizes: int) -> list[Batch]:
+    g = torch.Generator().manual_seed(5)
+    return [
+        Batch(torch.randn(n, 2, 16, 16, generator=g), torch.randint(3, (n,), generator=g))
+        for n in sizes
+    ]
+
+
+def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def with_threads(n: int, workers: int, *sizes: int) -> dict[str, Tensor]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        model = made()
+        losses = Learner(model, loss_of, workers=workers).learn(batches(*sizes))
+        assert torch.get_num_threads() == n
+    finally:
+        torch.set_num_threads(before)
+    return {
+        **gradients(model),
+        **{name: b.clone() for name, b in model.named_buffers()},
+        "losses": torch.stack(losses),
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_gradient_is_the_mean_over_the_batches(workers: int) -> None:
+    model, parts = made(), batches(5, 3, 4)
+    Learner(model, loss_of, workers=workers).learn(parts)
+    found = gradients(model)
+    plain = made().train()
+    (sum(loss_of(plain, part) for part in parts) / 3).backward()
+    assert found.keys() == gradients(plain).keys()
+    for name, gradient in gradients(plain).items():
+        torch.testing.assert_close(found[name], gradient, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_losses_come_in_the_order_of_the_batches() -> None:
+    model, parts = made(), batches(5, 3, 4)
+    losses = Learner(model, loss_of, workers=2).learn(parts)
+    expected = [loss_of(made().train(), part) for part in parts]
+    torch.testing.assert_close(torch.stack(losses), torch.stack(expected))
+    assert not any(loss.requires_grad for loss in losses)
+
+
+@pytest.mark.parametrize("sizes", [(5, 3), (5, 3, 4, 2), (5, 3, 4)])
+def test_numbers_do_not_depend_on_how_many_workers_run_at_once(sizes: tuple[int, ...]) -> None:
+    alone, together = with_threads(1, 2, *sizes), with_threads(2, 2, *sizes)
+    assert alone.keys() == together.keys()
+    for name, tensor in alone.items():
+        assert torch.equal(tensor, together[name]), name
+
+
+def test_two_workers_do_run_at_once() -> None:
+    meeting = threading.Barrier(2, timeout=20)  # broken if the second never comes
+
+    def waits(model: VisionTransformer, batch: Batch) -> Tensor:
+        meeting.wait()
+        return loss_of(model, batch)
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        Learner(made(), waits, workers=2).learn(batches(2, 3))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_running_means_are_averaged_and_parameters_shared() -> None:
+    parts = batches(5, 3)
+    model = made()
+    learner = Learner(model, loss_of, workers=2)
+    learner.learn(parts)
+    each = []
+    for part in parts:
+        alone = made().train()
+        loss_of(alone, part)
+        each.append(dict(alone.named_buffers()))
+    for name, buffer in model.named_buffers():
+        if buffer.is_floating_point():
+            torch.testing.assert_close(buffer, (each[0][name] + each[1][name]) / 2)
+        else:
+            assert torch.equal(buffer, each[0][name]), name
+    for mine, its in zip(model.parameters(), learner.models[1].parameters(), strict=True):
+        assert mine is its
+
+
+def test_buffers_of_a_resumed_model_reach_every_worker() -> None:
+    model = made()
+    learner = Learner(model, loss_of, workers=2)
+    with torch.no_grad():
+        model.patches.norm_1.running_mean.fill_(7.0)
+    learner.learn(batches(5, 3))
+    assert float(model.patches.norm_1.running_mean.min()) > 6.0  # 0.9 · 7 + 0.1 · about 0
+
+
+def test_a_parameter_that_is_not_used_gets_no_gradient() -> None:
+    model = made()
+    model.extra = torch.nn.Parameter(torch.ones(2))
+    Learner(model, loss_of).learn(batches(2))
+    assert model.extra.grad is None
+    assert model.head.weight.grad is not None
+
+
+def test_a_fault_in_a_worker_is_raised_and_the_threads_are_set_back() -> None:
+    def fails(model: VisionTransformer, batch: Batch) -> Tensor:
+        raise RuntimeError("broken")
+
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="broken"):
+        Learner(made(), fails, workers=2).learn(batches(2, 3))
+    assert torch.get_num_threads() == before
+
+
+def test_workers_refuse_dropout() -> None:
+    model = VisionTransformer(dataclasses.replace(TINY, dropout=0.1))
+    Learner(model, loss_of)
+    with pytest.raises(
+        ValueError, match=r"workers=2 .* take training.workers=1 or model.dropout=0"
+    ):
+        Learner(model, loss_of, workers=2)
+
+
+def test_it_learns_a_text_too() -> None:
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab_size=7, max_len=9, d_model=8, n_layers=1, n_heads=2))
+    g = torch.Generator().manual_seed(1)
+    parts = [Batch(*torch.randint(7, (2, 3, 9), generator=g).unbind()) for _ in range(2)]
+
+    def loss(model: GPT, batch: Batch) -> Tensor:
+        return class_loss(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
+
+    losses = Learner(model, loss, workers=2).learn(parts)
+    assert len(losses) == 2
+    assert all(p.grad is not None for p in model.parameters())
