@@ -25,7 +25,7 @@ from clearhead.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from clearhead.training import Run
 
-__all__ = ["RunPath", "evaluate", "loaded_run"]
+__all__ = ["RunPath", "evaluate", "loaded_run", "warn"]
 
 RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/substring-0001.")
@@ -63,4 +63,9 @@ def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
         from clearhead.training import load_run
 
     thread_count(threads)
-    return load_run(path, which=which, device=str(device_named(device)))
+    return load_run(path, which=which, device=str(device_named(device)), tell=warn)
+
+
+def warn(sentence: str) -> None:
+    """What should be known beside the result, such as a checkpoint that was passed over."""
+    typer.echo(sentence, err=True)

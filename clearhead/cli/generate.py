@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.eval import warn
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import (
     Device,
@@ -177,7 +178,7 @@ def _is_run(name: str) -> bool:
 def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
     from clearhead.training import load_run
 
-    run = load_run(name, device="cpu")
+    run = load_run(name, device="cpu", tell=warn)
     words = f"{run.recipe.name} from {shown(name)}, after step {run.step}: "
     return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
 

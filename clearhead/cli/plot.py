@@ -1,4 +1,7 @@
-"""clearhead plot WHAT: one picture of a part of the library, or the report of a run."""
+"""clearhead plot WHAT: one picture of a part of the library; of a run, its report or its measures.
+
+The report is report.html; with --tensorboard, the measures are an event file for TensorBoard.
+"""
 
 import json as json_format
 import shlex
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli.eval import warn
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Json, Out
 
@@ -48,7 +52,10 @@ def _of_run(run: Path, tensorboard: bool, json: bool) -> None:
         from clearhead.inspection.report import write_report
         from clearhead.inspection.tensorboard import write_events
 
-    name, path = ("events", write_events(run)) if tensorboard else ("report", write_report(run))
+    if tensorboard:
+        name, path = "events", write_events(run)
+    else:
+        name, path = "report", write_report(run, tell=warn)
     typer.echo(json_format.dumps({name: str(path)}) if json else f"{name}: {path}")
     if tensorboard and not json:
         get = "" if find_spec("tensorboard") else "pip install 'clearhead[tb]' && "

@@ -1,9 +1,11 @@
 """How a run goes, on stderr.
 
 On a terminal, one line that changes, with a bar, and above it a line for each evaluation; in a file
-or a pipe, only those lines. What the loop has to say in words is a line in both.
+or a pipe, only those lines. Each ends with the speed, in tokens or examples a second, and the time
+that is left. What the loop has to say in words is a line in both.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +27,7 @@ def progress_shown(quiet: bool) -> Iterator["Callable[[Progress | str], None]"]:
     if quiet:
         yield lambda news: None
     elif not sys.stderr.isatty():
-        yield _print_line
+        yield _print_line_if_read
     else:
         with _live() as show:
             yield show
@@ -44,6 +46,14 @@ def duration(seconds: float) -> str:
 def measures(values: Mapping[str, float]) -> str:
     """loss 0.3704, val_accuracy 0.8067"""
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "lr")
+
+
+def _print_line_if_read(news: "Progress | str") -> None:
+    """A reader that has gone, as in `2>&1 | head`, must not end a run: it goes on in silence."""
+    try:
+        _print_line(news)
+    except OSError:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # as long as we run
 
 
 def _print_line(news: "Progress | str") -> None:

@@ -1,4 +1,4 @@
-"""clearhead train RECIPE [section.name=value …]: the main job."""
+"""clearhead train RECIPE [section.name=value …]: learn, and keep all of it in a run folder."""
 
 import dataclasses
 import json as json_format
@@ -126,12 +126,14 @@ def _run_to_go_on_with(out: Path, resume: str, name: str | None) -> RunFolder:
     run = RunFolder(resume)
     its = run.config.get("recipe")
     if name not in (None, its):
-        raise ValueError(f"{shown(run.path)} is a run of {its!r:.80}, not of {name!r}")
+        raise ValueError(
+            f"{shown(run.path)} is a run of {its!r:.80}, not of {name!r}; leave the recipe out"
+        )
     return run
 
 
 def _newest_last(out: Path) -> list[RunFolder]:
-    started = sorted(out.glob(f"*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
+    started = sorted(out.glob(f"[!.]*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
     return [RunFolder(path.parent) for path in started]
 
 
@@ -183,17 +185,25 @@ def _report(result: "RunResult", *, silent: bool) -> None:
     with leaving_at_once():
         from clearhead.inspection.report import write_report
 
-    report = write_report(result.run)
+    try:
+        report = write_report(result.run)
+    except KeyboardInterrupt:
+        print(_FINISHED.format(shlex.quote(str(result.run))), file=sys.stderr)
+        raise
     if not silent:
         typer.echo(f"report: {report}\nnext:   {result.next_command}")
+
+
+_FINISHED = "the run is finished and saved; its report is drawn by clearhead plot {}"
 
 
 def _say_how_to_go_on(stop: "Interrupted", dry_run: bool) -> None:
     if dry_run:
         print("stopped; this was a dry run: nothing is kept", file=sys.stderr)
         return
+    run = shlex.quote(str(stop.run))
+    if stop.finished:
+        print(f"stopped; {_FINISHED.format(run)}", file=sys.stderr)
+        return
     print(f"stopped; all is saved in {stop.run}", file=sys.stderr)
-    print(
-        f"go on: the same command again, or clearhead train --resume {shlex.quote(str(stop.run))}",
-        file=sys.stderr,
-    )
+    print(f"go on: the same command again, or clearhead train --resume {run}", file=sys.stderr)

@@ -12,7 +12,8 @@ report.html beside this file.
 import html
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 from pathlib import Path
@@ -45,9 +46,14 @@ MEANINGS = {
 Points = Sequence[tuple[int, float]]
 
 
-def write_report(run: str | os.PathLike[str]) -> Path:
-    """Write report.html into a run folder, whole or not at all, and return where it is."""
-    loaded = load_run(run)
+def write_report(
+    run: str | os.PathLike[str], *, tell: Callable[[str], None] = lambda sentence: None
+) -> Path:
+    """Write report.html into a run folder, whole or not at all, and return where it is.
+
+    tell: is given a sentence on each checkpoint that cannot be used.
+    """
+    loaded = load_run(run, tell=tell)
     path = loaded.folder / "report.html"
     page = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
     title, body = html.escape(loaded.folder.path.resolve().name), "\n".join(_body(loaded))
@@ -79,14 +85,20 @@ def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
     if not state.get("finished"):
         yield (
             f'<p class="notice">This run is not finished: step {state["step"]:,} of {steps:,} is '
-            f"saved. <code>clearhead train --resume {_text(path)}</code> goes on with it.</p>"
+            f"saved. <code>clearhead train --resume {_text(shlex.quote(str(path)))}</code> goes on "
+            f"with it.</p>"
+        )
+    if state.get("best_step") not in (None, run.step):
+        yield (
+            f'<p class="notice">The best checkpoint, that of step {state["best_step"]:,}, cannot '
+            f"be used; this page shows that of step {run.step:,}.</p>"
         )
     yield f"<p>{_text(_summary(run))}</p>"
     yield '<dl class="figures">'
-    for name, value in state.get("best_metrics", {}).items():
+    for name, value in _measures(run, state).items():
         yield _figure(name, _number(value), MEANINGS.get(name, ""), baseline.beside(name))
     yield _figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
-    yield _figure("steps", f"{state['step']:,}", f"the best was step {run.step:,}")
+    yield _figure("steps", f"{state['step']:,}", f"shown here: step {run.step:,}")
     yield _figure("time", _time(state.get("seconds", 0.0)), "training and evaluation")
     yield "</dl>"
     if baseline.values:
@@ -106,9 +118,18 @@ def _summary(run: Run) -> str:
     return what + (
         f"from {task.learned_from}; {each} at a time, by {c.optimizer} with a {c.schedule} "
         f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. It is "
-        f"measured on {task.measured_on}. Measures, answers and pictures are of its best "
-        f"checkpoint by {task.best_by}, that of step {run.step:,}."
+        f"measured on {task.measured_on}. Measures, answers and pictures are of the checkpoint of "
+        f"step {run.step:,}; the best one is told by {task.best_by}."
     )
+
+
+def _measures(run: Run, state: Mapping[str, Any]) -> dict[str, float]:
+    """What was measured of the model that is shown; nothing if it was saved in between."""
+    if state.get("best_step") == run.step:
+        return dict(state["best_metrics"])
+    lines = [line for line in run.folder.metrics() if line["step"] == run.step]
+    found = lines[-1] if lines else {}
+    return {name: value for name, value in found.items() if name.startswith("val_")}
 
 
 def _state(run: Run) -> dict[str, Any]:
@@ -295,4 +316,4 @@ def _number(value: float) -> str:
 
 def _time(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
-    return f"{seconds:.1f} s" if seconds < 60 else f"{minutes} min {rest} s"
+    return f"{seconds:.1f} s" if seconds < 59.95 else f"{minutes} min {rest} s"

@@ -188,16 +188,21 @@ def load_newest(folder: Path, run: str, tell: Tell = lambda sentence: None) -> C
     """The newest good checkpoint, by its step; None if there has never been one."""
     for staged in _unfinished(folder):
         tell(f"{shown(staged)} is a save that did not finish; it is left out")
-    faults = []
+    faults, gone = [], False
     for place in reversed(places(folder)):
         try:
             return load(place, run)
         except (BadFile, OSError) as fault:
+            if not place.is_dir():  # the run that is still going on has removed it
+                gone = True
+                continue
             if not any(place.iterdir()):
                 tell(f"{shown(place)} is an empty folder; it is left out")
                 continue
             faults.append(str(fault))
             tell(f"{fault}; this checkpoint is left out")
+    if gone:
+        return load_newest(folder, run, tell)
     if faults:
         raise NoGoodCheckpoint(
             f"none of the {len(faults)} checkpoints in {shown(folder)} can be used, the newest "

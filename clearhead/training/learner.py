@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.data.batch import Batch
-from clearhead.models.model import Model
+from clearhead.models.model import Config, Model
 from clearhead.shapes import check_positive
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "check_workers"]
 
 Loss = Callable[[Any, Batch], Tensor]
 Gradient = tuple[Tensor | None, ...]
@@ -43,12 +43,7 @@ class Learner:
         compiled: Callable[..., Any] | None = None,
     ) -> None:
         """workers: batches at once; compiled: the model in a faster form, for one worker."""
-        check_positive(workers=workers)
-        if workers > 1 and getattr(model.config, "dropout", None):
-            raise ValueError(
-                f"workers={workers} would draw dropout in any order, and a run could not be "
-                f"repeated; take training.workers=1 or model.dropout=0"
-            )
+        check_workers(model.config, workers)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = next(model.parameters()).device
         self.loss, self.threads = loss, torch.get_num_threads()
@@ -91,6 +86,16 @@ class Learner:
         return loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True)
 
 
+def check_workers(config: Config, workers: int) -> None:
+    """A model with this config can be learned by so many."""
+    check_positive(workers=workers)
+    if workers > 1 and getattr(config, "dropout", None):
+        raise ValueError(
+            f"workers={workers} would draw dropout in any order, and a run could not be repeated; "
+            f"take training.workers=1 or model.dropout=0"
+        )
+
+
 def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -> None:
     """Add a share of a batch's gradient to that of the step."""
     for parameter, part in zip(parameters, gradient, strict=True):
@@ -110,7 +115,7 @@ def _copy_buffers(models: Sequence[nn.Module]) -> None:
 
 
 def _average_buffers(models: Sequence[nn.Module]) -> None:
-    """The mean of all to the first; a count, which all have alike, stays."""
+    """The mean of all to the first; what all have alike stays, to the bit."""
     for first, *others in zip(*(model.buffers() for model in models), strict=True):
-        if others and first.is_floating_point():
+        if not all(torch.equal(first, other) for other in others):
             first.copy_(torch.stack([first, *others]).mean(0))

@@ -11,7 +11,7 @@ keeps, and its place: a run that was killed goes on to the same numbers, bit for
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
 from clearhead.training.checkpoint import Checkpoint, digest_of, load_newest, remove_old, save
 from clearhead.training.finite import NotFinite, check_step, check_tensors, finite_only
-from clearhead.training.learner import Learner
+from clearhead.training.learner import Learner, check_workers
 from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
 from clearhead.training.recipe import Recipe
 from clearhead.training.run import fill
@@ -70,6 +70,9 @@ def train(
         folder = unfinished_run(Path(out), recipe.name, asked, tell)
     else:
         folder = find_run(Path(out), resume, recipe.name)
+    check_workers(recipe.model, recipe.training.workers)
+    if recipe.training.compile:
+        _check_compile()
     where = pick_device(device)
     set_threads(threads_of(folder, threads, recipe.training.workers))
     here = environment(torch.get_num_threads(), where.type)
@@ -96,7 +99,7 @@ class Training:
         self.task, self.folder, self.device, self.tell = task, folder, device, tell
         seed_torch(torch.device("cpu"), c.seed, "weights", 0)
         self.model: Model = task.prepared(task.build(recipe.model)).to(device)
-        compiled = _compiled(self.model) if c.compile else None
+        compiled = torch.compile(self.model) if c.compile else None
         self.learner = Learner(self.model, task.loss, workers=c.workers, compiled=compiled)
         self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
         self.place, self.plans = Place(), Plans(task, c.seed, c.batch_size)
@@ -116,6 +119,8 @@ class Training:
                 self.save()
                 raise Interrupted(self.signals.number or 0, self.folder.path) from None
         place, path = self.place, self.folder.path
+        if self.signals.number is not None:
+            raise Interrupted(self.signals.number, path, finished=True)
         sample, then = self.task.sample(self.model), self.task.next_command(path)
         return RunResult(path, place.step, place.seconds, place.best_metrics, sample, then)
 
@@ -237,8 +242,8 @@ class Training:
         return Progress(self.place.step, self.config.steps, values, rate, unit, left)
 
 
-def _compiled(model: nn.Module) -> Callable[..., Any]:
-    """The model by torch.compile, if that works on this machine."""
+def _check_compile() -> None:
+    """Whether torch.compile works on this machine."""
     try:
         torch.compile(nn.Linear(2, 2))(torch.zeros(1, 2))
     except Exception as fault:
@@ -246,7 +251,6 @@ def _compiled(model: nn.Module) -> Callable[..., Any]:
             f"training.compile is true, but torch.compile does not work here "
             f"({type(fault).__name__}); set training.compile=false"
         ) from fault
-    return torch.compile(model)
 
 
 def _units(batch: Batch, unit: str) -> int:

@@ -20,9 +20,10 @@ HEARD = (signal.SIGINT, signal.SIGTERM)
 class Interrupted(Exception):
     """A signal stopped the run; all of it is saved. The process should end with 128 + number."""
 
-    def __init__(self, number: int, run: Path) -> None:
+    def __init__(self, number: int, run: Path, *, finished: bool = False) -> None:
+        """finished: the signal came during the last save, and nothing is left to do."""
         super().__init__(f"stopped by {signal.Signals(number).name}; saved in {run}")
-        self.number, self.run = number, run
+        self.number, self.run, self.finished = number, run, finished
 
 
 class Stop(BaseException):

@@ -77,3 +77,22 @@ def test_C01_a_mistake_is_one_line_and_a_hint(
     assert_a_mistake(code, out, err)
     assert sentence in err.splitlines()[0]
     assert err.splitlines()[1] == f"hint: clearhead {verb[0]} --help says what it takes"
+
+
+def damage(checkpoint):
+    path = checkpoint / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("verb", ["eval", "predict", "plot"])
+def test_a_checkpoint_that_is_passed_over_is_told(run, folder, tmp_path, verb):
+    shutil.copytree(folder, tmp_path / "run")
+    checkpoints = sorted((tmp_path / "run/checkpoints").iterdir())
+    damage(checkpoints[-1])
+    extra = {"eval": ONE, "predict": ("abc|a", *ONE), "plot": ()}[verb]
+    code, _, err = run(verb, tmp_path / "run", *extra)
+    assert code == 0, err
+    assert f"{checkpoints[-1].name}" in err
+    assert "this checkpoint is left out" in err

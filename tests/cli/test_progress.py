@@ -105,3 +105,16 @@ def test_C02_a_dumb_terminal_gets_plain_lines(monkeypatch):
     seen = on_a_terminal(monkeypatch, 80, kind="dumb")
     assert "\x1b" not in seen
     assert len(seen.splitlines()) == 3
+
+
+def test_a_reader_that_has_gone_does_not_end_a_run(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    with progress_shown(quiet=False) as tell:
+        for news in NEWS:
+            tell(news)
+    assert not isinstance(sys.stderr, Gone)  # from then on it is silent
+    sys.stderr.close()

@@ -31,7 +31,7 @@ def _plain_reports(request, monkeypatch):
     if "drawn" in request.fixturenames:
         return
 
-    def write(folder):
+    def write(folder, **_):
         path = folder / "report.html"
         path.write_text("drawn elsewhere")
         return path
@@ -367,3 +367,22 @@ def test_C02_a_place_without_letters_gets_the_numbers(tmp_path):
     code, out, err = run_outside("predict", folder, "abc|a", **variables)
     assert code == 0, err
     assert "abc|a ? " in out
+
+
+def test_what_cannot_be_trained_leaves_no_folder(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    changes = ["training.workers=2", "training.accumulate=2", "model.dropout=0.1"]
+    code, out, err = run("train", "substring", *SMALL, *ONE, *changes)
+    assert_a_mistake(code, out, err)
+    assert "workers=2 would draw dropout in any order" in err
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_the_last_run_is_none_that_was_never_begun(train, run, tmp_path):
+    assert train()[0] == 0
+    hidden = tmp_path / "runs" / ".substring-0002.0123.part"
+    hidden.mkdir()
+    (hidden / "config.json").write_text((tmp_path / "runs/substring-0001/config.json").read_text())
+    code, out, _ = run("train", "--resume", "last", *ONE, "--json")
+    assert code == 0
+    assert json.loads(out)["run"] == "runs/substring-0001"

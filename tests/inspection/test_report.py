@@ -297,3 +297,22 @@ def test_a_loss_that_falls_far_is_drawn_on_a_logarithmic_scale():
         for low in (0.001, 0.5)
     )
     assert (far, near) == ("log", "linear")
+
+
+def test_if_the_best_checkpoint_is_damaged_the_page_says_so_and_shows_the_other(
+    tmp_path, monkeypatch
+):
+    worse = iter([0.25, 0.5])
+    monkeypatch.setattr(CharacterTask, "evaluate", lambda self, model: {"val_loss": next(worse)})
+    (tmp_path / "text.txt").write_text(TEXT)
+    data = CharacterData(str(tmp_path / "text.txt"), context=8)
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    assert load_run(run).step == 1
+    weights = run / "checkpoints/step-0000001/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")
+    told = []
+    text = write_report(run, tell=told.append).read_text(encoding="utf-8")
+    assert any("taken for the best" in sentence for sentence in told)
+    assert "The best checkpoint, that of step 1, cannot be used" in text
+    assert "shows that of step 2" in text
+    assert "<dt>val_loss</dt><dd>0.5" in text

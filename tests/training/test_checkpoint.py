@@ -478,3 +478,25 @@ def test_numbers_that_are_none_are_not_written_into_a_state(folder):
     with pytest.raises(BadFile, match="cannot be written as JSON"):
         save(folder, bad)
     assert names(folder) == []
+
+
+def test_a_checkpoint_that_goes_while_it_is_read_is_looked_for_again(folder, monkeypatch):
+    """A run that is going on removes old checkpoints while another process looks."""
+    from clearhead.training import checkpoint
+
+    save(folder, made(3))
+    listed, calls = places(folder), []
+
+    def stale(where):
+        calls.append(where)
+        if len(calls) > 1:
+            return places(where)
+        shutil.rmtree(listed[0])
+        save(folder, made(5))
+        return listed
+
+    monkeypatch.setattr(checkpoint, "places", stale)
+    found = load_newest(folder, RUN)
+    assert found is not None
+    assert same(found, made(5))
+    assert len(calls) == 2

@@ -165,3 +165,13 @@ def test_it_learns_a_text_too() -> None:
     losses = Learner(model, loss, workers=2).learn(parts)
     assert len(losses) == 2
     assert all(p.grad is not None for p in model.parameters())
+
+
+def test_buffers_that_all_have_alike_stay_to_the_bit() -> None:
+    model = made()
+    before = model.patches.whitening.clone()
+    with torch.no_grad():
+        model.patches.whitening.copy_(before + torch.rand(before.shape) / 3)
+    before = model.patches.whitening.clone()
+    Learner(model, loss_of, workers=3).learn(batches(2, 3, 4))
+    assert torch.equal(model.patches.whitening, before)
