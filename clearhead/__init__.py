@@ -5,14 +5,14 @@ Read the package in this order; each folder imports only from those above it.
     shapes.py      the checks at public doors and the sentences they raise
     runtime.py     seed, device and threads, chosen once per run
     files/         what comes from a disk is checked before it is believed
-    data/          raw things become batches: tokenizers, tasks, plays, pictures, pairs
+    data/          raw things become batches: tokenizers, substrings, plays, pictures, pairs
     positions/     where a token stands: learned, sinusoidal, Toeplitz, rotary, ALiBi
     attention/     who listens to whom: masks, mechanisms, heads, cache
     layers/        what stands around attention: norms, feed-forward, blocks, patches, recurrence
     models/        whole networks: classifier, ViT, GPT, BERT, translators, the smallest of all
     generation/    from logits to sequences: sampling, generate, beam search
-    training/      from examples to weights: the losses
-    inspection/    looking inside: record(model), measures, figures
+    training/      from examples to weights: losses, tasks, recipes, one loop, run folders
+    inspection/    looking inside: record(model), measures, figures, the report of a run
     lab/           one experiment per file, each returns a table and a figure
     bench/         how fast, as ratios measured in one run
     interop/       other people's weights in our models, and ours in theirs

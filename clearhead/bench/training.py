@@ -67,19 +67,20 @@ WAYS = ("loop", "bare", "batch")
 
 
 def _loop_step(training: Training, number: int) -> None:
+    """The next step; after the last the first again, so that every round has the same batches."""
     if number == 0:
         training.place = Place()
     training.advance()
 
 
 def _bare_step(training: Training, batch: Batch) -> None:
-    """Forward, backward, update."""
+    """Forward, backward, update, which also forgets the gradient."""
     training.task.loss(training.model, batch).backward()
     training.optimizer.step(training.schedule(0.5))
 
 
 def _epochs(recipe: Recipe) -> Work:
-    """A function that begins a new epoch each time; it has the data to itself."""
+    """A function that begins a new epoch each time, on a task of its own: one keeps its epoch."""
     task, c, epochs = recipe.data.open(), recipe.training, count()  # type: ignore[attr-defined]
     return lambda: task.batch(task.plans(c.seed, next(epochs), c.batch_size)[0])
 

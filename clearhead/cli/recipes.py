@@ -5,6 +5,7 @@ runs it: the function that is named as the file is, or the only one that the fil
 """
 
 import json as json_format
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +76,7 @@ def copy(
         raise ValueError(
             f"{shown(path)} is there already; move it away or give another --out"
         ) from None
-    told = f"{path}\nnext: change it, then clearhead train {path}"
+    told = f"{path}\nnext: change it, then clearhead train {shlex.quote(str(path))}"
     typer.echo(json_format.dumps({"path": str(path)}) if json else told)
 
 

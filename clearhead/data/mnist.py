@@ -28,6 +28,11 @@ MAX_BYTES = 64 << 20  # the largest of the four files has 47 MB
 def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures:
     """The 60,000 digits of "train" or the 10,000 of "test", (N, 1, 28, 28); .gz files too."""
     check_choice("split", split, SPLITS)
+    if not Path(folder).is_dir():
+        raise BadFile(
+            f"{shown(folder)} is no folder; name the folder of your copy of MNIST, "
+            f"or get one with: clearhead data get mnist"
+        )
     stem = "train" if split == "train" else "t10k"
     images = read_idx(_plain_or_gz(Path(folder), f"{stem}-images-idx3-ubyte"), 3)
     path = _plain_or_gz(Path(folder), f"{stem}-labels-idx1-ubyte")

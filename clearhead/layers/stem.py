@@ -10,9 +10,9 @@ learned:
     filter[k] = v[k] / √(λ[k] + ε)          v, λ: eigenvectors and eigenvalues of the covariance
                                             of the patches of the training pictures
 
-Its outputs are uncorrelated and about of one size, so that all directions of a patch are learned
-at one speed (Page 2019). The half of them that vary most are kept, each also with its sign turned,
-and what is below 0 is cut: 75.4 % of CIFAR-10 after 60,000 pictures, 72.7 % with all of them and
+Its outputs are uncorrelated and of about one size, so that all directions of a patch are learned at
+one speed (Page 2019). The half that varies most is kept, each filter also with its sign turned, and
+what is below 0 is cut: 75.4 % of CIFAR-10 after 60,000 pictures, 72.7 % with all filters and
 nothing cut. Until `whiten` is called, each filter picks one number of its patch.
 """
 

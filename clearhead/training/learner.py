@@ -4,7 +4,7 @@
     losses = learner.learn(batches)         each parameter's .grad is now the mean over the batches
 
 Threads inside an operation have to meet after each one; workers, of which each takes a whole batch,
-meet once in a step. On two cores two workers learn 1.5 times as many pictures as one with two
+meet once a batch. On two cores two workers learn 1.5 times as many pictures as one with two
 threads, and a busy core costs no more than its share.
 
 The workers share the parameters. What a forward pass changes in a model, the running means of batch
@@ -32,7 +32,7 @@ Gradient = tuple[Tensor | None, ...]
 
 
 class Learner:
-    """Some copies of a model with the same parameters, and a thread for each."""
+    """Some copies of a model with the same parameters, and threads that go through them."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Learner:
         self.pool = ThreadPoolExecutor(min(workers, self.threads)) if workers > 1 else None
 
     def learn(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """Set each parameter's gradient to the mean over these batches; returns their losses."""
+        """Set each gradient, None before, to the mean over these batches; returns their losses."""
         losses: list[Tensor] = []
         for start in range(0, len(batches), len(self.models)):
             for loss, gradient in self._side_by_side(batches[start : start + len(self.models)]):
@@ -102,7 +102,10 @@ def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -
         if part is None:
             continue
         if parameter.grad is None:
-            parameter.grad = part if share == 1 else part * share
+            # Laid out as the parameter: the fused AdamW pairs numbers by their place in memory.
+            parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(part)
+            if share != 1:
+                parameter.grad.mul_(share)
         else:
             parameter.grad.add_(part, alpha=share)
 

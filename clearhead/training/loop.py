@@ -3,7 +3,7 @@
     result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
     result.metrics["val_accuracy"]
 
-A step takes `accumulate` batches, adds up their gradients and updates the weights. Which batches
+A step takes `accumulate` batches, averages their gradients and updates the weights. Which batches
 they are depends on (seed, epoch, place) alone, and what is drawn at random inside a step, such as
 dropout, on (seed, step) alone. So all that a run must remember is its weights, what the optimizer
 keeps, and its place: a run that was killed goes on to the same numbers, bit for bit.

@@ -35,6 +35,8 @@ def vocabulary_loss(
     rows, wanted = x[live], targets[live].long()  # (N, D), (N,)
     if len(rows) == 0:
         return rows.sum() + weight[:0].sum()
+    if not torch.is_grad_enabled():  # which a Function is not told
+        weight = weight.detach()
     return _VocabularyLoss.apply(rows, weight, wanted, soft_cap)
 
 

@@ -1,13 +1,15 @@
 """How gradients become steps: Muon for the matrices inside, AdamW for everything else.
 
-    AdamW    m ← β₁ m + (1−β₁) g;   v ← β₂ v + (1−β₂) g²;   w ← w − lr · m̂ / (√v̂ + ε)
-             (Loshchilov & Hutter 2019)
-    Muon     m ← μ m + g;   u = g + μ m;   w ← w − lr · √max(1, rows / columns) · UVᵀ of u
+    AdamW    m ← β₁ m + (1−β₁) g;   v ← β₂ v + (1−β₂) g²
+             w ← (1 − lr λ) w − lr · m̂ / (√v̂ + ε)                     (Loshchilov & Hutter 2019)
+    Muon     m ← μ m + g;   u = g + μ m
+             w ← (1 − lr λ) w − lr · √max(1, rows / columns) · UVᵀ of u
              (Jordan et al. 2024): all singular values of the step become about 1, so that weak
              directions of a gradient learn as fast as strong ones
 
-UVᵀ comes from a few Newton–Schulz steps, X ← aX + (bA + cA²)X with A = XXᵀ, which push each
-singular value towards 1 by the polynomial aσ + bσ³ + cσ⁵. Matrices of one shape go together.
+λ is weight_decay, 0 for vectors. UVᵀ comes from a few Newton–Schulz steps, X ← aX + (bA + cA²)X
+with A = XXᵀ, which push each singular value towards 1 by the polynomial aσ + bσ³ + cσ⁵. Matrices of
+one shape go together.
 
 All that is kept between steps is a set of named tensors, so that a run can be saved and resumed.
 """

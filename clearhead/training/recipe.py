@@ -29,12 +29,13 @@ __all__ = ["Recipe", "TrainingConfig", "with_changes"]
 class TrainingConfig(Config):
     """How long, how fast, and what is written on the way.
 
-    steps are updates; each takes the mean gradient of `accumulate` batches. schedule: "linear",
-    "cosine" or "stable" (level until the cooldown); warmup and cooldown are shares of the steps.
-    optimizer: "adamw", or "muon", which takes matrix_lr for the matrices inside and lr for the
-    rest. clip: the longest gradient. patience: evaluations without a better one before the end.
-    workers: batches of a step that are learned side by side, each by a thread of its own.
-    compile: by torch.compile, which pays for long runs of large models only.
+    steps are updates; each takes the mean gradient of `accumulate` batches, of which `workers` are
+    learned side by side. schedule: "linear", "cosine" or "stable" (level until the cooldown);
+    warmup and cooldown are shares of the steps. optimizer: "adamw", or "muon", which takes
+    matrix_lr, momentum and newton_steps for the matrices inside, and AdamW for the rest. clip: the
+    longest gradient. patience: evaluations without a better one before the end. keep: how many of
+    the newest checkpoints stay, beside the best. compile: by torch.compile, which pays for long
+    runs of large models only.
     """
 
     steps: int
@@ -165,11 +166,16 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
         section, _, field = place.partition(".")
         hints = typing.get_type_hints(type(getattr(recipe, section)))
         given[section][field] = _typed(place, text, hints[field])
-    made = {
-        section: dataclasses.replace(getattr(recipe, section), **values)
-        for section, values in given.items()
-    }
-    return dataclasses.replace(recipe, **made)
+    data = dataclasses.replace(recipe.data, **given["data"])
+    model = dataclasses.replace(recipe.model, **{**_decided(data, recipe.model), **given["model"]})
+    training = dataclasses.replace(recipe.training, **given["training"])
+    return dataclasses.replace(recipe, data=data, model=model, training=training)
+
+
+def _decided(data: Config, model: Config) -> dict[str, Any]:
+    """What the data decide, so that the model is not refused for what they will change."""
+    known: dict[str, Any] = getattr(data, "decided", {})
+    return {name: value for name, value in known.items() if hasattr(model, name)}
 
 
 def _all_names(recipe: Recipe) -> list[str]:

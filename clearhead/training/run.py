@@ -37,7 +37,7 @@ from clearhead.training.tasks.task import DataConfig, Task
 
 __all__ = ["Run", "config_kinds", "fill", "load_run", "read_recipe"]
 
-KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}
+KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@
         metrics.jsonl        a line for each step that was measured, in order, each step once
         samples.txt          what the model wrote or answered on its way
         checkpoints/         checkpoint.py
-        tokenizer.json …     what the task keeps
+        tokenizer.json …     what a model is asked with: answerers/
         report.html          the run told and drawn
 
 The folder takes its name when all that says what the run is stands in it. One process writes at a
-time: it holds a lock that the system takes back when the process ends, in
-whichever way. metrics.jsonl and samples.txt only grow; each checkpoint knows how long they were,
-and a run that goes on from it cuts off what came after.
+time: it holds a lock that the system takes back when the process ends, in whichever way.
+metrics.jsonl and samples.txt only grow; each checkpoint knows how long they were, and a run that
+goes on from it cuts off what came after.
 """
 
 import errno

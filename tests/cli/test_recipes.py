@@ -1,6 +1,7 @@
 """clearhead recipes: list, show, copy, and a recipe of one's own."""
 
 import json
+import shlex
 
 import pytest
 from small_runs import SMALL, assert_a_mistake
@@ -33,6 +34,14 @@ def test_a_copy_is_the_file_and_says_the_next_step(run, tmp_path, name):
     assert (code, err) == (0, "")
     assert out == f"{path}\nnext: change it, then clearhead train {path}\n"
     assert path.read_text() == source_of(name)
+
+
+def test_the_next_step_after_a_copy_is_what_a_shell_understands(run, tmp_path):
+    _, out, _ = run("recipes", "copy", "substring", "--out", tmp_path / "my recipes")
+    command = out.partition("then ")[2]
+    path = tmp_path / "my recipes" / "substring.py"
+    assert shlex.split(command) == ["clearhead", "train", str(path)]
+    assert out.splitlines()[0] == str(path)
 
 
 def test_a_copy_overwrites_nothing(run, tmp_path):

@@ -89,6 +89,9 @@ def test_mnist_files_that_do_not_belong_together_are_refused(tmp_path):
     labels.unlink()
     with pytest.raises(BadFile, match="train-labels-idx1-ubyte is not there"):
         read_mnist(tmp_path)
+    for path in (labels, tmp_path / "train-images-idx3-ubyte"):  # not there, and a file
+        with pytest.raises(BadFile, match=f"{path.name} is no folder; name the folder of your"):
+            read_mnist(path)
     with pytest.raises(ValueError, match="split must be one of"):
         read_mnist(tmp_path, "all")
 

@@ -175,3 +175,24 @@ def test_buffers_that_all_have_alike_stay_to_the_bit() -> None:
     before = model.patches.whitening.clone()
     Learner(model, loss_of, workers=3).learn(batches(2, 3, 4))
     assert torch.equal(model.patches.whitening, before)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_gradients_lie_in_memory_as_their_parameters(workers: int) -> None:
+    """AdamW's fused kernel goes by the place in memory, and would move other weights."""
+    model = made()
+    Learner(model, loss_of, workers=workers).learn(batches(5, 3))
+    for name, p in model.named_parameters():
+        assert p.grad is not None
+        assert p.grad.stride() == p.stride(), name
+
+
+def test_a_step_is_that_of_a_plain_backward_pass() -> None:
+    ours, plain = made(), made().train()
+    (part,) = batches(5)
+    Learner(ours, loss_of).learn([part])
+    loss_of(plain, part).backward()
+    for model in (ours, plain):
+        torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
+    for (name, a), b in zip(ours.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(a, b), name

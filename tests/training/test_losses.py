@@ -711,6 +711,27 @@ def test_it_is_right_without_gradients_too():
         assert not loss.requires_grad
 
 
+class Products(TorchDispatchMode):
+    """Counts products of matrices."""
+
+    n = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.n += "mm" in func.__name__
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "n"), [(torch.enable_grad, 3), (torch.no_grad, 1), (torch.inference_mode, 1)]
+)
+def test_without_gradients_there_is_no_work_for_them(mode, n):
+    x, weight = numbers(9, D).requires_grad_(), numbers(V, D, seed=1).requires_grad_()
+    with mode(), Products() as products:
+        losses_fast.vocabulary_loss(x, weight, ids(9))
+    assert products.n == n
+    assert weight.requires_grad  # the parameter itself is as it was
+
+
 class Sizes(TorchDispatchMode):
     """Notes how many numbers the largest new tensor has room for."""
 

@@ -50,9 +50,13 @@ class TinyModel(Model):
         self.head = nn.Linear(d + 1, 2)
         self.idle = nn.Parameter(torch.ones(3))  # never has a gradient
         self.register_buffer("table", torch.arange(4.0))
+        self.register_buffer("seen", torch.zeros(d))  # moves while it learns
 
     def forward(self, tokens):
-        return self.head(self.dropout(torch.relu(self.inner(self.embedding(tokens).mean(1)))))
+        x = self.embedding(tokens).mean(1)
+        if self.training:
+            self.seen.add_(x.detach().sum(0), alpha=0.01)
+        return self.head(self.dropout(torch.relu(self.inner(x))))
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,8 @@ def tiny(steps=12, *, n=20, salt=0, d_model=6, dropout=0.2, **training):
     return Recipe("tiny", data, model, TrainingConfig(steps=steps, **wanted))
 
 
-def run_tiny(out, recipe=None, **options):
-    return train(recipe or tiny(), out, threads=1, device="cpu", **options)
+def run_tiny(out, recipe=None, *, threads=1, **options):
+    return train(recipe or tiny(), out, threads=threads, device="cpu", **options)
 
 
 def left_behind(out):

@@ -14,7 +14,9 @@ from clearhead.files.regular import BadFile, named_faults, shown
 from clearhead.files.strict_json import read_json
 from clearhead.models.model import Config
 
-__all__ = ["Answerer", "read_values"]
+__all__ = ["TOKENIZER", "Answerer", "TextAnswerer", "read_values"]
+
+TOKENIZER = "tokenizer.json"
 
 
 class Answerer(ABC):
@@ -45,6 +47,16 @@ class Answerer(ABC):
                     f"{shown(folder)} does not hold together: by {' and '.join(self.files)} "
                     f"{name} is {value}, but by config.json {own}; bring back the files of this run"
                 )
+
+
+class TextAnswerer(Answerer):
+    """For a model that reads one language: its tokenizer is all that is kept."""
+
+    files = (TOKENIZER,)
+    tokenizer: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / TOKENIZER)
 
 
 def read_values(path: Path, *names: str) -> dict[str, Any]:

@@ -8,17 +8,14 @@ import torch
 from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import GPT
 from clearhead.models.model import at_rest
-from clearhead.training.answerers.answerer import Answerer
+from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
 __all__ = ["CharacterAnswerer"]
 
-TOKENIZER = "tokenizer.json"
 
-
-class CharacterAnswerer(Answerer):
+class CharacterAnswerer(TextAnswerer):
     """Says which character comes next."""
 
-    files = (TOKENIZER,)
     tokenizer: CharTokenizer
 
     def __init__(self, tokenizer: CharTokenizer) -> None:
@@ -46,6 +43,3 @@ class CharacterAnswerer(Answerer):
             "answer": self.tokenizer.decode(best[None]),
             "probability": float(p),
         }
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / TOKENIZER)

@@ -12,17 +12,14 @@ from clearhead.files.regular import named_faults
 from clearhead.generation import generate
 from clearhead.models import GPT
 from clearhead.models.model import at_rest
-from clearhead.training.answerers.answerer import Answerer
+from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
 __all__ = ["DialogueAnswerer"]
 
-TOKENIZER = "tokenizer.json"
 
-
-class DialogueAnswerer(Answerer):
+class DialogueAnswerer(TextAnswerer):
     """Writes speeches of at most so many new words."""
 
-    files = (TOKENIZER,)
     tokenizer: WordTokenizer
 
     def __init__(self, tokenizer: WordTokenizer, n_words: int) -> None:
@@ -78,6 +75,3 @@ class DialogueAnswerer(Answerer):
                 **choice,  # type: ignore[arg-type]
             )
         return [self.tokenizer.detokenize(row[after:]).strip("\n") for row in ids]
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / TOKENIZER)

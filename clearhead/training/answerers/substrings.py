@@ -8,17 +8,14 @@ import torch
 from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import at_rest
-from clearhead.training.answerers.answerer import Answerer
+from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
 __all__ = ["SubstringAnswerer"]
 
-TOKENIZER = "tokenizer.json"
 
-
-class SubstringAnswerer(Answerer):
+class SubstringAnswerer(TextAnswerer):
     """Says whether the needle occurs."""
 
-    files = (TOKENIZER,)
     tokenizer: CharTokenizer
 
     def __init__(self, tokenizer: CharTokenizer) -> None:
@@ -46,6 +43,3 @@ class SubstringAnswerer(Answerer):
             "answer": "yes" if logit > 0 else "no",
             "probability": float(logit.abs().sigmoid()),  # of this answer
         }
-
-    def save(self, folder: Path) -> None:
-        self.tokenizer.save(folder / TOKENIZER)

@@ -23,8 +23,8 @@ def dialogue() -> Recipe:
         "dialogue",
         data=DialogueData(context=128),
         model=GPTConfig(
-            1,
-            128,
+            1,  # vocabulary: the data decide
+            128,  # tokens at most
             d_model=128,
             n_layers=3,
             n_heads=4,

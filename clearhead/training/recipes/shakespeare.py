@@ -20,7 +20,7 @@ def shakespeare_char() -> Recipe:
         "shakespeare-char",
         data=CharacterData(context=64),
         model=GPTConfig(
-            vocab_size=1,  # of the text
+            vocab_size=1,  # the data decide
             max_len=64,
             d_model=128,
             n_layers=4,

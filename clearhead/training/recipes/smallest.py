@@ -1,4 +1,7 @@
-"""The smallest transformer learns what can also be set by hand (clearhead.models.smallest)."""
+"""The smallest transformer learns what can also be set by hand (clearhead.models.smallest).
+
+Its config is d_input, d_qk, d_v and d_pos; the data decide the first and the third.
+"""
 
 from clearhead.models.smallest.torch_form import TorchTransformerConfig
 from clearhead.training.recipe import Recipe, TrainingConfig

@@ -21,6 +21,7 @@ def substring() -> Recipe:
     return Recipe(
         "substring",
         data=SubstringData(haystack=(3, 8), needle=(1, 3)),
+        # d_input and d_output: the data decide.
         model=ClassifierConfig(1, 1, d_model=48, n_layers=3, n_heads=4, positions="absolute"),
         training=TrainingConfig(
             steps=2000,

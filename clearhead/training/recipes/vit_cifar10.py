@@ -31,16 +31,17 @@ def vit_cifar10() -> Recipe:
             activation="squared_relu",
         ),
         training=TrainingConfig(
-            steps=880,  # 8.8 epochs
+            steps=800,  # 8 epochs
             batch_size=250,
             accumulate=2,
             workers=2,
             optimizer="muon",
             matrix_lr=0.03,
             lr=0.01,
+            weight_decay=0.3,
             warmup=0.02,
-            eval_every=220,
-            save_every=220,
+            eval_every=200,
+            save_every=100,
         ),
     )
 

@@ -5,6 +5,7 @@ training part into windows at places that differ from epoch to epoch, and takes 
 """
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from clearhead.data.batch import Batch, in_batches
 from clearhead.data.draws import below, draws
 from clearhead.data.fetching.catalogue import path_of
 from clearhead.data.tokenizers import CharTokenizer
+from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
@@ -29,13 +31,15 @@ from clearhead.training.tasks.task import DataConfig, Task
 __all__ = ["CharacterData", "CharacterTask"]
 
 EVALUATED = 64  # windows at once
+PROMPT = "ROMEO:"
 
 
 @dataclass(frozen=True)
 class CharacterData(DataConfig):
     """A plain text file; without a path, Shakespeare's plays as `clearhead data get` brings them.
 
-    context: characters in a window; validation: the share at the end that is not learned from.
+    context: characters in a window; validation: the share at the end that is not learned from;
+    sample_length: characters that the model writes at each evaluation.
     """
 
     path: str | None = None
@@ -52,6 +56,8 @@ class CharacterData(DataConfig):
 
     def open(self) -> "CharacterTask":
         text = read_text(self.path) if self.path else shakespeare()
+        if not text:
+            raise BadFile(f"{shown(self.path)} is empty; give a text to learn from")
         return CharacterTask(self, text)
 
     def answerer(self, folder: Path) -> CharacterAnswerer:
@@ -146,7 +152,15 @@ class CharacterTask(Task):
         return self.tokenizer.decode(ids[0])
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead generate {run} --prompt 'ROMEO:' --tokens 300 --temperature 0.8"
+        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(self._prompt())}"
+        return f"clearhead generate {named} --tokens 300 --temperature 0.8"
+
+    def _prompt(self) -> str:
+        """A name, or if the text has not its letters, how the validation part begins."""
+        if set(PROMPT) <= set(self.tokenizer.alphabet):
+            return PROMPT
+        text = self.tokenizer.decode(self.validation[:1000])
+        return next(filter(str.strip, text.splitlines()), text)[:16]
 
 
 def windows(ids: Tensor, starts: Tensor, length: int) -> Batch:

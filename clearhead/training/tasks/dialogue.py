@@ -23,7 +23,7 @@ from clearhead.data.draws import split
 from clearhead.data.fetching.catalogue import path_of
 from clearhead.data.packing import pack
 from clearhead.data.tokenizers import WordTokenizer
-from clearhead.files import BadFile
+from clearhead.files.regular import BadFile, shown
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.shapes import check_positive
@@ -42,9 +42,10 @@ N_PROMPTS = 3
 class DialogueData(DataConfig):
     """A play as a text file, blank lines between its speeches; without a path, Shakespeare's plays.
 
-    context: tokens in a row; min_count: how often a word must occur to be learned; validation: the
-    share of the speeches that is not learned from; only_spoken: leave out what no name stands
-    above, such as headings.
+    only_spoken: leave out what no name stands above, such as headings. context: tokens in a row;
+    min_count: how often a word must occur to be learned. validation: the share of the speeches that
+    is not learned from, chosen by split_seed. sample_length: the most words that the model adds to
+    the beginning of a speech, in samples and in answers.
     """
 
     path: str | None = None
@@ -64,9 +65,15 @@ class DialogueData(DataConfig):
             )
 
     def open(self) -> "DialogueTask":
-        if self.path is not None:
-            return DialogueTask(self, read_speeches(self.path, only_spoken=self.only_spoken))
-        return DialogueTask(self, shakespeare())
+        if self.path is None:
+            return DialogueTask(self, shakespeare())
+        speeches = read_speeches(self.path, only_spoken=self.only_spoken)
+        if len(set(speeches)) < 2:
+            raise BadFile(
+                f"{shown(self.path)} holds one speech, but two or more different ones are needed, "
+                f"some to learn from and some to measure; write blank lines between them"
+            )
+        return DialogueTask(self, speeches)
 
     def answerer(self, folder: Path) -> DialogueAnswerer:
         return DialogueAnswerer.load(folder, self.sample_length)
@@ -173,7 +180,8 @@ class DialogueTask(Task):
 
     def next_command(self, run: Path) -> str:
         who = _first_lines(self.whole[1])[0].strip()
-        return f"clearhead generate {run} --prompt {shlex.quote(who)} --temperature 0.8"
+        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(who)}"
+        return f"clearhead generate {named} --temperature 0.8"
 
 
 def _first_lines(speeches: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ that is evaluated is not changed.
 
 import dataclasses
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,11 @@ class PictureData(DataConfig):
             return draw_digits(n, seed=self.seed, start=start, size=self.size)
         read = {"mnist": read_mnist, "cifar10": read_cifar10}[self.pictures]
         return read(self.path or path_of(self.pictures), split)
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        sides = {"digits": self.size, "mnist": 28, "cifar10": 32}
+        return {"image_size": sides[self.pictures]}
 
     def answerer(self, folder: Path) -> PictureAnswerer:
         return PictureAnswerer.load(folder)
@@ -235,7 +241,8 @@ class PictureTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead predict {run} {run / EXAMPLE}"
+        folder, picture = (shlex.quote(str(path)) for path in (run, run / EXAMPLE))
+        return f"clearhead predict {folder} {picture}"
 
     def save(self, folder: Path) -> None:
         """Also a validation picture to try."""

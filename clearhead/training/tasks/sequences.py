@@ -7,6 +7,7 @@ squared difference of all numbers.
 """
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, product
@@ -119,7 +120,7 @@ class SequenceTask(Task):
         )
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead predict {run} CAC"
+        return f"clearhead predict {shlex.quote(str(run))} CAC"
 
 
 def _all_sequences(max_len: int) -> tuple[list[Row], list[Row]]:

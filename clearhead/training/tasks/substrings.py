@@ -1,6 +1,7 @@
 """Does the needle occur in the haystack? Answered at [CLS], the first token, by one logit."""
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,16 @@ from clearhead.training.tasks.task import DataConfig, Task
 
 __all__ = ["SubstringData", "SubstringTask"]
 
+EVALUATED = 1000  # texts at once
+
 
 @dataclass(frozen=True)
 class SubstringData(DataConfig):
-    """Generated texts haystack|needle; n_examples make an epoch, and no epoch repeats another."""
+    """Generated texts haystack|needle, of letters of an alphabet.
+
+    haystack and needle: the least and the most letters of each. n_examples make an epoch, and no
+    epoch repeats another; n_validation others are kept for evaluation.
+    """
 
     alphabet: str = "abc"
     haystack: tuple[int, int] = (4, 10)
@@ -105,8 +112,8 @@ class SubstringTask(Task):
         total, right = 0.0, 0
         device = next(model.parameters()).device
         with at_rest(model):
-            for start in range(0, self.n_validation, 1000):
-                places = range(start, min(start + 1000, self.n_validation))
+            for start in range(0, self.n_validation, EVALUATED):
+                places = range(start, min(start + EVALUATED, self.n_validation))
                 batch = self.validation.batch(places).to(device)
                 logits = model(batch.inputs, token_mask=batch.token_mask)
                 total += float(class_token_loss(logits, batch.targets)) * len(batch)
@@ -114,7 +121,7 @@ class SubstringTask(Task):
         return {"val_loss": total / self.n_validation, "val_accuracy": right / self.n_validation}
 
     def sample(self, model: SequenceClassifier) -> str:
-        texts, labels = self.validation.examples(range(3))
+        texts, labels = self.validation.examples(range(min(3, self.n_validation)))
         lines = []
         for text, label in zip(texts, labels, strict=True):
             found, right = self.answerer.predict(model, text), "yes" if label else "no"
@@ -123,4 +130,5 @@ class SubstringTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead predict {run} '{self.validation[1][0]}'"
+        text, _ = self.validation[1]
+        return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(text)}"

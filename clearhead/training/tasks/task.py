@@ -8,6 +8,7 @@ had without the data.
 """
 
 import dataclasses
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ class DataConfig(Config):
         """Read the data."""
         raise NotImplementedError
 
+    @property
+    def decided(self) -> dict[str, Any]:
+        """What of the model's config is known before the data are read; often nothing."""
+        return {}
+
     def answerer(self, folder: Path) -> Answerer:
         """What the task of these data kept in a run folder; the data are not read."""
         raise NotImplementedError
@@ -45,7 +51,7 @@ class Task(ABC):
     answerer: Answerer
     config_type: type[Config]  # of the models that can learn it
     best_by: str = "val_loss"
-    unit: str = "examples"  # what its speed is counted in: or "tokens"
+    unit: str = "examples"  # or "tokens": what its speed is counted in
     fingerprint: str  # 64 hexadecimal digits that stand for all examples
     n_examples: int  # of the training part
 
@@ -77,7 +83,7 @@ class Task(ABC):
         return build_model(config)
 
     def prepared(self, model: Any) -> Any:
-        """A new model, after what of its numbers the data decide has been set; often nothing."""
+        """The new model, once those of its numbers that the data decide are set; often none."""
         return model
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Plan]:
@@ -113,7 +119,7 @@ class Task(ABC):
 
     def next_command(self, run: Path) -> str:
         """What to do with the model now."""
-        return f"clearhead eval {run}"
+        return f"clearhead eval {shlex.quote(str(run))}"
 
     def save(self, folder: Path) -> None:
         """Write what is needed to use the model later, such as the tokenizer."""

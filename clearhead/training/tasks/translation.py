@@ -20,6 +20,7 @@ from clearhead.data.batch import IGNORE, Batch
 from clearhead.data.draws import split
 from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
 from clearhead.data.tokenizers import Tokenizer
+from clearhead.files.regular import BadFile, shown
 from clearhead.models import Seq2Seq
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2SeqConfig
@@ -75,6 +76,11 @@ class TranslationData(DataConfig):
         pairs = read_pairs(self.path)
         if self.reverse:
             pairs = [(target, source) for source, target in pairs]
+        if len({source for source, _ in pairs}) < 2:
+            raise BadFile(
+                f"{shown(self.path)} has one sentence to translate, but two or more different ones "
+                f"are needed, some to learn from and some to measure; add pairs"
+            )
         kept = split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])
         return TranslationTask(self, *kept)
 
@@ -99,8 +105,8 @@ class TranslationTask(Task):
     def __init__(self, data: TranslationData, learned: list[Pair], kept: list[Pair]) -> None:
         self.data, self.is_real = data, data.path is not None
         self.source, self.target = _tokenizers(data, learned, kept)
-        self.train_pairs, self.train = self._fitting(learned)
-        self.validation_pairs, self.validation = self._fitting(kept)
+        self.train_pairs, self.train = self._fitting(learned, "training")
+        self.validation_pairs, self.validation = self._fitting(kept, "validation")
         longest = max(map(len, self.train.target_rows))
         self.answerer = TranslationAnswerer(self.source, self.target, longest + SPARE)
         self.n_examples = len(self.train)
@@ -109,16 +115,17 @@ class TranslationTask(Task):
         lines = ("\t".join(pair) for pair in (*learned, *kept))
         self.fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    def _fitting(self, pairs: list[Pair]) -> tuple[list[Pair], Pairs]:
+    def _fitting(self, pairs: list[Pair], part: str) -> tuple[list[Pair], Pairs]:
         """The pairs that are not too long, and their ids."""
         rows = Pairs(pairs, self.source, self.target)
-        both = zip(pairs, rows.source_rows, rows.target_rows, strict=True)
-        most = self.data.longest
-        fitting = [pair for pair, a, b in both if max(len(a), len(b)) <= most]
+        both = zip(rows.source_rows, rows.target_rows, strict=True)
+        lengths, most = [max(len(a), len(b)) for a, b in both], self.data.longest
+        fitting = [pair for pair, n in zip(pairs, lengths, strict=True) if n <= most]
         if not fitting:
             raise ValueError(
-                f"every pair has a side of more than data.longest={most} tokens; the longest has "
-                f"{rows.max_len}"
+                f"every pair of the {part} part has a side of more than data.longest={most} "
+                f"tokens; data.longest={min(lengths)} would keep the shortest, "
+                f"data.longest={max(lengths)} all"
             )
         same = len(fitting) == len(pairs)
         return fitting, rows if same else Pairs(fitting, self.source, self.target)
@@ -207,7 +214,8 @@ class TranslationTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead predict {run} {shlex.quote(self.validation_pairs[0][0])}"
+        sentence = self.validation_pairs[0][0]
+        return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(sentence)}"
 
 
 def bleu(answers: Sequence[str], right: Sequence[str]) -> float:

@@ -1,13 +1,16 @@
 """The next character of a text: every window once, the whole validation part, counting beside."""
 
 import math
+import shlex
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clearhead.files import BadFile
 from clearhead.models import GPT, GPTConfig
 from clearhead.training.tasks.characters import CharacterData, CharacterTask, windows
 
@@ -147,3 +150,26 @@ def test_a_file_is_read_and_its_tokenizer_saved(tmp_path):
     made.save(tmp_path)
     assert made.fingerprint == task().fingerprint
     assert (tmp_path / "tokenizer.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "prompt"),
+    [
+        ("ROMEO: no, no! " * 9, "ROMEO:"),
+        ("romeo: " * 20, "meo: romeo: rome"),  # none of its characters is unknown
+        ("ab c\n" * 30, "ab c"),  # up to the end of a line
+        ("a" * 90 + "\n \nb" + "c" * 6, "b" + "c" * 6),  # of a line that says something
+        ("\n" * 100, "\n" * 10),
+    ],
+)
+def test_the_prompt_of_the_next_command_is_of_the_text(text, prompt):
+    made = task(context=3, text=text)
+    words = shlex.split(made.next_command(Path("run")))
+    assert words[3:5] == ["--prompt", prompt]
+    made.tokenizer.encode(prompt)
+
+
+def test_an_empty_file_is_named(tmp_path):
+    (tmp_path / "play.txt").write_text("")
+    with pytest.raises(BadFile, match=r"play\.txt is empty; give a text to learn from"):
+        CharacterData(str(tmp_path / "play.txt")).open()

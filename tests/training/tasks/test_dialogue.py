@@ -213,9 +213,11 @@ def test_a_file_without_speeches_is_named(tmp_path):
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(BadFile, match=r"empty\.txt holds no speech"):
         task(str(tmp_path / "empty.txt"))
-    (tmp_path / "one.txt").write_text("ROMEO:\nspeak\n")
-    with pytest.raises(ValueError, match="at least 2 different ones to split, got 1"):
-        task(str(tmp_path / "one.txt"))
+    words = r"one\.txt holds one speech, but two or more different ones are needed"
+    for text in ("ROMEO:\nspeak\n", "ROMEO:\nspeak\n\nROMEO:\nspeak\n"):
+        (tmp_path / "one.txt").write_text(text)
+        with pytest.raises(BadFile, match=words):
+            task(str(tmp_path / "one.txt"))
 
 
 @pytest.mark.parametrize(

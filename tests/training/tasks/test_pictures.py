@@ -17,7 +17,7 @@ from clearhead.files.pictures import fitted, read_picture
 from clearhead.layers import whitening_filters
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.training import train
-from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes import find_recipe
 from clearhead.training.run import config_kinds, load_run
 from clearhead.training.tasks.pictures import PictureData, PictureTask
@@ -410,7 +410,35 @@ def test_a_shift_wider_than_the_pictures_is_refused():
         task.changed(task.batch([0]))
 
 
+def test_a_file_is_no_folder_of_pictures(tmp_path):
+    (tmp_path / "it").write_bytes(b"")
+    for pictures in ("mnist", "cifar10"):
+        with pytest.raises(BadFile, match=f"it .*name the folder of your copy.* get {pictures}"):
+            PictureData(pictures, path=str(tmp_path / "it")).open()
+
+
 # Whole runs
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        (["data.size=16", "model.patch_size=8"], 16),
+        (["model.patch_size=8", "data.size=16"], 16),
+        (["data.pictures=cifar10", "model.patch_size=8"], 32),
+        (["data.pictures=mnist", "model.patch_size=14"], 28),
+        (["data.pictures=mnist", "model.image_size=30", "model.patch_size=10"], 30),
+    ],
+)
+def test_a_changed_model_is_checked_against_the_pictures_it_will_see(changes, size):
+    assert with_changes(find_recipe("vit-digits"), changes).model.image_size == size
+    with pytest.raises(ValueError, match=f"image height.* {size}"):
+        with_changes(find_recipe("vit-digits"), [*changes, "model.patch_size=9"])
+
+
+def test_data_and_a_model_that_do_not_go_together_are_left_to_the_task():
+    recipe = dataclasses.replace(find_recipe("vit-digits"), model=find_recipe("substring").model)
+    assert with_changes(recipe, ["data.size=16"]).model == recipe.model
 
 
 @pytest.mark.parametrize("name", ["vit-digits", "vit-cifar10", "vit-cifar10-plain"])
@@ -423,23 +451,26 @@ def test_the_recipes_can_be_written_down_and_built(name):
     assert model(torch.randn(2, channels, side, side)).shape == (2, 10)
 
 
-def a_recipe(**training):
+def a_recipe(workers=1, **training):
+    """Dropout is for one worker."""
     return Recipe(
         "pictures",
         data=dataclasses.replace(DIGITS, mirror=True, shift=2, mixup=0.5, smoothing=0.1),
-        model=dataclasses.replace(STEM, dropout=0.1, qk_norm=True),
+        model=dataclasses.replace(STEM, dropout=0.1 if workers == 1 else 0.0, qk_norm=True),
         training=TrainingConfig(
             **{"steps": 7, "batch_size": 5, "accumulate": 2, "eval_every": 2, "save_every": 2}
             | {"log_every": 1, "keep": 9, "optimizer": "muon"}
-            | training
+            | {"workers": workers, **training}
         ),
     )
 
 
 @pytest.mark.slow
-def test_T03_a_run_with_batch_norm_goes_on_bit_for_bit(tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_T03_a_run_with_batch_norm_goes_on_bit_for_bit(tmp_path, workers):
     """From each of its checkpoints, mid-epoch and at an epoch's end."""
-    whole = train(a_recipe(), tmp_path / "a", threads=1).run
+    recipe = a_recipe(workers=workers)
+    whole = train(recipe, tmp_path / "a", threads=workers).run
     last = "checkpoints/step-0000007/model.safetensors"
     for step in (2, 4, 6):
         cut = tmp_path / f"b{step}" / whole.name
@@ -447,15 +478,17 @@ def test_T03_a_run_with_batch_norm_goes_on_bit_for_bit(tmp_path):
         for place in (cut / "checkpoints").iterdir():
             if int(place.name.removeprefix("step-")) > step:
                 shutil.rmtree(place)
-        train(a_recipe(), cut.parent, threads=1)
+        train(recipe, cut.parent, threads=workers)
         for name in (last, "metrics.jsonl"):
             assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.slow
-def test_T18_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_T18_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path, workers):
     one, same, other = (
-        train(a_recipe(seed=seed), tmp_path / name, threads=1).run / "metrics.jsonl"
+        train(a_recipe(seed=seed, workers=workers), tmp_path / name, threads=workers).run
+        / "metrics.jsonl"
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     )
     assert one.read_bytes() == same.read_bytes()

@@ -100,6 +100,13 @@ def test_a_sample_says_what_is_right():
     assert all("right" in line or "wrong" in line for line in lines)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_a_sample_has_no_text_that_is_not_measured(n):
+    made = task().overfit(n)
+    shown = [line.split()[0] for line in made.sample(model_of(made)).splitlines()]
+    assert shown == made.train.examples(range(min(3, n)))[0]
+
+
 def test_other_settings_are_other_examples():
     assert task().fingerprint != task(seed=1).fingerprint
     assert task().fingerprint == task().fingerprint

@@ -1,5 +1,6 @@
 """The translation task: both translators, pairs of any kind, what is counted as right."""
 
+import re
 import sys
 from itertools import pairwise
 
@@ -169,8 +170,29 @@ def test_long_pairs_are_left_out(file):
     pairs = {*made.train_pairs, *made.validation_pairs}
     assert ("a dog", "un perro") in pairs
     assert max(made.train.max_len, made.validation.max_len) == 4
-    with pytest.raises(ValueError, match=r"a side of more than data\.longest=2 tokens"):
+    words = r"pair of the training part has a side of more than data\.longest=2 tokens; "
+    with pytest.raises(ValueError, match=words + r"data\.longest=4 would keep the .*=5 all"):
         task(path=str(file), longest=2)
+
+
+def test_the_part_whose_pairs_are_all_too_long_is_named(file):
+    lines = [*(f"cat {i}\tgato {i}" for i in range(9)), "a cat and a dog\tun gato y un perro"]
+    file.write_text("\n".join(lines))
+    words = r"pair of the validation part .*data\.longest=4 tokens; data\.longest=7 would keep"
+    seeds = range(40)
+    refused = [seed for seed in seeds if not _is_open(words, path=str(file), longest=4, seed=seed)]
+    assert refused
+    for seed in refused:
+        assert len(task(path=str(file), longest=7, seed=seed).validation) == 1
+
+
+def _is_open(words, **settings):
+    try:
+        task(**settings)
+    except ValueError as fault:
+        assert re.search(words, str(fault))
+        return False
+    return True
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,6 +267,11 @@ def test_a_file_without_pairs_is_named(tmp_path):
     (tmp_path / "bad.tsv").write_text("one sentence")
     with pytest.raises(BadFile, match=r"bad\.tsv has no two sentences with a tab"):
         task(path=str(tmp_path / "bad.tsv"))
+    for text in ("a dog\tun perro\n", "a dog\tun perro\na dog\tun can\n"):
+        (tmp_path / "one.tsv").write_text(text)
+        words = r"one\.tsv has one sentence to translate, but two or more different ones are needed"
+        with pytest.raises(BadFile, match=words):
+            task(path=str(tmp_path / "one.tsv"))
 
 
 @pytest.mark.slow
