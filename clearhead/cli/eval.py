@@ -58,7 +58,7 @@ def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
     """A run as the options want it; what is no run is refused before anything slow."""
     check_which(which)
     check_threads(threads)
-    RunFolder(path).config  # noqa: B018  # is read again later
+    RunFolder(path).check()
     with leaving_at_once():
         from clearhead.training import load_run
 

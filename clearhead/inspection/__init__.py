@@ -6,6 +6,7 @@ figures.py            those tensors as pictures; picture.py settles how they loo
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
 report.py             a run on one page: from inspection.report import write_report
+report_html.py        the pieces of HTML it is made of
 report_pictures.py    its curves and its confusion matrix
 report_looks.py       where its model looks
 tensorboard.py        a run's measures for TensorBoard: from inspection.tensorboard import …

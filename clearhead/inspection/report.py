@@ -9,7 +9,6 @@ by name: `baseline()`, `confusion(model)` with `class_names`, `examples()`. The 
 report.html beside this file.
 """
 
-import html
 import os
 import re
 import shlex
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clearhead.files.regular import BadFile, read_bytes, replacing
-from clearhead.inspection.picture import Picture
+from clearhead.inspection import report_html as html
 from clearhead.inspection.report_looks import looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
 from clearhead.training import Run, load_run
@@ -56,7 +55,7 @@ def write_report(
     loaded = load_run(run, tell=tell)
     path = loaded.folder / "report.html"
     page = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
-    title, body = html.escape(loaded.folder.path.resolve().name), "\n".join(_body(loaded))
+    title, body = html.text(loaded.folder.path.resolve().name), "\n".join(_body(loaded))
     with replacing(path) as file:
         file.write(page.replace("{{title}}", title).replace("{{body}}", body, 1).encode())
     return path
@@ -80,30 +79,30 @@ def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
     state, steps = _state(run), run.recipe.training.steps
     recipe, path = run.recipe.name, run.folder.path
     about = RECIPES[recipe][1] if recipe in RECIPES else "a recipe of your own"
-    yield f"<h1>{_text(path.resolve().name)}</h1>"
-    yield f'<p class="soft">Recipe {_text(recipe)}: {_text(about)}.</p>'
+    yield f"<h1>{html.text(path.resolve().name)}</h1>"
+    yield f'<p class="soft">Recipe {html.text(recipe)}: {html.text(about)}.</p>'
     if not state.get("finished"):
+        command = html.text(f"clearhead train --resume {shlex.quote(str(path))}")
         yield (
             f'<p class="notice">This run is not finished: step {state["step"]:,} of {steps:,} is '
-            f"saved. <code>clearhead train --resume {_text(shlex.quote(str(path)))}</code> goes on "
-            f"with it.</p>"
+            f"saved. <code>{command}</code> goes on with it.</p>"
         )
     if state.get("best_step") not in (None, run.step):
         yield (
             f'<p class="notice">The best checkpoint, that of step {state["best_step"]:,}, cannot '
             f"be used; this page shows that of step {run.step:,}.</p>"
         )
-    yield f"<p>{_text(_summary(run))}</p>"
+    yield f"<p>{html.text(_summary(run))}</p>"
     yield '<dl class="figures">'
     for name, value in _measures(run, state).items():
-        yield _figure(name, _number(value), MEANINGS.get(name, ""), baseline.beside(name))
-    yield _figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
-    yield _figure("steps", f"{state['step']:,}", f"shown here: step {run.step:,}")
-    yield _figure("time", _time(state.get("seconds", 0.0)), "training and evaluation")
+        yield html.figure(name, html.number(value), MEANINGS.get(name, ""), baseline.beside(name))
+    yield html.figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
+    yield html.figure("steps", f"{state['step']:,}", f"shown here: step {run.step:,}")
+    yield html.figure("time", html.duration(state.get("seconds", 0.0)), "training and evaluation")
     yield "</dl>"
     if baseline.values:
-        yield f"<p>{_text(baseline.meaning)}</p>"
-    yield f"<p>Try it: <code>{_text(run.task.next_command(path))}</code></p>"
+        yield f"<p>{html.text(baseline.meaning)}</p>"
+    yield f"<p>Try it: <code>{html.text(run.task.next_command(path))}</code></p>"
 
 
 def _summary(run: Run) -> str:
@@ -114,12 +113,14 @@ def _summary(run: Run) -> str:
             f"{task.n_examples:,} examples by heart, and is measured on the same: this tests the "
             f"training, not what the model can do."
         )
+    is_best = _state(run).get("best_step") == run.step
+    which = f"its best checkpoint by {task.best_by}" if is_best else "its newest good checkpoint"
     each = f"{c.batch_size}" + (f" × {c.accumulate}" if c.accumulate > 1 else "")
     return what + (
         f"from {task.learned_from}; {each} at a time, by {c.optimizer} with a {c.schedule} "
         f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. It is "
-        f"measured on {task.measured_on}. Measures, answers and pictures are of the checkpoint of "
-        f"step {run.step:,}; the best one is told by {task.best_by}."
+        f"measured on {task.measured_on}. Measures, answers and pictures are of {which}, that of "
+        f"step {run.step:,}."
     )
 
 
@@ -149,7 +150,7 @@ class Baseline(NamedTuple):
 
     def beside(self, name: str) -> str:
         """A note for the measure of this name."""
-        return f"{self.label}: {_number(self.values[name])}" if name in self.values else ""
+        return f"{self.label}: {html.number(self.values[name])}" if name in self.values else ""
 
 
 def _baseline(run: Run, series: Mapping[str, Points]) -> Baseline:
@@ -185,7 +186,7 @@ def _curves(series: Mapping[str, Points], baseline: Baseline) -> Iterator[str]:
         lines = {LABELS.get(name, name): series[name] for name in names if series.get(name)}
         if lines:
             levels = [baseline.values[name] for name in names if name in baseline.values]
-            yield _drawn(curve(title, lines, dict(zip([baseline.label], levels, strict=False))))
+            yield html.drawn(curve(title, lines, dict(zip([baseline.label], levels, strict=False))))
     yield "</div>"
 
 
@@ -214,8 +215,8 @@ def _said(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
         heading, text = samples[i]
         cut = text if len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + " …"
         opened = " open" if i in (chosen[0], chosen[-1]) else ""
-        yield f"<details{opened}><summary>After {_text(heading)}</summary>"
-        yield f"<pre>{_text(cut)}</pre></details>"
+        yield f"<details{opened}><summary>After {html.text(heading)}</summary>"
+        yield f"<pre>{html.text(cut)}</pre></details>"
 
 
 def _answers(run: Run) -> Iterator[str]:
@@ -224,7 +225,7 @@ def _answers(run: Run) -> Iterator[str]:
     if hasattr(task, "confusion"):
         table = task.confusion(run.model)
         yield "<h2>What it mixes up</h2>"
-        yield _drawn(
+        yield html.drawn(
             confusion_picture(table, task.class_names),
             "How many pictures of each class (row) were taken for which class (column). "
             "Those on the diagonal are right.",
@@ -240,7 +241,7 @@ def _answers(run: Run) -> Iterator[str]:
         found = run.predict(text)
         wrong = "" if found["answer"] == right else ' class="wrong"'
         sure = f"{found['probability']:.3f}" if "probability" in found else ""
-        cells = "".join(f"<td>{_text(cell)}" for cell in (text, found["answer"], right, sure))
+        cells = "".join(f"<td>{html.text(cell)}" for cell in (text, found["answer"], right, sure))
         yield f"<tr{wrong}>{cells}</tr>"
     yield "</table>"
 
@@ -250,7 +251,7 @@ def _examples(task: Any) -> list[tuple[str, str]]:
     if hasattr(task, "validation_pairs"):
         return list(task.validation_pairs[:N_EXAMPLES])
     if hasattr(getattr(task, "validation", None), "examples"):
-        texts, labels = task.validation.examples(range(N_EXAMPLES))
+        texts, labels = task.validation.examples(range(min(N_EXAMPLES, task.n_validation)))
         return [(text, "yes" if label else "no") for text, label in zip(texts, labels, strict=True)]
     return []
 
@@ -260,7 +261,7 @@ def _attention(run: Run, sample: str | None) -> Iterator[str]:
     if found:
         yield "<h2>Where it looks</h2>"
     for look in found:
-        yield _drawn(look.picture, look.caption)
+        yield html.drawn(look.picture, look.caption)
 
 
 # How it can be done again
@@ -270,50 +271,7 @@ def _settings(run: Run) -> Iterator[str]:
     config = run.folder.config
     yield '<h2>Settings</h2><div class="side">'
     for section in ("data", "model", "training"):
-        yield _table(f"{section}: {config[section]['kind']}", config[section], leave_out="kind")
-    yield _table("environment", run.folder.environment)
+        yield html.table(f"{section}: {config[section]['kind']}", config[section], leave_out="kind")
+    yield html.table("environment", run.folder.environment)
     yield "</div><details><summary>All layers of the model</summary>"
-    yield f'<pre class="wide">{_text(run.model.describe())}</pre></details>'
-
-
-def _table(title: str, values: Mapping[str, Any], leave_out: str = "") -> str:
-    rows = "".join(
-        f"<tr><td>{_text(name)}<td>{_text(_plain(value))}</tr>"
-        for name, value in values.items()
-        if name != leave_out
-    )
-    return f"<div><h3>{_text(title)}</h3><table>{rows}</table></div>"
-
-
-# HTML
-
-
-def _text(value: object) -> str:
-    return html.escape(str(value))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "–" if value is None else str(value)
-
-
-def _drawn(picture: Picture, caption: str = "") -> str:
-    words = f"<figcaption>{_text(caption)}</figcaption>" if caption else ""
-    return f"<figure>{picture._repr_html_()}{words}</figure>"
-
-
-def _figure(name: str, value: str, *notes: str) -> str:
-    small = "".join(f"<small>{_text(note)}</small>" for note in notes if note)
-    return f"<div><dt>{_text(name)}</dt><dd>{_text(value)}{small}</dd></div>"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{seconds:.1f} s" if seconds < 59.95 else f"{minutes} min {rest} s"
+    yield f'<pre class="wide">{html.text(run.model.describe())}</pre></details>'

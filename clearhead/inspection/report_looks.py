@@ -62,7 +62,7 @@ def looks(run: Run, sample: str | None) -> list[Look]:
 
 def _over_text(model: Any, tokenizer: Any, text: str, what: str) -> Look:
     ids = tokenizer.encode(text)[: min(MOST_TOKENS, model.config.max_len)]
-    device = next(model.parameters()).device
+    device = model.device
     with at_rest(model), record(model) as trace:
         model(torch.tensor([ids], device=device))
     picture = attention_grid(trace, tokens=tokenizer.spell(ids, specials=True))
@@ -86,7 +86,7 @@ def _of_smallest(model: TorchTransformer, validation: Any) -> Look:
 
 def _of_sentence(model: Seq2Seq, answerer: Any, text: str) -> Look:
     """Which parts of the source were read for each one written, by greedy decoding."""
-    device = next(model.parameters()).device
+    device = model.device
     ids, end = answerer.source.encode(text), model.config.end_id
     source = torch.tensor([ids], device=device)
     written = model.generate(source, min(2 * len(ids) + 10, model.max_len or 100))[0].tolist()
@@ -110,7 +110,7 @@ def _of_sentence(model: Seq2Seq, answerer: Any, text: str) -> Look:
 
 def _over_images(model: VisionTransformer, task: Any) -> Look:
     shown = task.examples(N_IMAGES)
-    images = task.answerer.normalised(shown.images).to(next(model.parameters()).device)
+    images = task.answerer.normalised(shown.images).to(model.device)
     with at_rest(model), record(model) as trace:
         answers = model(images).argmax(-1).tolist()
     heats = {method: _looked_at(model, trace, images, method) for method in ROWS}

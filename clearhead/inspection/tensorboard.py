@@ -43,7 +43,7 @@ def write_events(run: str | os.PathLike[str]) -> Path:
     reads a file only forwards. If the run went back to a checkpoint, the file is written anew.
     """
     folder = RunFolder(run)
-    folder.config  # noqa: B018  # refuses what is no run
+    folder.check()
     path, started = folder / EVENTS, (folder / CONFIG).stat().st_mtime
     events = b"".join(map(_record, _events(folder.metrics(), started)))
     known = read_bytes(path, 4 * MAX_METRICS) if path.exists() else b""

@@ -86,6 +86,11 @@ class Model(nn.Module):
         """How many numbers are learned; a shared table counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
+    @property
+    def device(self) -> torch.device:
+        """Where its numbers are."""
+        return next(self.parameters()).device
+
     def describe(self) -> str:
         """A table of the layers that hold parameters: name, kind, shapes, how many."""
         rows = [("layer", "kind", "shapes", "parameters"), *_rows(self)]

@@ -119,7 +119,7 @@ class Seq2Seq(Model):
 
     def start_tokens(self, state: State) -> Tensor:
         """The start token for each row of a state: (B,)."""
-        device = next(self.parameters()).device
+        device = self.device
         return torch.full((state.batch_size,), self.config.start_id, device=device)
 
     def check_n_tokens(self, n_tokens: int) -> None:

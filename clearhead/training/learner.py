@@ -45,7 +45,7 @@ class Learner:
         """workers: batches at once; compiled: the model in a faster form, for one worker."""
         check_workers(model.config, workers)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.device = next(model.parameters()).device
+        self.device = model.device
         self.loss, self.threads = loss, torch.get_num_threads()
         shared = {id(p): p for p in model.parameters()}
         self.models = [model, *(copy.deepcopy(model, {**shared}) for _ in range(workers - 1))]

@@ -59,6 +59,10 @@ class RunFolder:
             raise BadFile(f"{shown(self.path)} is no run folder: there is no such folder")
         return self._values(CONFIG)
 
+    def check(self) -> None:
+        """Refuse what is no run folder, or one whose config cannot be read."""
+        self.config  # noqa: B018
+
     @property
     def environment(self) -> dict[str, Any]:
         """What environment.json says."""

@@ -41,7 +41,7 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
     """The run at a path, or for "last" the one of this name with the highest number."""
     if wanted != "last":
         run = RunFolder(wanted)
-        run.config  # noqa: B018  # refuses what is no run
+        run.check()
         return run
     runs = find_runs(parent, name)
     if not runs:

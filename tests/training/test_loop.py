@@ -26,14 +26,17 @@ from training.tiny_runs import (
 
 from clearhead.data.batch import IGNORE
 from clearhead.files.tensors import read_tensors
+from clearhead.models import ViTConfig
 from clearhead.training import loop, tasks
 from clearhead.training.checkpoint import load_newest, places
 from clearhead.training.finite import NotFinite
 from clearhead.training.loop import Training, train
 from clearhead.training.optimizer import Optimizer
 from clearhead.training.place import Place, Progress
+from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.run_folder import Busy, RunFolder, find_runs
 from clearhead.training.starting import is_finished
+from clearhead.training.tasks.pictures import PictureData, PictureTask
 
 
 @pytest.fixture
@@ -94,10 +97,16 @@ def test_T01_fifty_kills_at_random_moments_change_nothing(folder):
     assert n_runs <= 25
 
 
+def by(workers, steps=12, **training):
+    """A recipe for one worker, or for two, which have no dropout."""
+    return tiny(steps, workers=workers, dropout=0.2 if workers == 1 else 0.0, **training)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", range(1, 25))
-def test_T03_a_run_stopped_at_any_batch_goes_on_bit_for_bit(folder, monkeypatch, number):
+def test_T03_a_run_stopped_at_any_batch_goes_on_bit_for_bit(folder, monkeypatch, number, workers):
     """All of: within an epoch, at its end, at its start, within a step, in the warm-up, last."""
-    recipe = tiny(12, save_every=1)
+    recipe = by(workers, save_every=1)
     expected = uninterrupted(folder, recipe)
     undo = stop_at_call(monkeypatch, "batch", number + number // 9)  # evaluations take one, too
     with pytest.raises(Killed):
@@ -105,6 +114,29 @@ def test_T03_a_run_stopped_at_any_batch_goes_on_bit_for_bit(folder, monkeypatch,
     undo()
     run_tiny(folder / "stopped", recipe)
     assert left_behind(folder / "stopped") == expected
+
+
+@pytest.mark.parametrize("number", [1, 7, 8, 11])
+def test_T03_batch_norm_and_two_workers_at_once_go_on_bit_for_bit(folder, monkeypatch, number):
+    """Pictures shifted and mirrored; nine batches an epoch, two to a step."""
+    recipe = Recipe(
+        "tiny",
+        PictureData("digits", size=16, n_train=17, n_test=5, mirror=True, shift=2),
+        ViTConfig(
+            stem="convolution", patch_size=8, class_token=False, pool="mean",
+            d_model=12, n_layers=1, n_heads=3,
+        ),
+        TrainingConfig(
+            6, batch_size=2, accumulate=2, workers=2, eval_every=3, log_every=2, save_every=1
+        ),
+    )  # fmt: skip
+    run_tiny(folder / "whole", recipe, threads=2)
+    undo = stop_at_call(monkeypatch, "batch", number, PictureTask)
+    with pytest.raises(Killed):
+        run_tiny(folder / "stopped", recipe, threads=2)
+    undo()
+    run_tiny(folder / "stopped", recipe, threads=2)
+    assert left_behind(folder / "stopped") == left_behind(folder / "whole")
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -127,13 +159,33 @@ def forget_the_cursor(monkeypatch):
     )
 
 
+def after_a_restore(monkeypatch, spoil):
+    """Do this to a run that goes on, and nothing to one that begins."""
+    restore = Training.restore
+
+    def spoiled(self):
+        restore(self)
+        if self.place.step:
+            spoil(self)
+
+    monkeypatch.setattr(Training, "restore", spoiled)
+
+
 def forget_the_seed(monkeypatch):
-    monkeypatch.setattr(loop, "seed_torch", lambda device, seed, purpose, step: None)
+    def spoil(training):
+        monkeypatch.setattr(loop, "seed_torch", lambda device, seed, purpose, step: None)
+
+    after_a_restore(monkeypatch, spoil)
 
 
 def forget_the_schedule(monkeypatch):
-    step = Optimizer.step
-    monkeypatch.setattr(Optimizer, "step", lambda self, factor: step(self, 0.5))
+    """It begins again."""
+
+    def spoil(training):
+        schedule, first = training.schedule, training.place.step
+        training.schedule = lambda step: schedule(step - first)
+
+    after_a_restore(monkeypatch, spoil)
 
 
 def forget_the_optimizer(monkeypatch):
@@ -144,21 +196,31 @@ def forget_the_weights(monkeypatch):
     monkeypatch.setattr(loop, "fill", lambda model, tensors: None)
 
 
+def forget_the_buffers(monkeypatch):
+    fill = loop.fill
+
+    def without(model, tensors):
+        fill(model, {**tensors, **{name: b.clone() for name, b in model.named_buffers()}})
+
+    monkeypatch.setattr(loop, "fill", without)
+
+
 def forget_what_was_measured(monkeypatch):
     monkeypatch.setattr(RunFolder, "cut_back", lambda self, sizes, tell: None)
 
 
-@pytest.mark.parametrize(
-    ("sabotage", "seen_in"),
-    [
-        (forget_the_cursor, "last model.safetensors"),
-        (forget_the_seed, "last model.safetensors"),
-        (forget_the_schedule, "last model.safetensors"),
-        (forget_the_optimizer, "last model.safetensors"),
-        (forget_the_weights, "last model.safetensors"),
-        (forget_what_was_measured, "metrics.jsonl"),
-    ],
-)
+SABOTAGES = {
+    forget_the_cursor: "last model.safetensors",
+    forget_the_seed: "last model.safetensors",
+    forget_the_schedule: "last model.safetensors",
+    forget_the_optimizer: "last model.safetensors",
+    forget_the_weights: "last model.safetensors",
+    forget_the_buffers: "last model.safetensors",
+    forget_what_was_measured: "metrics.jsonl",
+}
+
+
+@pytest.mark.parametrize(("sabotage", "seen_in"), SABOTAGES.items())
 def test_T04_what_is_not_restored_is_seen_in_the_comparison(folder, monkeypatch, sabotage, seen_in):
     expected = uninterrupted(folder)
     undo = stop_at_call(monkeypatch, "batch", 24)  # step 10 is written down, step 9 is saved
@@ -170,12 +232,31 @@ def test_T04_what_is_not_restored_is_seen_in_the_comparison(folder, monkeypatch,
     assert left_behind(folder / "stopped")[seen_in] != expected[seen_in]
 
 
-def test_T18_two_runs_of_one_seed_are_equal_and_of_two_seeds_are_not(folder):
-    one = uninterrupted(folder)
-    assert in_child(lambda: run_tiny(folder / "two")) == 0
+@pytest.mark.parametrize("sabotage", SABOTAGES)
+def test_T04_it_is_the_resume_that_the_comparison_sees(folder, monkeypatch, sabotage):
+    expected = uninterrupted(folder)
+    sabotage(monkeypatch)
+    run_tiny(folder / "whole")
+    assert left_behind(folder / "whole") == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_T18_two_runs_of_one_seed_are_equal_and_of_two_seeds_are_not(folder, workers):
+    one = uninterrupted(folder, by(workers))
+    assert in_child(lambda: run_tiny(folder / "two", by(workers))) == 0
     assert left_behind(folder / "two") == one
-    run_tiny(folder / "other", tiny(seed=1))
+    run_tiny(folder / "other", by(workers, seed=1))
     assert left_behind(folder / "other")["metrics.jsonl"] != one["metrics.jsonl"]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_T18_two_workers_learn_what_one_does(folder, threads):
+    """Bit for bit, whether they run at once or not; only running means are their own."""
+    run_tiny(folder / "one", tiny(dropout=0.0))
+    run_tiny(folder / "two", tiny(dropout=0.0, workers=2), threads=threads)
+    one, two = (left_behind(folder / name) for name in ("one", "two"))
+    assert two["metrics.jsonl"] == one["metrics.jsonl"]
+    assert two["last optimizer.safetensors"] == one["last optimizer.safetensors"]
 
 
 # Signals

@@ -50,12 +50,12 @@ class TinyModel(Model):
         self.head = nn.Linear(d + 1, 2)
         self.idle = nn.Parameter(torch.ones(3))  # never has a gradient
         self.register_buffer("table", torch.arange(4.0))
-        self.register_buffer("seen", torch.zeros(d))  # moves while it learns
+        self.register_buffer("seen", torch.zeros(1))  # moves while it learns
 
     def forward(self, tokens):
         x = self.embedding(tokens).mean(1)
         if self.training:
-            self.seen.add_(x.detach().sum(0), alpha=0.01)
+            self.seen.add_(x.detach().sum(), alpha=0.01)
         return self.head(self.dropout(torch.relu(self.inner(x))))
 
 

@@ -36,7 +36,7 @@ class CharacterAnswerer(TextAnswerer):
             raise ValueError("the input is empty; give the beginning of a text")
         ids = torch.tensor([self.tokenizer.encode(text)[-model.config.max_len :]])
         with at_rest(model):
-            probs = model(ids.to(next(model.parameters()).device))[0, -1].softmax(-1)
+            probs = model(ids.to(model.device))[0, -1].softmax(-1)
         p, best = probs.max(-1)
         return {
             "input": text,

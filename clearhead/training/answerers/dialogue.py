@@ -47,7 +47,7 @@ class DialogueAnswerer(TextAnswerer):
                 f"needs room for an answer; shorten it"
             )
         with at_rest(model):
-            logits = model(torch.tensor([ids], device=next(model.parameters()).device))
+            logits = model(torch.tensor([ids], device=model.device))
         return {
             "input": text,
             "answer": self.written(model, [ids], after=len(ids))[0],
@@ -63,7 +63,7 @@ class DialogueAnswerer(TextAnswerer):
     ) -> list[str]:
         """Speeches that begin so, as people write them, from a place on."""
         tokens, token_mask = pad_left(prompts, self.pad_id)
-        device = next(model.parameters()).device
+        device = model.device
         with at_rest(model):
             ids = generate(
                 model,

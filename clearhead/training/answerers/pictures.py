@@ -59,7 +59,7 @@ class PictureAnswerer(Answerer):
 
     def name_of(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
         """The class of a picture of the right size, and how probable the model thinks it is."""
-        device = next(model.parameters()).device
+        device = model.device
         with at_rest(model):
             p, best = model(self.normalised(image[None].to(device)))[0].softmax(-1).max(-1)
         return self.class_names[int(best)], float(p)

@@ -64,7 +64,7 @@ class SequenceAnswerer(Answerer):
                 f"the input must be 1 to {self.max_len} of the letters A, B and C, got {text!r:.80}"
             )
         example = self.examples([tuple(LETTERS.index(letter) for letter in text)])
-        example = example.to(next(model.parameters()).device)
+        example = example.to(model.device)
         with at_rest(model):
             answer = model(example.inputs)[0]
         return {

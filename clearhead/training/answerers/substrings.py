@@ -37,7 +37,7 @@ class SubstringAnswerer(TextAnswerer):
             raise ValueError(f"the input must be written haystack|needle, got {text!r:.80}")
         ids = torch.tensor([self.tokenizer.encode(text)])
         with at_rest(model):
-            logit = model(ids.to(next(model.parameters()).device))[0, 0, 0]
+            logit = model(ids.to(model.device))[0, 0, 0]
         return {
             "input": text,
             "answer": "yes" if logit > 0 else "no",

@@ -55,7 +55,7 @@ class TranslationAnswerer(Answerer):
                 f"the input has {len(ids)} tokens, but the model reads at most {model.max_len}; "
                 f"shorten it"
             )
-        source = torch.tensor([ids], device=next(model.parameters()).device)
+        source = torch.tensor([ids], device=model.device)
         found = beam_search(model, source, self.most_tokens(model))
         return {
             "input": text,

@@ -126,7 +126,7 @@ class CharacterTask(Task):
 
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over all of the validation part, in windows one after the other."""
-        T, ids = self.data.context, self.validation.to(next(model.parameters()).device)
+        T, ids = self.data.context, self.validation.to(model.device)
         whole, rest = divmod(len(ids) - 1, T)
         pieces = [(starts, T) for starts in (torch.arange(whole) * T).split(EVALUATED)]
         if rest:
@@ -146,7 +146,7 @@ class CharacterTask(Task):
 
     def sample(self, model: GPT) -> str:
         first = self.validation[: min(16, self.data.context)][None]
-        device, n = next(model.parameters()).device, self.data.sample_length
+        device, n = model.device, self.data.sample_length
         with at_rest(model):
             ids = generate(model, first.to(device), n, temperature=0.8, seed=0, roll=True)
         return self.tokenizer.decode(ids[0])

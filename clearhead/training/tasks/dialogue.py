@@ -155,7 +155,7 @@ class DialogueTask(Task):
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over all words and ends of the validation speeches."""
         rows = pack(self.validation.lengths, self.data.context)
-        total, n, device = 0.0, 0, next(model.parameters()).device
+        total, n, device = 0.0, 0, model.device
         with at_rest(model):
             for start in range(0, len(rows), EVALUATED):
                 batch = self.validation.packed_batch(

@@ -217,7 +217,7 @@ class PictureTask(Task):
 
     def _answers(self, model: VisionTransformer) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits and labels of the validation pictures, part by part."""
-        device = next(model.parameters()).device
+        device = model.device
         images, labels = self.validation.images, self.validation.labels
         parts = zip(images.split(EVALUATED), labels.split(EVALUATED), strict=True)
         for images, labels in parts:

@@ -105,7 +105,7 @@ class SequenceTask(Task):
     def evaluate(self, model: TorchTransformer) -> dict[str, float]:
         """The loss, and the largest error in any number of any answer."""
         with at_rest(model):
-            errors = self._errors(model, self.validation.to(next(model.parameters()).device))
+            errors = self._errors(model, self.validation.to(model.device))
         return {
             "val_loss": float(errors.square().mean(dtype=torch.float64)),
             "val_worst": float(errors.abs().max()),

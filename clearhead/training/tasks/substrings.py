@@ -110,7 +110,7 @@ class SubstringTask(Task):
 
     def evaluate(self, model: SequenceClassifier) -> dict[str, float]:
         total, right = 0.0, 0
-        device = next(model.parameters()).device
+        device = model.device
         with at_rest(model):
             for start in range(0, self.n_validation, EVALUATED):
                 places = range(start, min(start + EVALUATED, self.n_validation))

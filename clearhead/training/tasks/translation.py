@@ -184,13 +184,13 @@ class TranslationTask(Task):
             batch = self.validation.batch(places)
             n_targets = int((batch.targets != IGNORE).sum())
             with at_rest(model):
-                mean = self.loss(model, batch.to(next(model.parameters()).device))
+                mean = self.loss(model, batch.to(model.device))
             total, n = total + float(mean) * n_targets, n + n_targets
         return total / n
 
     def _written(self, model: Seq2Seq) -> list[list[int]]:
         """The greedy translation of the first validation sentences, each up to its end."""
-        device = next(model.parameters()).device
+        device = model.device
         lengths = self.validation.lengths[: self.data.n_decoded]
         written: dict[int, list[int]] = {}
         for places in _in_order(lengths):

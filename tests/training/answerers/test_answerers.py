@@ -18,6 +18,7 @@ from clearhead.models import (
     TorchTransformerConfig,
     ViTConfig,
 )
+from clearhead.models.model import Config, Model
 from clearhead.training import tasks
 from clearhead.training.answerers import PictureAnswerer, TranslationAnswerer
 from clearhead.training.tasks import (
@@ -219,11 +220,13 @@ def test_translation_json_with_wrong_values_is_named(values, words, tmp_path, ke
 # What they mean
 
 
-class Says(torch.nn.Module):
+class Says(Model):
     """The same logit for every token."""
 
+    config_type = Config
+
     def __init__(self, logit):
-        super().__init__()
+        super().__init__(Config())
         self.logit = torch.nn.Parameter(torch.tensor(logit))
 
     def forward(self, tokens):

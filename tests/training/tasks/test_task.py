@@ -14,49 +14,41 @@ from clearhead.training.tasks import (
     TranslationData,
 )
 
-TEXT = "".join(f"NURSE:\nit's no. {i}, sir\n\n" for i in range(40))
+TEXT = "x" * 90 + "it's so..."
+PLAY = "".join(f"NURSE:\nit's no. {i}, sir\n\n" for i in range(40))
 PAIRS = "".join(f"what's {i}\t{i}\n" for i in range(9))
 
 
 def opened(name, folder):
-    (folder / "play.txt").write_text(TEXT)
-    (folder / "pairs.tsv").write_text(PAIRS)
-    play, pairs = str(folder / "play.txt"), str(folder / "pairs.tsv")
-    few = {"n_examples": 9, "n_validation": 4}
+    files = {"text.txt": TEXT, "play.txt": PLAY, "pairs.tsv": PAIRS}
+    for file, text in files.items():
+        (folder / file).write_text(text)
+    text, play, pairs = (str(folder / file) for file in files)
     return {
-        "characters": CharacterData(play, context=5),
+        "characters": CharacterData(text, context=5),
         "dialogue": DialogueData(play, context=20),
         "pictures": PictureData(size=16, n_train=5, n_test=3),
         "sequences": SequenceData("first", max_len=3, n_examples=4),
-        "substrings": SubstringData("a'b", **few),
+        "substrings": SubstringData("a'b", n_examples=9, n_validation=4),
         "translation": TranslationData(pairs),
     }[name].open()
 
 
 @pytest.mark.parametrize(
-    ("name", "verb", "rest"),
+    ("name", "words"),
     [
-        ("characters", "generate", ["--prompt", "it's no", "--tokens"]),
-        ("dialogue", "generate", ["--prompt", "NURSE:", "--temperature"]),
-        ("pictures", "predict", ["{run}/example.png"]),
-        ("sequences", "predict", ["CAC"]),
-        ("substrings", "predict", ["{text}"]),
-        ("translation", "predict", ["{sentence}"]),
+        ("characters", lambda made, run: ["generate", run, "--prompt", "it's so..."]),
+        ("dialogue", lambda made, run: ["generate", run, "--prompt", "NURSE:"]),
+        ("pictures", lambda made, run: ["predict", run, f"{run}/example.png"]),
+        ("sequences", lambda made, run: ["predict", run, "CAC"]),
+        ("substrings", lambda made, run: ["predict", run, made.validation[1][0]]),
+        ("translation", lambda made, run: ["predict", run, made.validation_pairs[0][0]]),
     ],
 )
-def test_the_next_command_is_what_a_shell_understands(tmp_path, name, verb, rest):
+def test_the_next_command_is_what_a_shell_understands(tmp_path, name, words):
     made, run = opened(name, tmp_path), tmp_path / "my runs" / "it's-0001"
-    words = shlex.split(made.next_command(run))
-    assert words[:3] == ["clearhead", verb, str(run)]
-    if name == "substrings":
-        known = {"text": made.validation[1][0]}
-    elif name == "translation":
-        known = {"sentence": made.validation_pairs[0][0]}
-    else:
-        known = {"run": run}
-    for word, expected in zip(words[3:], rest, strict=False):
-        assert word.startswith(expected.format(**known))
-    assert len(words) >= 3 + len(rest)
+    expected = ["clearhead", *words(made, str(run))]
+    assert shlex.split(made.next_command(run))[: len(expected)] == expected
 
 
 def test_without_another_command_a_task_is_evaluated(tmp_path):
