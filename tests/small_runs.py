@@ -1,6 +1,7 @@
 """Runs that take a moment: the smallest settings of a recipe, and what a test asks of a command."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,11 @@ def small_run(out, *changes):
     return train(small_recipe(*changes), out, threads=1).run
 
 
+def _hears_ctrl_c():
+    """As at a terminal; whoever runs the tests in the background has it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start_outside(*arguments, **variables):
     """A command in a process of its own, as a user starts it."""
     package = str(Path(clearhead.__file__).parents[1])
@@ -43,6 +49,7 @@ def start_outside(*arguments, **variables):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=_hears_ctrl_c,
         env=os.environ | {"PYTHONPATH": package, "OMP_NUM_THREADS": "1"} | variables,
     )
 
