@@ -11,8 +11,8 @@ def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
     Three blocks: tokens look at their neighbours, [CLS] finds the needle, [CLS] looks for it; runs
-    with two stayed at 86 %. One seed, settings chosen on the validation part, one thread of a busy
-    2.8 GHz Xeon: 100.0 % in about two minutes, with absolute positions and with Toeplitz.
+    with two stayed at 86 %. One thread of a 2.8 GHz Xeon: 99.0 % in 2 min 16 s; other first
+    weights ended at 100.0 %, with absolute positions and with Toeplitz.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz
