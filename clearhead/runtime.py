@@ -20,6 +20,7 @@ from clearhead.shapes import check_positive
 __all__ = ["choose_threads", "measure_threads", "pick_device", "seed_everything", "set_threads"]
 
 MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
+CLEARLY = 1.25  # times as fast
 
 
 def seed_everything(seed: int) -> None:
@@ -56,9 +57,13 @@ def set_threads(threads: int | Literal["auto"] = "auto") -> int:
 
 
 def choose_threads() -> int:
-    """The fastest number of threads at this moment: 1, or all cores this process may use."""
-    seconds = measure_threads((1, _usable_cores()))
-    return min(seconds, key=lambda threads: (seconds[threads], threads))
+    """1, or all cores this process may use if they are clearly faster at this moment.
+
+    What gains little here loses where a model is smaller: the threads wait after each operation.
+    """
+    cores = _usable_cores()
+    seconds = measure_threads((1, cores))
+    return cores if seconds[cores] * CLEARLY < seconds[1] else 1
 
 
 def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:

@@ -69,9 +69,15 @@ def test_the_median_counts_and_a_hopeless_candidate_is_not_tried_again(monkeypat
 
 @pytest.mark.parametrize(
     ("seconds", "chosen"),
-    [({1: 0.010, 2: 0.100}, 1), ({1: 0.010, 2: 0.006}, 2), ({1: 0.010, 2: 0.010}, 1)],
+    [
+        ({1: 0.010, 2: 0.100}, 1),
+        ({1: 0.010, 2: 0.0079}, 2),
+        ({1: 0.010, 2: 0.0081}, 1),
+        ({1: 0.010, 2: 0.010}, 1),
+    ],
 )
-def test_the_faster_number_of_threads_is_chosen(monkeypatch, seconds, chosen):
+def test_two_threads_are_chosen_if_they_are_clearly_faster(monkeypatch, seconds, chosen):
+    monkeypatch.setattr(runtime, "_usable_cores", lambda: 2)
     monkeypatch.setattr(runtime, "measure_threads", lambda candidates: seconds)
     assert choose_threads() == chosen
     assert set_threads("auto") == chosen

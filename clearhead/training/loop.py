@@ -58,7 +58,7 @@ def train(
     although data, config, threads or versions differ. tell: is given all news.
     """
     asked = digest_of({**recipe.to_dict(), "overfit": overfit})
-    task = recipe.data.open()  # type: ignore[attr-defined]
+    task = recipe.data.open()
     if overfit is not None:
         check_positive(overfit=overfit)
         task = task.overfit(overfit)

@@ -21,6 +21,7 @@ from clearhead.models.model import Config
 from clearhead.shapes import check_choice, check_divides, check_positive
 from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
+from clearhead.training.tasks.task import DataConfig
 
 __all__ = ["Recipe", "TrainingConfig", "with_changes"]
 
@@ -119,7 +120,7 @@ class Recipe:
     """A whole run. What of the model's config the data decide is set when they are read."""
 
     name: str
-    data: Config
+    data: DataConfig
     model: Config
     training: TrainingConfig
 
@@ -145,8 +146,9 @@ class Recipe:
                 raise ValueError(f"{name} is of the unknown kind {kind!r:.80}")
             rest = {key: value for key, value in section.items() if key != "kind"}
             parts[name] = kinds[kind].from_dict(rest)
-        if not isinstance(parts["training"], TrainingConfig):
-            raise TypeError(f"training must be a TrainingConfig, got {parts['training']!r:.80}")
+        for name, wanted in (("data", DataConfig), ("training", TrainingConfig)):
+            if not isinstance(parts[name], wanted):
+                raise TypeError(f"{name} must be a {wanted.__name__}, got {parts[name]!r:.80}")
         return cls(str(values["recipe"]), **parts)
 
 
@@ -172,10 +174,9 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
     return dataclasses.replace(recipe, data=data, model=model, training=training)
 
 
-def _decided(data: Config, model: Config) -> dict[str, Any]:
+def _decided(data: DataConfig, model: Config) -> dict[str, Any]:
     """What the data decide, so that the model is not refused for what they will change."""
-    known: dict[str, Any] = getattr(data, "decided", {})
-    return {name: value for name, value in known.items() if hasattr(model, name)}
+    return {name: value for name, value in data.decided.items() if hasattr(model, name)}
 
 
 def _all_names(recipe: Recipe) -> list[str]:

@@ -33,7 +33,7 @@ from clearhead.training.checkpoint import (
 )
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.run_folder import CONFIG, RunFolder
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import Task
 
 __all__ = ["Run", "config_kinds", "fill", "load_run", "read_recipe"]
 
@@ -63,7 +63,7 @@ class Run:
     def task(self) -> Task:
         """What it learned; the data are read, and must be those that it learned from."""
         config = self.folder.config
-        task: Task = self.recipe.data.open()  # type: ignore[attr-defined]
+        task = self.recipe.data.open()
         if config["overfit"] is not None:
             task = task.overfit(config["overfit"])
         if task.fingerprint != config["examples"]:
@@ -91,7 +91,7 @@ def load_run(
     with named_faults(folder / CONFIG):
         recipe = read_recipe(folder.config)
     found = _checkpoint(folder, which, tell)
-    answerer = recipe.data.answerer(folder.path)  # type: ignore[attr-defined]
+    answerer = recipe.data.answerer(folder.path)
     answerer.check(recipe.model, folder.path)
     with named_faults(folder.path):
         model = build_model(recipe.model)
@@ -106,10 +106,7 @@ def read_recipe(config: Mapping[str, Any]) -> Recipe:
         raise ValueError(f"{odd[0]!r:.80} {word}; it is no config of a run")
     if config["overfit"] is not None:
         check_positive(overfit=config["overfit"])
-    recipe = Recipe.from_dict(config, config_kinds())
-    if not isinstance(recipe.data, DataConfig):
-        raise TypeError(f"data is of a kind that holds no data, {type(recipe.data).__name__}")
-    return recipe
+    return Recipe.from_dict(config, config_kinds())
 
 
 @cache

@@ -127,7 +127,7 @@ def change(run, **values):
         ({"data": {"kind": "GRU"}}, "data is of the unknown kind 'GRU'"),
         (
             {"data": {"kind": "TrainingConfig", "steps": 3}},
-            "data is of a kind that holds no data, TrainingConfig",
+            "data must be a DataConfig, got TrainingConfig",
         ),
         ({"training": {"kind": "TrainingConfig"}}, "TrainingConfig needs 'steps'"),
         ({"training": {"kind": "SubstringData"}}, "training must be a TrainingConfig"),
