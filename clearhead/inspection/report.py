@@ -13,17 +13,16 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearhead.files.regular import BadFile, read_bytes, replacing
+from clearhead.files.regular import read_bytes, replacing
 from clearhead.inspection import report_html as html
 from clearhead.inspection.report_looks import looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
 from clearhead.training import Run, load_run
-from clearhead.training.checkpoint import places, read_state
+from clearhead.training.checkpoint import newest_state
 from clearhead.training.recipes import RECIPES
 from clearhead.training.run_folder import MAX_METRICS, SAMPLES
 
@@ -92,6 +91,11 @@ def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
             f'<p class="notice">The best checkpoint, that of step {state["best_step"]:,}, cannot '
             f"be used; this page shows that of step {run.step:,}.</p>"
         )
+    if forced := run.folder.forced():
+        yield (
+            f'<p class="notice">It was forced to go on with other settings than those below: '
+            f"{html.text('; '.join(forced))}.</p>"
+        )
     yield f"<p>{html.text(_summary(run))}</p>"
     yield '<dl class="figures">'
     for name, value in _measures(run, state).items():
@@ -135,10 +139,7 @@ def _measures(run: Run, state: Mapping[str, Any]) -> dict[str, float]:
 
 def _state(run: Run) -> dict[str, Any]:
     """What the newest good checkpoint says of the run."""
-    for place in reversed(places(run.folder.checkpoints)):
-        with suppress(BadFile, OSError):
-            return read_state(place)
-    return {"step": run.step}
+    return newest_state(run.folder.checkpoints) or {"step": run.step}
 
 
 class Baseline(NamedTuple):

@@ -20,6 +20,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,8 @@ __all__ = [
     "digest_of",
     "load",
     "load_newest",
+    "newest_state",
     "places",
-    "read_state",
     "remove_old",
     "save",
     "step_of",
@@ -165,7 +166,7 @@ def check(place: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_state(place: Path) -> dict[str, Any]:
+def _state(place: Path) -> dict[str, Any]:
     """What state.json says, after every byte of the checkpoint has been checked."""
     step = check(place)["step"]
     state = read_json(place / STATE)
@@ -174,9 +175,17 @@ def read_state(place: Path) -> dict[str, Any]:
     return state
 
 
+def newest_state(folder: Path) -> dict[str, Any]:
+    """What the newest good checkpoint says of its run; nothing if there is none."""
+    for place in reversed(places(folder)):
+        with suppress(BadFile, OSError):
+            return _state(place)
+    return {}
+
+
 def load(place: Path, run: str) -> Checkpoint:
     """A checkpoint of this run, after every byte of it has been checked."""
-    state = read_state(place)
+    state = _state(place)
     step, owner = state.pop("step"), state.pop("run", None)
     if owner != run:
         raise BadFile(f"{shown(place)} belongs to another run: its config is not config.json's")

@@ -5,6 +5,7 @@
         environment.json     versions, threads, machine
         metrics.jsonl        a line for each step that was measured, in order, each step once
         samples.txt          what the model wrote or answered on its way
+        forced.txt           what differed when --force went on with it, if it ever did
         checkpoints/         checkpoint.py
         tokenizer.json …     what a model is asked with: answerers/
         report.html          the run told and drawn
@@ -33,7 +34,7 @@ from clearhead.files.strict_json import parse_json, read_json, write_json
 __all__ = ["Busy", "RunFolder", "environment", "find_runs", "new_run"]
 
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
-METRICS, SAMPLES = "metrics.jsonl", "samples.txt"
+METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 GROWING = (METRICS, SAMPLES)
 MAX_METRICS = 256 << 20
 
@@ -113,6 +114,17 @@ class RunFolder:
     def add_sample(self, step: int, text: str) -> None:
         """Append what the model said after this step."""
         self._append(SAMPLES, f"--- step {step}\n{text.rstrip()}\n\n")
+
+    def forced(self) -> list[str]:
+        """What differed from config.json and environment.json when it was forced to go on."""
+        path = self / FORCED
+        said = read_bytes(path, MAX_METRICS) if path.exists() else b""
+        return said.decode(errors="replace").splitlines()
+
+    def add_forced(self, difference: str) -> None:
+        """Append a line, once."""
+        if difference not in self.forced():
+            self._append(FORCED, difference + "\n")
 
     def synced_sizes(self) -> dict[str, int]:
         """How many bytes each file that grows has, once all of them have reached the disk."""

@@ -6,12 +6,11 @@ told field by field, and nothing is continued by mistake.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from clearhead.files.regular import BadFile, shown
-from clearhead.training.checkpoint import places, read_state
+from clearhead.training.checkpoint import newest_state
 from clearhead.training.run_folder import RunFolder, find_runs
 
 __all__ = ["check_same", "find_run", "is_finished", "threads_of", "unfinished_run"]
@@ -51,10 +50,7 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
 
 def is_finished(run: RunFolder) -> bool:
     """Whether the newest good checkpoint says so."""
-    for place in reversed(places(run.checkpoints)):
-        with suppress(BadFile, OSError):
-            return read_state(place).get("finished") is True
-    return False
+    return newest_state(run.checkpoints).get("finished") is True
 
 
 def threads_of(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
@@ -75,7 +71,7 @@ def check_same(
     force: bool = False,
     tell: Tell = lambda sentence: None,
 ) -> None:
-    """Refuse to go on, or with force only tell, if what the numbers depend on is not as it was."""
+    """Refuse to go on if what the numbers depend on has changed; with force note and tell it."""
     then, now = {**run.environment, **run.config}, {**environment, **config}
     different = list(_differences(then, now))
     if different and not force:
@@ -86,6 +82,7 @@ def check_same(
             + "or another --out to start anew"
         )
     for difference in different:
+        run.add_forced(difference)
         tell(f"going on although it differs: {difference}")
 
 

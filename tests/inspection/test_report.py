@@ -14,6 +14,7 @@ from small_runs import small_run
 from clearhead.files import BadFile
 from clearhead.inspection import report as page
 from clearhead.inspection.report import write_report
+from clearhead.inspection.report_html import duration
 from clearhead.inspection.report_looks import looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
 from clearhead.models import (
@@ -316,3 +317,20 @@ def test_if_the_best_checkpoint_is_damaged_the_page_says_so_and_shows_the_other(
     assert "The best checkpoint, that of step 1, cannot be used" in text
     assert "shows that of step 2" in text
     assert "<dt>val_loss</dt><dd>0.5" in text
+
+
+def test_the_report_says_what_was_forced(folder, tmp_path):
+    copied = shutil.copytree(folder, tmp_path / folder.name)
+    assert "forced" not in write_report(copied).read_text()
+    (copied / "forced.txt").write_text("training.lr: 1 then, <2> now\nthreads: 1 then, 2 now\n")
+    assert "training.lr: 1 then, &lt;2&gt; now; threads: 1 then, 2 now." in (
+        write_report(copied).read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(1.26, "1.3 s"), (59.96, "1 min 0 s"), (3599.7, "1 h 0 min"), (7500, "2 h 5 min")],
+)
+def test_durations_are_said_as_people_say_them(seconds, words):
+    assert duration(seconds) == words

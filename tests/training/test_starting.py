@@ -9,7 +9,7 @@ from training.tiny_runs import TinyTask, left_behind, memory_folder, run_tiny, t
 from clearhead.files import BadFile
 from clearhead.training import loop
 from clearhead.training.checkpoint import NoGoodCheckpoint, places
-from clearhead.training.run_folder import find_runs
+from clearhead.training.run_folder import RunFolder, find_runs
 from clearhead.training.starting import check_same, find_run, is_finished, threads_of
 
 
@@ -159,6 +159,18 @@ def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch,
     said = []
     assert run_tiny(stopped, force=True, tell=said.append).steps == 12
     assert any(f"going on although it differs: {field}" in n for n in said if isinstance(n, str))
+    (noted,) = RunFolder(stopped / "tiny-0001").forced()
+    assert noted.startswith(f"{field}: ")
+    assert noted.endswith(f" then, {there!r} now")
+
+
+def test_what_was_forced_is_noted_once(stopped, monkeypatch):
+    before = loop.environment
+    for there in ("0", "1", "0"):
+        monkeypatch.setattr(loop, "environment", lambda *g, v=there: {**before(*g), "torch": v})
+        run_tiny(stopped, resume="last", force=True)
+    noted = RunFolder(stopped / "tiny-0001").forced()
+    assert [line.rpartition(" then, ")[2] for line in noted] == ["'0' now", "'1' now"]
 
 
 def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):

@@ -11,8 +11,8 @@ def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
     Three blocks: tokens look at their neighbours, [CLS] finds the needle, [CLS] looks for it; runs
-    with two stayed at 86 %. One thread of a 2.8 GHz Xeon: 99.0 % in 2 min 16 s; other first
-    weights ended at 100.0 %, with absolute positions and with Toeplitz.
+    with two stayed at 86 %. 2 cores of a 2.8 GHz Xeon: 100.0 % in 1 min 21 s. With 1,800 steps, in
+    a minute, 98.8 to 100.0 % on three seeds, with Toeplitz positions 99.98 to 100.0 %.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz

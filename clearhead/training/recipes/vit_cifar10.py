@@ -39,6 +39,7 @@ def vit_cifar10() -> Recipe:
             optimizer="muon",
             matrix_lr=0.03,
             lr=0.01,
+            momentum=0.85,
             weight_decay=0.3,
             warmup=0.02,
             eval_every=200,
