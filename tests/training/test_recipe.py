@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.models import GPTConfig
-from clearhead.models.model import Config
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
+from clearhead.training.tasks.task import DataConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class EveryType(Config):
+class EveryType(DataConfig):
     whole: int = 1
     number: float = 0.5
     flag: bool = False

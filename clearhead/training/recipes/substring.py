@@ -35,7 +35,7 @@ def substring() -> Recipe:
             schedule="stable",
             warmup=0.05,
             cooldown=0.4,
-            eval_every=650,
-            save_every=650,
+            eval_every=260,
+            save_every=260,
         ),
     )
