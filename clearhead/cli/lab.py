@@ -1,8 +1,10 @@
-"""clearhead lab [EXPERIMENT]: run an experiment, print what was seen, draw it."""
+"""clearhead lab [EXPERIMENT]: run an experiment, print what was seen, draw it; all: on one page."""
 
 import json as json_format
+import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,11 +20,21 @@ from clearhead.cli.options import (
 )
 from clearhead.lab import EXPERIMENTS, check_name, run
 
+if TYPE_CHECKING:
+    from clearhead.lab.finding import Finding
+
 __all__ = ["lab"]
+
+ALL = "all"
 
 
 def lab(
-    name: Annotated[str | None, typer.Argument(help="Which one; none lists them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help=f"Which one; {ALL} for one page of all; none lists them.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="The large sizes: minutes instead of seconds.")
+    ] = False,
     out: Out = Path("pictures"),
     seed: Seed = 0,
     device: Device = "auto",
@@ -31,22 +43,63 @@ def lab(
     quiet: Quiet = False,
 ) -> None:
     """Run an experiment: the claim, the numbers, a picture."""
-    if name is None and json:
+    if name is None:
+        _list(json)
+        return
+    if name != ALL:
+        check_name(name)
+    thread_count(threads)
+    findings: dict[str, Finding] = {}
+    for each in EXPERIMENTS if name == ALL else (name,):
+        began = time.perf_counter()
+        finding = findings[each] = run(
+            each, seed=seed, full=full, device=str(device_named(device))
+        )
+        path = _drawn(finding, out, each)
+        if name == ALL:
+            _tell(f"{each}: {time.perf_counter() - began:.0f} s, {path}", quiet or json)
+    if name == ALL:
+        _say_all(findings, out, json)
+    else:
+        _say(findings[name], path, json, quiet)
+
+
+def _list(json: bool) -> None:
+    if json:
         typer.echo(json_format.dumps(EXPERIMENTS, ensure_ascii=False))
         return
-    if name is None:
-        for known, claim in EXPERIMENTS.items():
-            typer.echo(f"{known:12} {claim}")
-        return
+    for known, claim in EXPERIMENTS.items():
+        typer.echo(f"{known:20} {claim}")
 
-    check_name(name)
-    thread_count(threads)
-    finding = run(name, seed=seed, device=str(device_named(device)))
-    path = finding.picture.save(out / f"{name}.png")
+
+def _drawn(finding: "Finding", out: Path, name: str) -> Path:
+    """The picture as PNG and as SVG; returns the first."""
+    finding.picture.save(out / f"{name}.svg")
+    return finding.picture.save(out / f"{name}.png")
+
+
+def _tell(sentence: str, silent: bool) -> None:
+    if not silent:
+        print(sentence, file=sys.stderr)
+
+
+def _say(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
     if json:
-        typer.echo(json_format.dumps({**finding.numbers, "picture": str(path)}, ensure_ascii=False))
+        facts = {**finding.numbers, "picture": str(path)}
+        typer.echo(json_format.dumps(facts, ensure_ascii=False))
         return
     if not quiet:
         typer.echo(f"{finding.claim}\n")
     typer.echo(finding.text)
     typer.echo(f"\npicture: {path}")
+
+
+def _say_all(findings: "dict[str, Finding]", out: Path, json: bool) -> None:
+    from clearhead.lab.page import write_page
+
+    page = write_page(findings, out / "index.html")
+    if json:
+        numbers = {name: dict(finding.numbers) for name, finding in findings.items()}
+        typer.echo(json_format.dumps({"page": str(page), "numbers": numbers}, ensure_ascii=False))
+        return
+    typer.echo(f"page: {page}")

@@ -28,6 +28,7 @@ from clearhead.inspection.picture import (
     inches,
     label_tokens,
     new_figure,
+    open_axes,
     style,
     token_names,
     write_numbers,
@@ -248,8 +249,7 @@ def position_waves(
             axes.plot(table[:, i], color=colour, linestyle=dashes, label=f"dimension {i}{kind}")
         axes.set(xlabel="position (tokens)", ylabel="value of the encoding")
         axes.margins(x=0.01)
-        axes.grid(color="#dddddd", linewidth=0.5)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_axes(axes)
         if dimensions:
             figure.legend(loc="outside right upper", frameon=False)
     return Picture(

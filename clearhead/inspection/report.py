@@ -2,18 +2,16 @@
 
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
-The page holds its pictures and asks nobody for anything. It is made of the run folder – settings,
-measures, samples, best checkpoint – and of the data that the run is measured on, and can be written
-for any run that has saved a checkpoint, finished or not. What a task can tell more of is asked for
-by name: `baseline()`, `confusion(model)` with `class_names`, `examples()`. The template is
-report.html beside this file.
+It is made of the run folder – settings, measures, samples, best checkpoint – and of the data that
+the run is measured on, and can be written for any run that has saved a checkpoint, finished or not.
+What a task can tell more of is asked for by name: `baseline()`, `confusion(model)` with
+`class_names`, `examples()`.
 """
 
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,10 +51,9 @@ def write_report(
     """
     loaded = load_run(run, tell=tell)
     path = loaded.folder / "report.html"
-    page = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
-    title, body = html.text(loaded.folder.path.resolve().name), "\n".join(_body(loaded))
+    page = html.page(loaded.folder.path.resolve().name, "\n".join(_body(loaded)))
     with replacing(path) as file:
-        file.write(page.replace("{{title}}", title).replace("{{body}}", body, 1).encode())
+        file.write(page)
     return path
 
 

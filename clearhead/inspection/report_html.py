@@ -1,12 +1,23 @@
-"""The pieces of HTML that a report is made of: texts, figures with notes, tables, pictures."""
+"""The pieces of HTML that a page is made of: texts, figures with notes, tables, pictures.
+
+The page itself, with the way it looks, is report.html beside this file. It holds its pictures and
+asks nobody for anything.
+"""
 
 from collections.abc import Mapping
 from html import escape
+from importlib import resources
 from typing import Any
 
 from clearhead.inspection.picture import Picture
 
-__all__ = ["drawn", "duration", "figure", "number", "table", "text"]
+__all__ = ["drawn", "duration", "figure", "number", "page", "table", "text"]
+
+
+def page(title: str, body: str) -> bytes:
+    """A whole page of this body."""
+    empty = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
+    return empty.replace("{{title}}", text(title)).replace("{{body}}", body, 1).encode()
 
 
 def text(value: object) -> str:

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from clearhead.inspection.picture import LINES, Picture, array, draw_weights, new_figure, style
+from clearhead.inspection.picture import (
+    LINES,
+    Picture,
+    array,
+    draw_weights,
+    new_figure,
+    open_axes,
+    style,
+)
 
 __all__ = ["confusion_picture", "curve"]
 
@@ -41,8 +49,7 @@ def curve(
         axes.set(xlabel="step", ylabel=title)
         axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
         axes.margins(x=0.02)
-        axes.grid(color="#e3e3e3", linewidth=0.5)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_axes(axes)
         if len(lines) + len(baselines or {}) > 1:
             axes.legend(frameon=False)
     return Picture(figure, f"{title} over the steps of the run")

@@ -1,32 +1,34 @@
 """One experiment per file. Each states a claim, tries it, and returns a `Finding`.
 
-    attention    attention.py    two heads computed step by step on a sentence
+    run("vanishing").picture.save("vanishing.png")
 
-This file imports nothing heavy, so that the command line can list the experiments at once.
+An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
+numbers, and `full` takes the large sizes. This file imports nothing heavy, so that the command line
+can list the experiments at once. page.py puts findings on one page.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clearhead.inspection.figures import Picture
+    from clearhead.lab.finding import Finding
 
-__all__ = ["EXPERIMENTS", "Finding", "check_name", "run"]
+__all__ = ["EXPERIMENTS", "check_name", "run"]
 
+# In the order in which they are best read.
 EXPERIMENTS = {
     "attention": "A word finds what it needs: two heads, step by step on a sentence.",
+    "masks": "A mask decides who may attend: what is masked changes nothing.",
+    "why-sqrt-d": "Scores grow with √d; divided by it, the softmax still learns.",
+    "argmax": "To take only the best match gives no gradient, so it cannot be learned.",
+    "positions": "Without positions a sentence is a bag; five ways to say where a token stands.",
+    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention does neither.",
+    "costs": "Attention does T² work in one step, an RNN T steps one after the other.",
+    "kernels": "A kernel with a feature map makes attention linear in T.",
+    "purification": "Attention to oneself, regularised, keeps what is strong and drops the noise.",
+    "learned-vs-designed": "What training finds is what one would set by hand, in another basis.",
+    "heads": "The heads of a trained model do different jobs, and it needs them.",
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What an experiment has shown: the claim, the story in words, the numbers, a picture."""
-
-    claim: str
-    text: str
-    numbers: dict[str, Any]
-    picture: "Picture"
 
 
 def check_name(name: str) -> None:
@@ -35,12 +37,12 @@ def check_name(name: str) -> None:
         raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
 
 
-def run(name: str, *, seed: int = 0, device: str = "auto") -> Finding:
-    """Run the experiment of this name."""
+def run(name: str, *, seed: int = 0, full: bool = False, device: str = "auto") -> "Finding":
+    """Run the experiment of this name; full: with the large sizes, in minutes."""
     check_name(name)
     from clearhead.runtime import pick_device, seed_everything
 
     seed_everything(seed)
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
-    finding: Finding = module.experiment(device=pick_device(device))
+    finding: Finding = module.experiment(seed=seed, full=full, device=pick_device(device))
     return finding

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead.attention import Mask, MultiHeadAttention, loop_over_heads
 from clearhead.inspection import figures, record
-from clearhead.lab import Finding
+from clearhead.lab.finding import Finding, Table
 from clearhead.positions import ToeplitzBias
 
 __all__ = ["build", "experiment"]
@@ -47,7 +47,9 @@ def build() -> tuple[MultiHeadAttention, Tensor]:
     return attention.eval(), x
 
 
-def experiment(*, device: torch.device | str = "cpu") -> Finding:
+def experiment(
+    *, seed: int = 0, full: bool = False, device: torch.device | str = "cpu"
+) -> Finding:
     """Attention moves what a word needs to where it is needed."""
     attention, x = build()
     attention, x = attention.to(device), x.to(device)
@@ -69,32 +71,29 @@ def experiment(*, device: torch.device | str = "cpu") -> Finding:
     }
     return Finding(
         claim="Attention lets a word find what it needs, by content or by place.",
-        text=_story(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry], numbers),
+        tables=[_followed(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry])],
+        seen=_story(numbers),
         numbers=numbers,
         picture=figures.attention_grid(layers, tokens=WORDS),
     )
 
 
-def _story(q: Tensor, k: Tensor, weights: Tensor, numbers: dict[str, float]) -> str:
-    """The query of "hungry" followed through the equation, then what the other words do."""
+def _followed(q: Tensor, k: Tensor, weights: Tensor) -> Table:
+    """The query of "hungry" followed through the equation."""
     scores = k @ q
-    rows = [
-        ("q·k", scores),
-        (f"/ √{q.numel()}", scores / math.sqrt(q.numel())),
-        ("softmax", weights),
-    ]
-    table = ["".join(f"{word:>9}" for word in ["", *WORDS])]
-    table += [
-        f"{name:>9}" + "".join(f"{value:9.2f}" for value in row.tolist()) for name, row in rows
-    ]
+    steps = {"q·k": scores, f"/ √{q.numel()}": scores / math.sqrt(q.numel()), "softmax": weights}
+    caption = (
+        f'"hungry" asks for something living: its query is {_vector(q)}, the key of "dog" is '
+        f"{_vector(k[2])}."
+    )
+    rows = [[name, *(f"{value:.2f}" for value in row.tolist())] for name, row in steps.items()]
+    return Table(caption, ["", *WORDS], rows)
+
+
+def _story(numbers: dict[str, float]) -> str:
     percent = {name: f"{value:.0%}" for name, value in numbers.items()}
     return "\n".join(
         [
-            f'"hungry" asks for something living: its query is {_vector(q)}, the key of "dog" is '
-            f"{_vector(k[2])}.",
-            "",
-            *table,
-            "",
             f'So "hungry" takes {percent["hungry_takes_from_dog"]} of what it gets from "dog", and '
             f'"crowded" takes {percent["crowded_takes_from_park"]} from "park".',
             f'"left" asks for nothing: all scores are equal and it takes '

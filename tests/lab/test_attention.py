@@ -133,7 +133,6 @@ def test_split_and_merged_the_sentence_is_the_same():
 def test_every_experiment_in_the_list_is_a_file(name):
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
     assert callable(module.experiment)
-    assert name in lab.__doc__
 
 
 @pytest.mark.parametrize("name", ["nothing", "../attention", "attention.build", ""])
