@@ -17,7 +17,14 @@ import torch
 
 from clearhead.shapes import check_positive
 
-__all__ = ["choose_threads", "measure_threads", "pick_device", "seed_everything", "set_threads"]
+__all__ = [
+    "choose_threads",
+    "measure_threads",
+    "pick_device",
+    "seed_everything",
+    "set_threads",
+    "widest_float",
+]
 
 MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
 CLEARLY = 1.25  # times as fast
@@ -43,6 +50,11 @@ def pick_device(name: str = "auto") -> torch.device:
             f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); use auto or cpu"
         ) from reason
     return device
+
+
+def widest_float(device: torch.device) -> torch.dtype:
+    """float64 where there is one; Apple's GPUs have none."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def set_threads(threads: int | Literal["auto"] = "auto") -> int:

@@ -39,10 +39,18 @@ def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+def is_slow(command):
+    return command.split()[1] in ("bench", "train")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, marks=pytest.mark.slow if is_slow(c) else ()) for c in COMMANDS],
+)
 def test_commands_named_in_the_pages_work(command, tmp_path):
+    briefly = ["--seconds", "0.1"] if command.startswith("clearhead bench") else []
     run = subprocess.run(
-        [sys.executable, "-m", "clearhead.cli.main", *command.split()[1:]],
+        [sys.executable, "-m", "clearhead.cli.main", *command.split()[1:], *briefly],
         cwd=tmp_path,
         capture_output=True,
         text=True,

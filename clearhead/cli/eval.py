@@ -1,6 +1,7 @@
 """clearhead eval RUN: how good a trained model is, on its whole validation part."""
 
 import json as json_format
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,4 +69,4 @@ def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
 
 def warn(sentence: str) -> None:
     """What should be known beside the result, such as a checkpoint that was passed over."""
-    typer.echo(sentence, err=True)
+    print(sentence, file=sys.stderr)

@@ -7,7 +7,6 @@ checkpoint, 6 busy, 130 and 143 stopped by Ctrl-C or SIGTERM.
 """
 
 import errno
-import io
 import os
 import sys
 import traceback
@@ -25,6 +24,7 @@ with leaving_at_once():
     from clearhead import __version__
     from clearhead.cli import bench, data, generate, lab, plot, predict, recipes, train
     from clearhead.cli import eval as evaluation
+    from clearhead.cli.streams import prepare_streams
     from clearhead.files.regular import DISK_FAULTS, shown
 
 __all__ = ["app", "main"]
@@ -70,7 +70,7 @@ def _common(
 def main() -> None:
     """Run a command; a mistake is one line and a hint, a traceback only if --debug asks."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # in any place
-    _prepare_streams()
+    prepare_streams()
     try:
         code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
         if code == 130:  # what typer makes of Ctrl-C
@@ -91,16 +91,6 @@ def main() -> None:
         if code == 2:
             print(f"hint: {_hint(arguments)}", file=sys.stderr)
         sys.exit(code)
-
-
-def _prepare_streams() -> None:
-    """No stream is missing, and none fails for want of a letter."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever called; print would take the other one
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # as long as we run
-        stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without √ shows ?
 
 
 def _sentence(mistake: Exception, arguments: list[str]) -> str | None:

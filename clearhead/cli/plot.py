@@ -13,7 +13,7 @@ import typer
 
 from clearhead.cli.eval import warn
 from clearhead.cli.interrupts import leaving_at_once
-from clearhead.cli.options import Json, Out
+from clearhead.cli.options import Device, Json, Out, device_named
 
 if TYPE_CHECKING:
     from clearhead.inspection.figures import Picture
@@ -33,11 +33,12 @@ def plot(
         bool,
         typer.Option("--tensorboard", help="Of a run: its measures for TensorBoard, no report."),
     ] = False,
+    device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Draw a part: position waves or table, a mask, ALiBi. Of a run, write its report anew."""
     if Path(what).is_dir():
-        _of_run(Path(what), tensorboard, json)
+        _of_run(Path(what), tensorboard, device, json)
         return
     if tensorboard:
         raise ValueError(f"--tensorboard takes the folder of a run, got {what!r:.80}")
@@ -47,7 +48,7 @@ def plot(
     typer.echo(json_format.dumps({"picture": str(path)}) if json else f"picture: {path}")
 
 
-def _of_run(run: Path, tensorboard: bool, json: bool) -> None:
+def _of_run(run: Path, tensorboard: bool, device: str, json: bool) -> None:
     with leaving_at_once():
         from clearhead.inspection.report import write_report
         from clearhead.inspection.tensorboard import write_events
@@ -55,7 +56,7 @@ def _of_run(run: Path, tensorboard: bool, json: bool) -> None:
     if tensorboard:
         name, path = "events", write_events(run)
     else:
-        name, path = "report", write_report(run, tell=warn)
+        name, path = "report", write_report(run, device=str(device_named(device)), tell=warn)
     typer.echo(json_format.dumps({name: str(path)}) if json else f"{name}: {path}")
     if tensorboard and not json:
         get = "" if find_spec("tensorboard") else "pip install 'clearhead[tb]' && "

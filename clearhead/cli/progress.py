@@ -5,7 +5,6 @@ or a pipe, only those lines. Each ends with the speed, in tokens or examples a s
 that is left. What the loop has to say in words is a line in both.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ def progress_shown(quiet: bool) -> Iterator["Callable[[Progress | str], None]"]:
     if quiet:
         yield lambda news: None
     elif not sys.stderr.isatty():
-        yield _print_line_if_read
+        yield _print_line
     else:
         with _live() as show:
             yield show
@@ -48,14 +47,6 @@ def measures(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "lr")
 
 
-def _print_line_if_read(news: "Progress | str") -> None:
-    """A reader that has gone, as in `2>&1 | head`, must not end a run: it goes on in silence."""
-    try:
-        _print_line(news)
-    except OSError:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # as long as we run
-
-
 def _print_line(news: "Progress | str") -> None:
     if isinstance(news, str):
         print(news, file=sys.stderr, flush=True)
@@ -72,8 +63,9 @@ def _told(news: "Progress") -> str:
 
 
 def _pace(news: "Progress", joint: str) -> str:
+    rate = "" if news.rate is None else f"{joint}{news.rate:,.0f} {news.unit}/s"
     left = f"{joint}{duration(news.seconds_left)} left" if news.step < news.steps else ""
-    return f"{joint}{news.rate:,.0f} {news.unit}/s{left}"
+    return rate + left
 
 
 @contextmanager

@@ -89,6 +89,8 @@ def check_recipe(name: str) -> None:
     """Refuse what is no recipe, before anything slow is imported."""
     if is_file(name):
         open_regular(name, MAX_BYTES).close()
+    elif Path(name, "config.json").is_file():
+        raise ValueError(f"{shown(name)} is a run, not a recipe; go on with it by --resume")
     else:
         check_name(name)
 
@@ -97,13 +99,19 @@ def recipe_named(name: str) -> "Recipe":
     """The recipe of this name, or that of a user's own file."""
     with leaving_at_once():
         from clearhead.training import Recipe, find_recipe
+        from clearhead.training.run import config_kinds
 
     if not is_file(name):
         return find_recipe(name)
     made = _function_of(Path(name))()
     if not isinstance(made, Recipe):
         raise ValueError(f"{shown(name)}: its function must return a Recipe, got {made!r:.80}")
-    return made
+    try:
+        return Recipe.from_dict(made.to_dict(), config_kinds())
+    except ValueError as fault:  # a class of the file itself
+        raise ValueError(
+            f"{shown(name)}: {fault}; its run could be trained, but not used by later commands"
+        ) from None
 
 
 def _function_of(path: Path) -> Any:
@@ -114,7 +122,12 @@ def _function_of(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise ValueError(f"{shown(path)} is no Python file")
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as fault:
+        raise ValueError(f"{shown(path)}, line {fault.lineno}: {fault.msg}") from None
+    except ImportError as fault:
+        raise ValueError(f"{shown(path)}: {fault}") from None
     listed = getattr(module, "__all__", [])
     name = path.stem if hasattr(module, path.stem) or len(listed) != 1 else listed[0]
     if not callable(getattr(module, name, None)):

@@ -42,7 +42,7 @@ def train(
         str | None, typer.Option("--resume", help="A run to go on with, or last.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Go on although settings, threads or versions differ.")
+        bool, typer.Option("--force", help="Go on with other training.…, threads or versions.")
     ] = False,
     overfit: Annotated[
         int | None, typer.Option("--overfit", help="Learn only this many examples, by heart.")
@@ -57,9 +57,9 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model. Stop it as you like: the same command goes on where it was."""
-    given = [*(changes or []), *([] if seed is None else [f"training.seed={seed}"])]
-    if name is not None and "=" in name:  # with --resume the recipe is known
-        given, name = [name, *given], None
+    name, given = _recipe_and_changes(name, changes or [])
+    if seed is not None:
+        given.append(f"training.seed={seed}")
     _check(name, given, out, resume, overfit, dry_run)
     check_threads(threads)
     run = None if resume is None else _run_to_go_on_with(out, resume, name)
@@ -82,11 +82,23 @@ def train(
                     force=force,
                     tell=tell,
                 )
-            _say(result, json=json, quiet=quiet, dry_run=dry_run)  # before all else: it is done
-            _report(result, silent=json or quiet or dry_run)
+            if dry_run:
+                _report(result, device, silent=True)  # before it is said that all parts work
+            try:
+                _say(result, json=json, quiet=quiet, dry_run=dry_run)
+            finally:  # also if nobody reads what was said
+                if not dry_run:
+                    _report(result, device, silent=json or quiet)
     except training.Interrupted as stop:
         _say_how_to_go_on(stop, dry_run)
         sys.exit(128 + stop.number)
+
+
+def _recipe_and_changes(name: str | None, changes: list[str]) -> tuple[str | None, list[str]]:
+    """The one word that is no change, wherever it stands; with --resume there may be none."""
+    words = [*([] if name is None else [name]), *changes]
+    names = [word for word in words if "=" not in word][:1]
+    return (names[0] if names else None), [word for word in words if word not in names]
 
 
 def _check(
@@ -172,7 +184,8 @@ def _say(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool) -> None
         typer.echo(json_format.dumps({**facts, "metrics": result.metrics}))
         return
     name = "dry run" if dry_run else result.run.name
-    told = f"{result.steps} steps in {duration(result.seconds)}, {measures(result.metrics)}"
+    best = "" if result.best_step in (None, result.steps) else f"best at step {result.best_step}: "
+    told = f"{result.steps} steps in {duration(result.seconds)}, {best}{measures(result.metrics)}"
     typer.echo(f"{name}: {told}")
     if dry_run:
         typer.echo("all parts work; nothing is kept")
@@ -180,13 +193,15 @@ def _say(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool) -> None
         typer.echo(f"\n{result.sample}\n")
 
 
-def _report(result: "RunResult", *, silent: bool) -> None:
+def _report(result: "RunResult", device: str, *, silent: bool) -> None:
     """Draw the run, and say what to do next."""
     with leaving_at_once():
         from clearhead.inspection.report import write_report
 
+    if not silent:
+        print("drawing the report …", file=sys.stderr)
     try:
-        report = write_report(result.run)
+        report = write_report(result.run, device=device)
     except KeyboardInterrupt:
         print(_FINISHED.format(shlex.quote(str(result.run))), file=sys.stderr)
         raise

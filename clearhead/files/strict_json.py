@@ -5,23 +5,30 @@ numbers beyond 64 bits, half a surrogate pair (\ud800), a byte-order mark, bytes
 and more than 4 MB. What `write_json` writes, `read_json` reads back as the same value.
 """
 
+import hashlib
 import json
 import os
 import re
 from collections import Counter
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
 from clearhead.files.regular import BadFile, read_bytes, replacing, shown
 from clearhead.files.text import decode_utf8
 
-__all__ = ["parse_json", "read_json", "write_json"]
+__all__ = ["digest_of", "parse_json", "read_json", "write_json"]
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
 BRACES = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of values as JSON, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:

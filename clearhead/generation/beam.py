@@ -26,6 +26,7 @@ from clearhead.attention.softmax import widened
 from clearhead.models.checks import numbers
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2Seq
+from clearhead.runtime import widest_float
 from clearhead.shapes import check_positive
 
 __all__ = ["BeamResult", "beam_search"]
@@ -104,7 +105,9 @@ def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tenso
     values, words = _largest(logits, n_words)  # (B, K, n_words)
     # log_softmax by its equation, of the words that matter. It never exceeds 0, even by rounding:
     # logsumexp is the largest logit plus log(1 + …).
-    of_words = values.double() - widened(logits).logsumexp(dim=-1, keepdim=True).double()
+    all_words = widened(logits).logsumexp(dim=-1, keepdim=True)
+    wide = widest_float(logits.device)
+    of_words = values.to(wide) - all_words.to(wide)
     joint = (log_probs.unsqueeze(-1) + of_words).flatten(1)  # (B, K · n_words)
     joint, order = (x[:, :n_beams] for x in joint.sort(dim=1, descending=True, stable=True))
     return order // n_words, words.flatten(1).gather(1, order), joint
@@ -124,7 +127,7 @@ def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
 def _nothing(tokens: Tensor) -> BeamResult:
     """Empty places only, for tokens (B, K, 0)."""
     lengths = tokens.new_zeros(tokens.shape[:2])
-    nowhere = torch.full_like(lengths, -torch.inf, dtype=torch.float64)
+    nowhere = torch.full_like(lengths, -torch.inf, dtype=widest_float(lengths.device))
     return BeamResult(tokens, nowhere, nowhere, lengths)
 
 

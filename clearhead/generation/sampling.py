@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from clearhead.runtime import widest_float
 from clearhead.shapes import check_positive
 
 __all__ = ["Sampling", "choose", "likely"]
@@ -60,8 +61,8 @@ def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | Non
         return logits.argmax(-1)
     probs = likely(logits, sampling)
     # The first token at which the sum of probabilities passes the draw.
-    sums = probs.double().cumsum(-1)
-    target = draws.double().to(sums.device)[:, None] * sums[:, -1:]
+    sums = probs.to(widest_float(probs.device)).cumsum(-1)
+    target = draws.to(sums)[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, target, right=True)[:, 0]
     last = probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)  # a draw of almost 1
     return torch.minimum(found, last)
@@ -71,7 +72,7 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
     """logits (B, V) → probabilities (B, V) after temperature and filters; rows sum to 1."""
     if sampling.temperature == 0:
         return one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
-    wide = logits.double()  # room for any temperature
+    wide = logits.to(widest_float(logits.device))  # room for any temperature
     scores = (wide - wide.amax(-1, keepdim=True)) / sampling.temperature  # ≤ 0
     if sampling.top_k is not None and sampling.top_k < scores.size(-1):
         last = scores.topk(sampling.top_k, dim=-1).values[:, -1:]

@@ -43,13 +43,16 @@ Points = Sequence[tuple[int, float]]
 
 
 def write_report(
-    run: str | os.PathLike[str], *, tell: Callable[[str], None] = lambda sentence: None
+    run: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Write report.html into a run folder, whole or not at all, and return where it is.
 
     tell: is given a sentence on each checkpoint that cannot be used.
     """
-    loaded = load_run(run, tell=tell)
+    loaded = load_run(run, device=device, tell=tell)
     path = loaded.folder / "report.html"
     page = html.page(loaded.folder.path.resolve().name, "\n".join(_body(loaded)))
     with replacing(path) as file:
@@ -90,8 +93,8 @@ def _heading(run: Run, baseline: "Baseline") -> Iterator[str]:
         )
     if forced := run.folder.forced():
         yield (
-            f'<p class="notice">It was forced to go on with other settings than those below: '
-            f"{html.text('; '.join(forced))}.</p>"
+            f'<p class="notice">It did not have all of the settings below from its beginning, but '
+            f"was forced to change on the way: {html.text('; '.join(forced))}.</p>"
         )
     yield f"<p>{html.text(_summary(run))}</p>"
     yield '<dl class="figures">'

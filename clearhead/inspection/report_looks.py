@@ -119,10 +119,10 @@ def _over_images(model: VisionTransformer, task: Any) -> Look:
         names[is_] if is_ == said else f"{names[is_]}\ntaken for {names[said]}"
         for is_, said in zip(right, answers, strict=True)
     ]
-    who = "the class token" if model.config.class_token else "the patches, all alike,"
+    who = "the class token looks" if model.config.class_token else "the patches look, on average,"
     return Look(
         _image_grid(shown.images / 255, heats, titles),
-        f"Where {who} looks in pictures that it is measured on: the lighter, the more. "
+        f"Where {who} in pictures that it is measured on: the lighter, the more. "
         f"Each map is stretched from its least to its most.",
     )
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.positions.learned import check_position_limit, check_positions
+from clearhead.runtime import widest_float
 from clearhead.shapes import (
     check_dropout,
     check_length,
@@ -30,8 +31,7 @@ __all__ = ["SinusoidalPositions", "angles", "kept_table", "sinusoid_table"]
 
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
     """positions / base^(2i/d) for each pair of columns: (...) → (..., ⌈d/2⌉), exact to float64."""
-    # Apple's GPUs have no float64.
-    wide = torch.float32 if positions.device.type == "mps" else torch.float64
+    wide = widest_float(positions.device)
     exponents = torch.arange(0, d, 2, dtype=wide, device=positions.device) / d
     return positions.unsqueeze(-1) * base**-exponents
 

@@ -14,12 +14,11 @@ passed over with a sentence; and if all are damaged nothing is started anew in s
 
 import errno
 import hashlib
-import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,14 +28,13 @@ from torch import Tensor
 
 from clearhead import __version__
 from clearhead.files.regular import BadFile, new_folder, open_regular, read_bytes, shown
-from clearhead.files.strict_json import parse_json, read_json, write_json
+from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
 
 __all__ = [
     "Checkpoint",
     "NoGoodCheckpoint",
     "check",
-    "digest_of",
     "load",
     "load_newest",
     "newest_state",
@@ -233,11 +231,6 @@ def step_of(place: Path) -> int:
     """The step that the name of a checkpoint says."""
     match = PLACE.fullmatch(place.name)
     return int(match[1]) if match else -1
-
-
-def digest_of(values: Mapping[str, Any]) -> str:
-    """The SHA-256 of values as JSON, whatever the order of their keys."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _unfinished(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ keeps, and its place: a run that was killed goes on to the same numbers, bit for
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +21,18 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from clearhead.data.batch import IGNORE, Batch
 from clearhead.files.regular import named_faults
+from clearhead.files.strict_json import digest_of
 from clearhead.models.model import Model
 from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
-from clearhead.training.checkpoint import Checkpoint, digest_of, load_newest, remove_old, save
+from clearhead.training.checkpoint import Checkpoint, load_newest, remove_old, save
 from clearhead.training.finite import NotFinite, check_step, check_tensors, finite_only
 from clearhead.training.learner import Learner, check_workers
 from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
 from clearhead.training.recipe import Recipe
-from clearhead.training.run import fill
+from clearhead.training.run import checkpoint_of, fill
 from clearhead.training.run_folder import RunFolder, environment, new_run
-from clearhead.training.starting import check_same, find_run, threads_of, unfinished_run
+from clearhead.training.starting import adopt, check_same, find_run, threads_of, unfinished_run
 from clearhead.training.stopping import Interrupted, Signals, Stop
 from clearhead.training.tasks.task import Plan, Task
 
@@ -55,7 +56,7 @@ def train(
 
     resume: "last" or the path of a run. overfit: learn this many examples by heart. threads:
     "auto" measures which number is faster, and a run that goes on keeps its own. force: go on
-    although data, config, threads or versions differ. tell: is given all news.
+    although training settings, threads or versions differ. tell: is given all news.
     """
     asked = digest_of({**recipe.to_dict(), "overfit": overfit})
     task = recipe.data.open()
@@ -72,15 +73,16 @@ def train(
         folder = find_run(Path(out), resume, recipe.name)
     check_workers(recipe.model, recipe.training.workers)
     if recipe.training.compile:
-        _check_compile()
+        _check_compile(task)
     where = pick_device(device)
     set_threads(threads_of(folder, threads, recipe.training.workers))
     here = environment(torch.get_num_threads(), where.type)
     if folder is None:
         folder = new_run(Path(out), recipe.name, lambda new: _describe(new, task, config, here))
     with folder.locked():
-        check_same(folder, config, here, force, tell)
-        return Training(recipe, task, folder, where, tell).run()
+        different = check_same(folder, config, here, force)
+        training = Training(recipe, task, folder, where, tell)
+        return training.run(lambda: adopt(folder, config, here, different, tell))
 
 
 def _describe(folder: RunFolder, task: Task, config: Values, environment: Values) -> None:
@@ -103,15 +105,17 @@ class Training:
         self.learner = Learner(self.model, task.loss, workers=c.workers, compiled=compiled)
         self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
         self.place, self.plans = Place(), Plans(task, c.seed, c.batch_size)
+        self.eval_every = c.eval_every or self.plans.steps_in_epoch(c.accumulate)
         self.signals = Signals()
         self.saved: tuple[int, int] | None = None  # step and told of what the disk has
-        self.n_units = 0  # since the start of this process
+        self.n_units, self.learning = 0, 0.0  # and the seconds for them, in this process
         self.began, self.before = time.perf_counter(), 0.0
 
-    def run(self) -> RunResult:
-        """From where the run stands to its end."""
+    def run(self, restored: Callable[[], object] = lambda: None) -> RunResult:
+        """From where the run stands to its end. restored: called when it stands there."""
         with self.signals.heard():
             self.restore()
+            restored()
             try:
                 while not self.is_done:
                     self.advance()
@@ -121,8 +125,12 @@ class Training:
         place, path = self.place, self.folder.path
         if self.signals.number is not None:
             raise Interrupted(self.signals.number, path, finished=True)
+        if place.best_step not in (None, place.step):
+            fill(self.model, checkpoint_of(self.folder, "best", self.tell).model)
         sample, then = self.task.sample(self.model), self.task.next_command(path)
-        return RunResult(path, place.step, place.seconds, place.best_metrics, sample, then)
+        return RunResult(
+            path, place.step, place.seconds, place.best_step, place.best_metrics, sample, then
+        )
 
     @property
     def is_done(self) -> bool:
@@ -143,7 +151,7 @@ class Training:
 
     def step(self) -> None:
         """One update."""
-        place, c = self.place, self.config
+        began, place, c = time.perf_counter(), self.place, self.config
         seed_torch(self.device, c.seed, "step", place.step)
         plans = [self.plans.next(place) for _ in range(c.accumulate)]
         losses = self.learner.learn([self._batch(plan) for plan in plans])
@@ -154,7 +162,9 @@ class Training:
             clip_grads_with_norm_(self.optimizer.parameters, c.clip, length)
         self.optimizer.step(self.schedule(place.step + 0.5))
         place.loss_sum += float(torch.stack(losses).mean())
+        place.loss_steps += 1
         place.step += 1
+        self.learning += time.perf_counter() - began
 
     def _batch(self, plan: Plan) -> Batch:
         """The examples of a plan, where they are needed."""
@@ -169,11 +179,11 @@ class Training:
         place, c = self.place, self.config
         last, better = place.step == c.steps, False
         values: dict[str, float] = {}
+        sample: str | None = None
         if place.step % c.log_every == 0 or last:
-            before = (place.step - 1) // c.log_every * c.log_every
-            values["loss"] = place.loss_sum / (place.step - before)
+            values["loss"] = place.loss_sum / place.loss_steps
             values["lr"] = c.lr * self.schedule(place.step - 0.5)
-        if place.step % c.eval_every == 0 or last:
+        if place.step % self.eval_every == 0 or last:
             with self.signals.breaking():
                 measures, sample = self.task.evaluate(self.model), self.task.sample(self.model)
             values |= finite_only(measures)
@@ -183,8 +193,10 @@ class Training:
         if values:
             self.folder.add_metrics({"step": place.step, **values})
             self.tell(self._progress(values))
+            if sample and self.task.writes and not last:  # the last one is part of the result
+                self.tell(sample)
         if "loss" in values:
-            place.loss_sum = 0.0
+            place.loss_sum, place.loss_steps = 0.0, 0
         place.told = place.step
         if place.step % c.save_every == 0 or better or self.is_done:
             self.save()
@@ -209,27 +221,36 @@ class Training:
         check_tensors({**model, **optimizer}, self._where())
         place.seconds = self.before + time.perf_counter() - self.began
         place.sizes, place.finished = self.folder.synced_sizes(), self.is_done
-        run = digest_of(self.folder.config)
-        save(
-            self.folder.checkpoints, Checkpoint(place.step, run, model, optimizer, place.to_dict())
-        )
+        run, kept = self.folder.identity, place.to_dict()
+        save(self.folder.checkpoints, Checkpoint(place.step, run, model, optimizer, kept))
         self.saved = (place.step, place.told)
         keep, best = self.config.keep, place.best_step
         remove_old(self.folder.checkpoints, place.step, keep, best, self.tell)
 
     def restore(self) -> None:
         """Take up the newest good checkpoint, if there is one."""
-        run = digest_of(self.folder.config)
-        found = load_newest(self.folder.checkpoints, run, self.tell)
+        found = load_newest(self.folder.checkpoints, self.folder.identity, self.tell)
         if found is not None:
             with named_faults(self.folder.checkpoints):
                 self.place = Place.from_dict({**found.state, "step": found.step})
                 fill(self.model, found.model)
                 self.optimizer.load(found.optimizer)
             self.saved = (found.step, self.place.told)
-            self.tell(f"going on after step {found.step} of {self.config.steps}")
+            self.tell(self._standing())
         self.folder.cut_back(self.place.sizes, self.tell)
         self.began, self.before = time.perf_counter(), self.place.seconds
+
+    def _standing(self) -> str:
+        """Where a run that is taken up stands."""
+        place, c = self.place, self.config
+        if not self.is_done:
+            return f"going on after step {place.step} of {c.steps}"
+        if place.step >= c.steps:
+            return f"all {place.step} steps are made; training.steps={2 * c.steps} would be more"
+        return (
+            f"it ended after step {place.step}, being no better for {place.stale} evaluations; "
+            f"training.patience=none would go on"
+        )
 
     def _where(self) -> str:
         kept = f"that of step {self.saved[0]}" if self.saved else "none yet"
@@ -238,12 +259,17 @@ class Training:
     def _progress(self, values: dict[str, float]) -> Progress:
         seconds = time.perf_counter() - self.began
         left = (self.before + seconds) / self.place.step * (self.config.steps - self.place.step)
-        rate, unit = self.n_units / seconds, self.task.unit
-        return Progress(self.place.step, self.config.steps, values, rate, unit, left)
+        rate = self.n_units / self.learning if self.n_units else None
+        return Progress(self.place.step, self.config.steps, values, rate, self.task.unit, left)
 
 
-def _check_compile() -> None:
-    """Whether torch.compile works on this machine."""
+def _check_compile(task: Task) -> None:
+    """Whether torch.compile works on this machine, and for this task."""
+    if not task.compiles:
+        raise ValueError(
+            f"training.compile is true, but the loss of a {type(task).__name__} goes through the "
+            f"model in pieces, which are not compiled; set training.compile=false"
+        )
     try:
         torch.compile(nn.Linear(2, 2))(torch.zeros(1, 2))
     except Exception as fault:

@@ -16,6 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from clearhead.data.batch import IGNORE, next_tokens
 from clearhead.layers.soft_cap import capped, check_soft_cap
+from clearhead.runtime import widest_float
 from clearhead.shapes import (
     check_float_tensor,
     check_int_tensor,
@@ -59,7 +60,7 @@ def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     wide = rows.float() if logits.dtype in HALVES else rows
     costs = cross_entropy(wide, targets.flatten().long(), ignore_index=IGNORE, reduction="none")
     # Summed in float64, so that more padding, which costs 0, changes not even the last digit.
-    total = costs.sum(dtype=torch.float64)
+    total = costs.sum(dtype=widest_float(costs.device))
     return (total / (targets != IGNORE).sum().clamp(min=1)).to(wide.dtype)
 
 
@@ -83,7 +84,8 @@ def _mixture_loss(logits: Tensor, labels: Tensor) -> Tensor:
     wide = logits.float() if logits.dtype in HALVES else logits
     # A class that the label does not name costs nothing, even if its probability is 0.
     log_probs = wide.log_softmax(dim=-1).masked_fill(labels == 0, 0.0)
-    total = -(labels.to(wide.dtype) * log_probs).sum(dim=-1).sum(dtype=torch.float64)
+    costs = -(labels.to(wide.dtype) * log_probs).sum(dim=-1)
+    total = costs.sum(dtype=widest_float(costs.device))
     return (total / max(len(labels), 1)).to(wide.dtype)
 
 
@@ -136,7 +138,7 @@ def check_mixtures(name: str, mixtures: Tensor, shape: torch.Size) -> None:
         )
     if not values_at_hand(mixtures):
         return
-    sums = mixtures.sum(dim=-1, dtype=torch.float64)
+    sums = mixtures.sum(dim=-1, dtype=widest_float(mixtures.device))
     nearly = 1e-2 if mixtures.dtype in HALVES else 1e-4
     wrong = ~((sums - 1).abs() <= nearly) | (mixtures < 0).any(dim=-1)  # NaN is wrong, too
     if bool(wrong.any()):

@@ -31,6 +31,7 @@ class Place:
     taken: int = 0  # examples of the epoch that were learned from: the cursor
     told: int = 0  # the last step that was measured and written down
     loss_sum: float = 0.0  # since the last line with a loss
+    loss_steps: int = 0  # how many losses that are
     best: float | None = None
     best_step: int | None = None
     best_metrics: dict[str, float] = field(default_factory=dict)
@@ -71,7 +72,7 @@ class Plans:
     """What each batch of a run is made of, one after the other.
 
     The cursor counts examples, not batches, so the order of the examples stays the same if a run
-    is made to go on with another batch size.
+    is made to go on with another batch size; it then begins with the next whole batch.
     """
 
     def __init__(self, task: Task, seed: int, batch_size: int) -> None:
@@ -87,6 +88,11 @@ class Plans:
                 place.taken = self.starts[number + 1]
                 return self.plans[number]
             place.epoch, place.taken = place.epoch + 1, 0
+
+    def steps_in_epoch(self, accumulate: int) -> int:
+        """Updates until every example of the first epoch was learned from."""
+        self._open(0)
+        return -(-len(self.plans) // accumulate)
 
     def _open(self, epoch: int) -> None:
         if self.epoch != epoch:
@@ -115,20 +121,21 @@ class Progress:
     step: int
     steps: int
     metrics: dict[str, float]
-    rate: float  # how many of the unit in a second
+    rate: float | None  # how many of the unit are learned in a second, once some were
     unit: str  # "tokens" or "examples"
     seconds_left: float
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run came to; the metrics are those of its best checkpoint."""
+    """What a run came to; metrics and sample are of its best checkpoint."""
 
     run: Path
     steps: int
     seconds: float
+    best_step: int | None
     metrics: dict[str, float]
-    sample: str | None  # what the model says at the end
+    sample: str | None  # what the model says then
     next_command: str  # what to do with it
 
 

@@ -34,9 +34,10 @@ class TrainingConfig(Config):
     learned side by side. schedule: "linear", "cosine" or "stable" (level until the cooldown);
     warmup and cooldown are shares of the steps. optimizer: "adamw", or "muon", which takes
     matrix_lr, momentum and newton_steps for the matrices inside, and AdamW for the rest. clip: the
-    longest gradient. patience: evaluations without a better one before the end. keep: how many of
-    the newest checkpoints stay, beside the best. compile: by torch.compile, which pays for long
-    runs of large models only.
+    longest gradient. eval_every: steps from one evaluation to the next, None for an epoch.
+    patience: evaluations without a better one before the end. keep: how many of the newest
+    checkpoints stay, beside the best. compile: by torch.compile, which pays for long runs of large
+    models only.
     """
 
     steps: int
@@ -57,7 +58,7 @@ class TrainingConfig(Config):
     workers: int = 1
     patience: int | None = None
     log_every: int = 20
-    eval_every: int = 200
+    eval_every: int | None = 200
     save_every: int = 200
     keep: int = 2
     seed: int = 0
@@ -65,8 +66,8 @@ class TrainingConfig(Config):
 
     def check(self) -> None:
         check_positive(steps=self.steps, batch_size=self.batch_size, accumulate=self.accumulate)
-        check_positive(log_every=self.log_every, eval_every=self.eval_every)
-        check_positive(save_every=self.save_every, newton_steps=self.newton_steps)
+        check_positive(log_every=self.log_every, save_every=self.save_every)
+        check_positive(newton_steps=self.newton_steps)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("schedule", self.schedule, SCHEDULES)
         if min(self.warmup, self.cooldown) < 0 or self.warmup + self.cooldown > 1:
@@ -87,8 +88,9 @@ class TrainingConfig(Config):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
-        if self.patience is not None:
-            check_positive(patience=self.patience)
+        for name in ("eval_every", "patience"):
+            if getattr(self, name) is not None:
+                check_positive(**{name: getattr(self, name)})
         if self.keep < 2:
             raise ValueError(
                 f"keep must be at least 2, so that a damaged checkpoint has one before it, "

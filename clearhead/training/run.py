@@ -25,7 +25,6 @@ from clearhead.shapes import check_choice, check_positive
 from clearhead.training.answerers import Answerer
 from clearhead.training.checkpoint import (
     Checkpoint,
-    digest_of,
     load,
     load_newest,
     places,
@@ -35,7 +34,7 @@ from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.run_folder import CONFIG, RunFolder
 from clearhead.training.tasks.task import Task
 
-__all__ = ["Run", "config_kinds", "fill", "load_run", "read_recipe"]
+__all__ = ["Run", "checkpoint_of", "config_kinds", "fill", "load_run", "read_recipe"]
 
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
@@ -63,7 +62,10 @@ class Run:
     def task(self) -> Task:
         """What it learned; the data are read, and must be those that it learned from."""
         config = self.folder.config
-        task = self.recipe.data.open()
+        try:
+            task = self.recipe.data.open()
+        except BadFile as fault:
+            raise BadFile(f"{fault}{self._seen_from()}") from None
         if config["overfit"] is not None:
             task = task.overfit(config["overfit"])
         if task.fingerprint != config["examples"]:
@@ -72,6 +74,13 @@ class Run:
                 f"back those with the fingerprint {config['examples']!r:.14}…"
             )
         return task
+
+    def _seen_from(self) -> str:
+        """Where data are looked for whose path is relative."""
+        path = getattr(self.recipe.data, "path", None)
+        if path is None or os.path.isabs(path) or os.path.exists(path):
+            return ""
+        return f" ({CONFIG} says data.path={path}, seen from the folder where the run was started)"
 
     def evaluate(self) -> dict[str, float]:
         """Measures on the whole validation part."""
@@ -90,7 +99,7 @@ def load_run(
     folder = RunFolder(path)
     with named_faults(folder / CONFIG):
         recipe = read_recipe(folder.config)
-    found = _checkpoint(folder, which, tell)
+    found = checkpoint_of(folder, which, tell)
     answerer = recipe.data.answerer(folder.path)
     answerer.check(recipe.model, folder.path)
     with named_faults(folder.path):
@@ -120,9 +129,9 @@ def config_kinds() -> dict[str, type[Config]]:
     return {kind.__name__: kind for kind in (*kinds, TrainingConfig)}
 
 
-def _checkpoint(folder: RunFolder, which: str, tell: Callable[[str], None]) -> Checkpoint:
-    """The best checkpoint if it is good, else the newest good one."""
-    run = digest_of(folder.config)
+def checkpoint_of(folder: RunFolder, which: str, tell: Callable[[str], None]) -> Checkpoint:
+    """The last checkpoint that is good, or the best; if that one is damaged, the last."""
+    run = folder.identity
     newest = load_newest(folder.checkpoints, run, tell)
     if newest is None:
         raise BadFile(f"{shown(folder.path)} has no checkpoint yet; let it train a little longer")

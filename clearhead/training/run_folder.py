@@ -5,7 +5,7 @@
         environment.json     versions, threads, machine
         metrics.jsonl        a line for each step that was measured, in order, each step once
         samples.txt          what the model wrote or answered on its way
-        forced.txt           what differed when --force went on with it, if it ever did
+        forced.txt           what was changed by --force on the way, if anything was
         checkpoints/         checkpoint.py
         tokenizer.json …     what a model is asked with: answerers/
         report.html          the run told and drawn
@@ -29,13 +29,14 @@ from typing import Any
 from clearhead import __version__
 from clearhead.files.names import check_file_name
 from clearhead.files.regular import BadFile, new_folder, read_bytes, shown, sync_folder
-from clearhead.files.strict_json import parse_json, read_json, write_json
+from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
 
 __all__ = ["Busy", "RunFolder", "environment", "find_runs", "new_run"]
 
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 GROWING = (METRICS, SAMPLES)
+CHANGEABLE = ("training", "asked")  # parts of config.json that a run can be forced to change
 MAX_METRICS = 256 << 20
 
 
@@ -78,8 +79,18 @@ class RunFolder:
     def write(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write down what the run is."""
         self.checkpoints.mkdir()
+        self.describe(config, environment)
+
+    def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write down its settings, and where it runs; over what stood there, if anything did."""
         write_json(self / ENVIRONMENT, dict(environment))
         write_json(self / CONFIG, dict(config))
+
+    @property
+    def identity(self) -> str:
+        """Stands for all that a run cannot change: recipe, data and model."""
+        config = self.config
+        return digest_of({name: config[name] for name in config if name not in CHANGEABLE})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -116,7 +127,7 @@ class RunFolder:
         self._append(SAMPLES, f"--- step {step}\n{text.rstrip()}\n\n")
 
     def forced(self) -> list[str]:
-        """What differed from config.json and environment.json when it was forced to go on."""
+        """What was changed on the way, of config.json and environment.json."""
         path = self / FORCED
         said = read_bytes(path, MAX_METRICS) if path.exists() else b""
         return said.decode(errors="replace").splitlines()

@@ -2,10 +2,12 @@
 
 The same command again goes on with its unfinished run. What a run's numbers depend on is written
 down when it starts, its config and its environment, and compared when it goes on: a difference is
-told field by field, and nothing is continued by mistake.
+told field by field, and nothing is continued by mistake. A run can be forced to go on with other
+training settings or in another environment, which are then its own; with another model or other
+data it would be another run.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ from clearhead.files.regular import BadFile, shown
 from clearhead.training.checkpoint import newest_state
 from clearhead.training.run_folder import RunFolder, find_runs
 
-__all__ = ["check_same", "find_run", "is_finished", "threads_of", "unfinished_run"]
+__all__ = ["adopt", "check_same", "find_run", "is_finished", "threads_of", "unfinished_run"]
 
 # Of what is written down, what the numbers do not depend on.
 HARMLESS = ("asked", "python", "system")
+# What a run is: it cannot be forced to be another.
+FIXED = ("recipe", "data", "model", "overfit", "examples")
 
 Tell = Callable[[str], None]
 
@@ -69,21 +73,34 @@ def check_same(
     config: Mapping[str, Any],
     environment: Mapping[str, Any],
     force: bool = False,
-    tell: Tell = lambda sentence: None,
-) -> None:
-    """Refuse to go on if what the numbers depend on has changed; with force note and tell it."""
+) -> list[str]:
+    """What has changed of all that the numbers depend on; refused unless force covers it."""
     then, now = {**run.environment, **run.config}, {**environment, **config}
     different = list(_differences(then, now))
-    if different and not force:
+    is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in different)
+    if different and (is_another or not force):
+        forced = "" if is_another else "give --force to go on with other numbers, or "
         raise ValueError(
             f"{shown(run.path)} cannot go on as it began:\n  "
             + "\n  ".join(different)
-            + "\nmake them equal, or give --force to go on with other numbers, "
-            + "or another --out to start anew"
+            + f"\nmake them equal, or {forced}take another --out to start anew"
         )
+    return different
+
+
+def adopt(
+    run: RunFolder,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    different: Sequence[str],
+    tell: Tell,
+) -> None:
+    """What was forced is the run's own from now on; what it was is noted and told."""
     for difference in different:
         run.add_forced(difference)
         tell(f"going on although it differs: {difference}")
+    if different:
+        run.describe(config, environment)
 
 
 def _differences(one: Any, other: Any, name: str = "") -> Iterator[str]:

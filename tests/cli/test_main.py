@@ -39,13 +39,13 @@ def run(monkeypatch, capfd):
     return run
 
 
-def run_outside(*arguments, stdout=subprocess.PIPE, **variables):
+def run_outside(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **variables):
     """Run a command in a process of its own, as a user does."""
     package = str(Path(clearhead.__file__).parents[1])
     return subprocess.run(
         [sys.executable, "-m", "clearhead.cli.main", *map(str, arguments)],
         stdout=stdout,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         env=os.environ | {"PYTHONPATH": package} | variables,
         timeout=120,
     )
@@ -360,6 +360,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(arguments):
         os.close(writing)
     assert done.stderr == b""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["train", "nope"], ["eval", "nowhere"], ["lab", "nope"]])
+def test_C05_a_mistake_that_nobody_reads_has_its_code_all_the_same(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = run_outside(*arguments, stderr=writing)
+    finally:
+        os.close(writing)
+    assert done.returncode == 2
 
 
 def test_a_full_disk_is_a_mistake_in_words():

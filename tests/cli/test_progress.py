@@ -1,5 +1,6 @@
 """How a run is shown while it goes."""
 
+import dataclasses
 import io
 import os
 import pty
@@ -8,7 +9,7 @@ import sys
 
 import pytest
 
-from clearhead.cli.progress import duration, measures, progress_shown
+from clearhead.cli.progress import _told, duration, measures, progress_shown
 from clearhead.training import Progress
 
 NEWS = [
@@ -107,14 +108,7 @@ def test_C02_a_dumb_terminal_gets_plain_lines(monkeypatch):
     assert len(seen.splitlines()) == 3
 
 
-def test_a_reader_that_has_gone_does_not_end_a_run(monkeypatch):
-    class Gone(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError
-
-    monkeypatch.setattr(sys, "stderr", Gone())
-    with progress_shown(quiet=False) as tell:
-        for news in NEWS:
-            tell(news)
-    assert not isinstance(sys.stderr, Gone)  # from then on it is silent
-    sys.stderr.close()
+def test_before_anything_was_learned_there_is_no_speed():
+    news = dataclasses.replace(NEWS[-1], rate=None)
+    assert "/s" in _told(NEWS[-1])
+    assert "/s" not in _told(news)

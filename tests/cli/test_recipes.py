@@ -64,6 +64,19 @@ def test_C01_an_unknown_recipe_is_answered_with_the_nearest(run, verb, tmp_path,
 # A recipe of one's own
 
 
+OWN_DATA = """
+import dataclasses
+from clearhead.training import find_recipe
+from clearhead.training.tasks import SubstringData
+
+class MyData(SubstringData):
+    pass
+
+def mine():
+    return dataclasses.replace(find_recipe("substring"), data=MyData())
+"""
+
+
 @pytest.mark.parametrize("name", ["substring.py", "mine.py"])
 def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
     """Its function is named as the file, or is the only one that the file lists."""
@@ -81,6 +94,9 @@ def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
         ("x = 1", "mine.py must have a function mine() that returns a Recipe"),
         ("__all__ = ['a', 'b']", "mine.py must have a function mine() that returns a Recipe"),
         ("def mine():\n    return 7", "mine.py: its function must return a Recipe, got 7"),
+        ("def mine(:\n    return 7", "mine.py, line 1: invalid syntax"),
+        ("import no_such_thing", "mine.py: No module named 'no_such_thing'"),
+        (OWN_DATA, "mine.py: data is of the unknown kind 'MyData'; its run could be trained, but"),
     ],
 )
 def test_a_file_without_a_recipe_is_told(run, tmp_path, monkeypatch, text, sentence):

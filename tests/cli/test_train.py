@@ -59,7 +59,9 @@ def test_it_trains_says_the_result_and_what_to_do_next(train, tmp_path):
     assert code == 0, err
     first, *_, report, then = out.splitlines()
     assert re.fullmatch(
-        r"substring-0001: 4 steps in \d+\.\d s, val_loss [\d.]+, val_accuracy [\d.]+", first
+        r"substring-0001: 4 steps in \d+\.\d s, (best at step 2: )?val_loss [\d.]+, "
+        r"val_accuracy [\d.]+",
+        first,
     )
     assert report == "report: runs/substring-0001/report.html"
     assert (tmp_path / "runs/substring-0001/report.html").stat().st_size > 10_000
@@ -187,6 +189,30 @@ def test_other_settings_are_refused_field_by_field_unless_forced(run, tmp_path):
     assert out.startswith("substring-0001: 6 steps")
 
 
+def test_a_dry_run_says_that_all_parts_work_when_the_last_has(run, monkeypatch):
+    def fails(folder, **_):
+        raise ValueError("the report cannot be drawn")
+
+    monkeypatch.setattr("clearhead.inspection.report.write_report", fails)
+    code, out, err = run("train", "substring", *SMALL, *ONE, "--dry-run")
+    assert (code, out) == (2, "")
+    assert "the report cannot be drawn" in err
+
+
+def test_a_run_is_no_recipe(run, tmp_path):
+    folder = small_run(tmp_path)
+    code, out, err = run("train", folder)
+    assert_a_mistake(code, out, err)
+    assert "is a run, not a recipe; go on with it by --resume" in err
+
+
+def test_the_recipe_may_stand_after_its_changes(run, tmp_path):
+    first, *rest = SMALL
+    code, out, err = run("train", first, "substring", *rest, *ONE, "--out", tmp_path)
+    assert code == 0, err
+    assert out.startswith("substring-0001: 4 steps")
+
+
 # Mistakes
 
 
@@ -278,7 +304,7 @@ def test_C05_a_place_where_nobody_may_write_is_4(train, monkeypatch):
 
 
 def test_C05_a_report_that_cannot_be_written_is_4_after_the_result(train, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "report.html")
 
     monkeypatch.setattr("clearhead.inspection.report.write_report", full)
@@ -359,6 +385,7 @@ def test_C02_a_closed_stream_stops_no_training(tmp_path, closed):
     assert "Traceback" not in done.stderr
     assert (tmp_path / "substring-0001").is_dir()
     assert load_run(tmp_path / "substring-0001").step > 0
+    assert (tmp_path / "substring-0001" / "report.html").is_file()
 
 
 def test_C02_a_place_without_letters_gets_the_numbers(tmp_path):

@@ -108,9 +108,9 @@ def test_of_many_samples_a_few_are_shown(folder, tmp_path):
 
 def test_it_says_what_it_learned_from_and_what_it_is_measured_on(text):
     told = html.unescape(text)
-    assert "learned from texts made at random while it learned, new ones in every epoch" in told
-    assert "It is measured on 32 other texts, none of which it learned from." in told
-    assert "64 training examples" not in told  # 64 make an epoch, and no epoch repeats another
+    assert "learned from texts drawn at random while it learned; short ones come again" in told
+    assert "It is measured on 32 texts drawn from those that it never learned from." in told
+    assert "64 training examples" not in told  # 64 make an epoch, and each epoch draws others
     assert "of its best checkpoint by val_accuracy, that of step" in told
 
 
@@ -251,8 +251,8 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     text = write_report(run).read_text()
     assert "measured on the 30 test pictures, which it did not learn from" in text
     assert "<h2>What it mixes up</h2>" in text
-    who = "the class token" if pool == "class" else "the patches, all alike,"
-    assert f"Where {who} looks" in text
+    who = "the class token looks" if pool == "class" else "the patches look, on average,"
+    assert f"Where {who} in pictures" in text
     assert "What it answers" not in text
     loaded = load_run(run)
     (look,) = looks(loaded, None)

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import random
+import re
 import signal
 import time
 from contextlib import suppress
@@ -382,7 +383,7 @@ def test_T13_a_signal_during_a_save_lets_it_finish(folder, monkeypatch):
     assert Child(work).end() == 130
     run = find_runs(folder, "tiny")[0]
     assert [place.name for place in places(run.checkpoints)] == ["step-0000003"]
-    assert load_newest(run.checkpoints, loop.digest_of(run.config)).step == 3
+    assert load_newest(run.checkpoints, run.identity).step == 3
 
 
 def test_signals_are_as_before_after_a_run_and_one_that_is_ignored_stays_ignored(folder):
@@ -434,7 +435,7 @@ def test_T05_a_full_small_disk_keeps_the_last_good_checkpoint(folder):
             run_tiny(out, recipe)
         assert caught.value.errno == errno.ENOSPC
         run = find_runs(out, "tiny")[0]
-        found = load_newest(run.checkpoints, loop.digest_of(run.config))
+        found = load_newest(run.checkpoints, run.identity)
         assert found.step >= 2
         assert not list(run.path.rglob("*.part"))
         (out / "ballast").unlink()
@@ -502,7 +503,7 @@ def test_T19_the_sentence_says_which_checkpoint_is_good(folder, monkeypatch):
 
 def checkpoints_of(out):
     run = find_runs(out, "tiny")[0]
-    return run.checkpoints, loop.digest_of(run.config)
+    return run.checkpoints, run.identity
 
 
 def test_T20_nan_in_a_gradient_alone_stops_the_run_and_names_the_tensor(folder, monkeypatch):
@@ -710,6 +711,53 @@ def test_patience_ends_a_run_and_is_kept_over_a_stop(folder, monkeypatch):
     result = run_tiny(folder, recipe)
     assert result.steps == 8  # best at 2, none better at 4, 6, 8
     assert run_tiny(folder, recipe).run.name == "tiny-0002"  # the first is finished
+
+
+def test_measures_and_sample_of_the_result_are_those_of_the_best(folder, monkeypatch):
+    values = iter([0.5, 0.1, 0.9])
+    poison(monkeypatch, "evaluate", lambda self, before, model: {"val_loss": next(values)})
+    result = run_tiny(folder)
+    kept = re.findall(r"--- step (\d+)\n(.*)\n", (result.run / "samples.txt").read_text())
+    assert (result.best_step, result.metrics) == (8, {"val_loss": 0.1})
+    assert result.sample == dict(kept)["8"] != dict(kept)["12"]
+
+
+def test_a_run_that_got_no_better_says_so_when_it_is_taken_up(folder, monkeypatch):
+    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: {"val_loss": 1.0})
+    run_tiny(folder, tiny(100, eval_every=2, patience=3))
+    told = []
+    run_tiny(folder, tiny(100, eval_every=2, patience=3), resume="last", tell=told.append)
+    assert "it ended after step 8, being no better for 3 evaluations" in told[0]
+    run_tiny(folder / "whole")
+    run_tiny(folder / "whole", resume="last", tell=told.append)
+    assert told[-1] == "all 12 steps are made; training.steps=24 would be more"
+
+
+def test_compile_is_refused_where_it_would_do_nothing(folder, monkeypatch):
+    monkeypatch.setattr(TinyTask, "compiles", False)
+    with pytest.raises(ValueError, match="which are not compiled"):
+        run_tiny(folder, tiny(compile=True))
+
+
+def test_without_a_number_it_is_evaluated_once_an_epoch(folder):
+    run_tiny(folder, tiny(10, eval_every=None))  # five batches an epoch, two to a step
+    lines = find_runs(folder, "tiny")[0].metrics()
+    assert [line["step"] for line in lines if "val_loss" in line] == [3, 6, 9, 10]
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_what_a_writer_writes_is_told_after_each_evaluation_but_the_last(
+    folder, monkeypatch, writes
+):
+    monkeypatch.setattr(TinyTask, "writes", writes)
+    told = []
+    result = run_tiny(folder, tell=told.append)
+    kept = re.findall(r"--- step (\d+)\n(.*)\n", (result.run / "samples.txt").read_text())
+    assert [step for step, _ in kept] == ["4", "8", "12"]
+    assert [news for news in told if isinstance(news, str)] == [
+        sample for step, sample in kept if writes and step != "12"
+    ]
+    assert result.sample == kept[-1][1]
 
 
 def test_a_finished_run_that_is_resumed_gives_its_result_again(folder):

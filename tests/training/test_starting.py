@@ -27,19 +27,31 @@ def folder():
 @pytest.fixture
 def stopped(folder, monkeypatch):
     """A folder with a run that was killed in its ninth step."""
+    calls = stop_in_batch(monkeypatch, 19)
+    with pytest.raises(Killed):
+        run_tiny(folder)
+    calls.clear()
+    return folder
+
+
+def stop_in_batch(monkeypatch, number):
+    """Kill a run when it asks for this batch, until the list that is returned is cleared."""
     calls, batch = [0], TinyTask.batch
 
     def ending(self, plan):
-        calls[0] += 1
-        if calls[0] == 19:
-            raise Killed
+        if calls:
+            calls[0] += 1
+            if calls[0] == number:
+                raise Killed
         return batch(self, plan)
 
     monkeypatch.setattr(TinyTask, "batch", ending)
-    with pytest.raises(Killed):
-        run_tiny(folder)
-    monkeypatch.setattr(TinyTask, "batch", batch)
-    return folder
+    return calls
+
+
+def constant_loss(model, value):
+    """A loss that has a gradient, 0, and always this value."""
+    return value + 0 * sum(p.sum() for p in model.parameters())
 
 
 def only(out):
@@ -136,7 +148,7 @@ def test_T17_another_config_is_refused_field_by_field(stopped, name):
     lines = str(caught.value).splitlines()
     assert any(line.startswith(f"  {name}: ") and f"{value!r} now" in line for line in lines)
     assert len(lines) == (4 if name == "data.salt" else 3)  # other data are named as such, too
-    assert "--force" in lines[-1]
+    assert ("--force" in lines[-1]) == name.startswith("training.")
     assert run_tiny(stopped).run.name == "tiny-0001"  # and nothing was harmed
 
 
@@ -170,7 +182,38 @@ def test_what_was_forced_is_noted_once(stopped, monkeypatch):
         monkeypatch.setattr(loop, "environment", lambda *g, v=there: {**before(*g), "torch": v})
         run_tiny(stopped, resume="last", force=True)
     noted = RunFolder(stopped / "tiny-0001").forced()
-    assert [line.rpartition(" then, ")[2] for line in noted] == ["'0' now", "'1' now"]
+    assert [line.rpartition("torch: ")[2] for line in noted] == [
+        f"{torch.__version__!r} then, '0' now",
+        "'0' then, '1' now",
+        "'1' then, '0' now",
+    ]
+
+
+def test_what_was_forced_is_the_run_s_own_from_then_on(folder, monkeypatch):
+    run_tiny(folder, tiny(5, log_every=2))  # its last loss is of one step
+    longer = tiny(9, log_every=4, lr=0.5)
+    calls = stop_in_batch(monkeypatch, 4)
+    with pytest.raises(Killed):
+        run_tiny(folder, longer, resume="last", force=True)
+    calls.clear()
+    assert only(folder).config["training"]["steps"] == 9
+    assert run_tiny(folder, longer).run == only(folder).path  # the same, no longer forced
+    assert only(folder).config["training"]["lr"] == 0.5
+    noted = only(folder).forced()
+    assert [line.split(":")[0] for line in noted] == [
+        f"training.{name}" for name in ("steps", "lr", "log_every")
+    ]
+
+
+def test_a_loss_is_the_mean_of_the_steps_since_the_last_one_also_if_that_was_forced(
+    folder, monkeypatch
+):
+    monkeypatch.setattr(TinyTask, "loss", lambda self, model, batch: constant_loss(model, 3.0))
+    run_tiny(folder, tiny(5, log_every=2))
+    run_tiny(folder, tiny(11, log_every=4), resume="last", force=True)
+    lines = [line for line in only(folder).metrics() if "loss" in line]
+    assert [line["step"] for line in lines] == [2, 4, 5, 8, 11]
+    assert [line["loss"] for line in lines] == [pytest.approx(3.0)] * 5
 
 
 def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):
@@ -200,10 +243,16 @@ def test_T17_the_order_of_the_data_stays_if_another_batch_size_is_forced(folder,
 
 
 def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
-    with pytest.raises(ValueError, match=r"the weights do not fit the config: '\w+\.weight' has"):
-        run_tiny(stopped, tiny(d_model=9), resume="last", force=True)
     with pytest.raises(ValueError, match="the optimizer does not fit this model"):
         run_tiny(stopped, tiny(optimizer="adamw"), resume="last", force=True)
+    assert only(stopped).forced() == []
+    assert run_tiny(stopped).run == only(stopped).path  # and nothing was harmed
+
+
+@pytest.mark.parametrize("change", [{"d_model": 9}, {"dropout": 0.1}, {"salt": 1}], ids=str)
+def test_no_force_makes_another_model_or_other_data_of_a_run(stopped, change):
+    with pytest.raises(ValueError, match="make them equal, or take another --out to start anew"):
+        run_tiny(stopped, tiny(**change), resume="last", force=True)
 
 
 def test_T24_changed_data_are_refused_by_the_same_command(stopped, monkeypatch):
@@ -216,7 +265,8 @@ def test_T24_changed_data_are_refused_by_the_same_command(stopped, monkeypatch):
     with pytest.raises(ValueError, match=r"\n  examples: '[0-9a-f]{64}' then, '[0-9a-f]{64}' now"):
         run_tiny(stopped)
     assert [run.path.name for run in find_runs(stopped, "tiny")] == ["tiny-0001"]
-    assert run_tiny(stopped, force=True).run.name == "tiny-0001"
+    with pytest.raises(ValueError, match=r"\n  examples: "):
+        run_tiny(stopped, force=True)
 
 
 def test_all_differences_are_told_at_once(stopped):
@@ -241,8 +291,10 @@ def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
 
 def test_a_config_that_was_edited_after_the_start_is_refused(stopped):
     path = only(stopped) / "config.json"
-    path.write_text(path.read_text().replace('"steps": 12', '"steps": 14'))
+    whole = path.read_text()
+    path.write_text(whole.replace('"steps": 12', '"steps": 14'))
     with pytest.raises(ValueError, match=r"training\.steps: 14 then, 12 now"):
         run_tiny(stopped)
+    path.write_text(whole.replace('"dropout": 0.2', '"dropout": 0.3'))
     with pytest.raises(NoGoodCheckpoint, match="belongs to another run"):
-        run_tiny(stopped, tiny(14), resume="last", force=True)
+        run_tiny(stopped, tiny(dropout=0.3), resume="last", force=True)

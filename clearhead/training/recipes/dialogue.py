@@ -44,7 +44,7 @@ def dialogue() -> Recipe:
             newton_steps=3,
             weight_decay=0.1,
             warmup=0.02,
-            eval_every=100,
+            eval_every=None,  # each epoch
             save_every=100,
         ),
     )

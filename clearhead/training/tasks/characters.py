@@ -76,6 +76,7 @@ class CharacterTask(Task):
     answerer: CharacterAnswerer
     config_type = GPTConfig
     unit = "tokens"
+    writes = True
 
     def __init__(self, data: CharacterData, text: str) -> None:
         self.data, self.text = data, text

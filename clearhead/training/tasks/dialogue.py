@@ -94,6 +94,8 @@ class DialogueTask(Task):
     answerer: DialogueAnswerer
     config_type = GPTConfig
     unit = "tokens"
+    writes = True
+    compiles = False
 
     def __init__(self, data: DialogueData, speeches: Sequence[str]) -> None:
         self.data = data

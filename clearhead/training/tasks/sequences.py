@@ -23,6 +23,7 @@ from clearhead.data.draws import below, draws, is_validation, row_keys
 from clearhead.models import TorchTransformerConfig
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
+from clearhead.runtime import widest_float
 from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.answerers.sequences import LETTERS, RULES, Row, SequenceAnswerer
 from clearhead.training.tasks.task import DataConfig, Task
@@ -69,6 +70,7 @@ class SequenceTask(Task):
         learned, kept = _all_sequences(data.max_len)
         self.answerer = SequenceAnswerer(data.rule, data.max_len)
         self.train = self.answerer.examples(_drawn(learned, data.n_examples, data.seed))
+        self.n_different = len(learned)
         self.validation = self.answerer.examples(kept)
         self.n_examples = data.n_examples
         parts = (self.train, self.validation)
@@ -77,7 +79,8 @@ class SequenceTask(Task):
 
     @property
     def learned_from(self) -> str:
-        return f"{self.n_examples:,} sequences of up to {self.data.max_len} letters"
+        of = f"{self.n_different:,} sequences of up to {self.data.max_len} letters"
+        return f"{self.n_examples:,} draws from {of}"
 
     @property
     def measured_on(self) -> str:
@@ -107,7 +110,7 @@ class SequenceTask(Task):
         with at_rest(model):
             errors = self._errors(model, self.validation.to(model.device))
         return {
-            "val_loss": float(errors.square().mean(dtype=torch.float64)),
+            "val_loss": float(errors.square().mean(dtype=widest_float(errors.device))),
             "val_worst": float(errors.abs().max()),
         }
 

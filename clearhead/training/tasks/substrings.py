@@ -28,8 +28,8 @@ EVALUATED = 1000  # texts at once
 class SubstringData(DataConfig):
     """Generated texts haystack|needle, of letters of an alphabet.
 
-    haystack and needle: the least and the most letters of each. n_examples make an epoch, and no
-    epoch repeats another; n_validation others are kept for evaluation.
+    haystack and needle: the least and the most letters of each. n_examples make an epoch, and are
+    drawn anew for each; n_validation are drawn from texts that are kept for evaluation.
     """
 
     alphabet: str = "abc"
@@ -72,11 +72,11 @@ class SubstringTask(Task):
 
     @property
     def learned_from(self) -> str:
-        return "texts made at random while it learned, new ones in every epoch"
+        return "texts drawn at random while it learned; short ones come again and again"
 
     @property
     def measured_on(self) -> str:
-        return f"{self.n_validation:,} other texts, none of which it learned from"
+        return f"{self.n_validation:,} texts drawn from those that it never learned from"
 
     def sizes(self, config: ClassifierConfig) -> dict[str, Any]:
         return {"max_len": max(config.max_len, self.train.max_len)}

@@ -52,6 +52,8 @@ class Task(ABC):
     config_type: type[Config]  # of the models that can learn it
     best_by: str = "val_loss"
     unit: str = "examples"  # or "tokens": what its speed is counted in
+    writes: bool = False  # its samples are texts, which show how it goes better than numbers
+    compiles: bool = True  # its loss calls the whole model, which torch.compile can make faster
     fingerprint: str  # 64 hexadecimal digits that stand for all examples
     n_examples: int  # of the training part
 

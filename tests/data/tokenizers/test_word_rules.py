@@ -135,7 +135,7 @@ def test_D6_any_text_is_split_as_nltk_splits_it(lines):
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000)
+@settings(max_examples=5_000)
 @given(st.lists(LINES, max_size=5))
 def test_D6_many_more_lines_are_split_as_nltk_splits_them(lines):
     assert split_lines(lines) == [nltk_says(line) for line in lines]
