@@ -52,9 +52,7 @@ def lab(
     findings: dict[str, Finding] = {}
     for each in EXPERIMENTS if name == ALL else (name,):
         began = time.perf_counter()
-        finding = findings[each] = run(
-            each, seed=seed, full=full, device=str(device_named(device))
-        )
+        finding = findings[each] = run(each, seed=seed, full=full, device=str(device_named(device)))
         path = _drawn(finding, out, each)
         if name == ALL:
             _tell(f"{each}: {time.perf_counter() - began:.0f} s, {path}", quiet or json)

@@ -24,7 +24,7 @@ from clearhead.training.checkpoint import newest_state
 from clearhead.training.recipes import RECIPES
 from clearhead.training.run_folder import MAX_METRICS, SAMPLES
 
-__all__ = ["write_report"]
+__all__ = ["series_of", "write_report"]
 
 N_SAMPLES = 6  # shown of those that were written on the way
 N_EXAMPLES = 12
@@ -61,7 +61,7 @@ def write_report(
 
 
 def _body(run: Run) -> Iterator[str]:
-    samples, series = _samples(run), _series(run.folder.metrics())
+    samples, series = _samples(run), series_of(run.folder.metrics())
     baseline = _baseline(run, series)
     yield from _heading(run, baseline)
     yield from _curves(series, baseline)
@@ -170,7 +170,7 @@ def _baseline(run: Run, series: Mapping[str, Points]) -> Baseline:
 # How it went
 
 
-def _series(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+def series_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
     """name → its (step, value) pairs."""
     names = dict.fromkeys(name for line in lines for name in line if name != "step")
     return {name: [(line["step"], line[name]) for line in lines if name in line] for name in names}

@@ -5,7 +5,8 @@
     picture models   the patches that the class token – or, without one, the mean of all – looks at
     the smallest     its matrices and all that it computes with them
 
-One pass over a few validation examples is recorded; the model knows nothing of it.
+One pass over a few validation examples, or over an input of yours, is recorded; the model knows
+nothing of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer
 from clearhead.training import Run
 
-__all__ = ["Look", "looks"]
+__all__ = ["Look", "look_at", "looks"]
 
 MOST_TOKENS = 32  # of a text: more cannot be read in a grid of heads
 N_SENTENCES = 2
@@ -46,7 +47,8 @@ def looks(run: Run, sample: str | None) -> list[Look]:
     """Pictures of what the model of a run attends to; sample: a text that it wrote."""
     model: Any = run.model
     if isinstance(model, VisionTransformer) and hasattr(run.task, "examples"):
-        return [_over_images(model, run.task)]
+        shown = run.task.examples(N_IMAGES)
+        return [_over_images(model, run.answerer, shown.images, shown.labels.tolist())]
     if isinstance(model, Seq2Seq) and hasattr(run.task, "validation_pairs"):
         pairs = run.task.validation_pairs[:N_SENTENCES]
         return [_of_sentence(model, run.answerer, source) for source, _ in pairs]
@@ -58,6 +60,21 @@ def looks(run: Run, sample: str | None) -> list[Look]:
     if isinstance(model, TorchTransformer) and hasattr(run.task, "validation"):
         return [_of_smallest(model, run.task.validation)]
     return []
+
+
+def look_at(run: Run, text: str) -> Look:
+    """What the model of a run attends to in one input; for pictures, text is the path of one."""
+    if not text:
+        raise ValueError("the input is empty; give a text to look at")
+    model: Any = run.model
+    answerer: Any = run.answerer
+    if isinstance(model, VisionTransformer):
+        return _over_images(model, answerer, answerer.read(model, text)[None])
+    if isinstance(model, Seq2Seq):
+        return _of_sentence(model, answerer, text)
+    if isinstance(model, TorchTransformer):
+        return _of_smallest(model, answerer.read(text))
+    return _over_text(model, run.tokenizer, text, f"“{text}”")
 
 
 def _over_text(model: Any, tokenizer: Any, text: str, what: str) -> Look:
@@ -73,9 +90,9 @@ def _over_text(model: Any, tokenizer: Any, text: str, what: str) -> Look:
     )
 
 
-def _of_smallest(model: TorchTransformer, validation: Any) -> Look:
-    """The matrices, and what they do to the longest validation example."""
-    rows = validation.inputs[-1][validation.token_mask[-1]].cpu()
+def _of_smallest(model: TorchTransformer, examples: Any) -> Look:
+    """The matrices, and what they do to the last example."""
+    rows = examples.inputs[-1][examples.token_mask[-1]].cpu()
     names = [LETTERS[letter] for letter in rows.argmax(-1).tolist()]
     caption = f"Its matrices, and all that it computes with them when it reads {' '.join(names)}."
     return Look(smallest_panels(model.cpu(), rows, tokens=names), caption)
@@ -108,21 +125,28 @@ def _of_sentence(model: Seq2Seq, answerer: Any, text: str) -> Look:
 # Pictures
 
 
-def _over_images(model: VisionTransformer, task: Any) -> Look:
-    shown = task.examples(N_IMAGES)
-    images = task.answerer.normalised(shown.images).to(model.device)
+def _over_images(
+    model: VisionTransformer, answerer: Any, images: Tensor, right: Sequence[int] | None = None
+) -> Look:
+    """images: bytes (B, channels, height, width); right: their classes, if they are known."""
+    read = answerer.normalised(images).to(model.device)
     with at_rest(model), record(model) as trace:
-        answers = model(images).argmax(-1).tolist()
-    heats = {method: _looked_at(model, trace, images, method) for method in ROWS}
-    names, right = shown.class_names, shown.labels.tolist()
+        answers = model(read).argmax(-1).tolist()
+    heats = {method: _looked_at(model, trace, read, method) for method in ROWS}
+    names = answerer.class_names
     titles = [
         names[is_] if is_ == said else f"{names[is_]}\ntaken for {names[said]}"
-        for is_, said in zip(right, answers, strict=True)
+        for is_, said in zip(answers if right is None else right, answers, strict=True)
     ]
     who = "the class token looks" if model.config.class_token else "the patches look, on average,"
+    where = (
+        "a picture, and what it is taken for"
+        if right is None
+        else ("pictures that it is measured on")
+    )
     return Look(
-        _image_grid(shown.images / 255, heats, titles),
-        f"Where {who} in pictures that it is measured on: the lighter, the more. "
+        _image_grid(images / 255, heats, titles),
+        f"Where {who} in {where}: the lighter, the more. "
         f"Each map is stretched from its least to its most.",
     )
 

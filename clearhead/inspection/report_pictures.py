@@ -1,10 +1,12 @@
-"""How a run went, and what its model mixes up, as pictures.
+"""How runs went, and what a model mixes up, as pictures.
 
-Curves are drawn over steps, one figure for each measure; a baseline is a dashed line across.
+Curves are drawn over steps, one figure for each measure, or for several runs a panel for each; a
+baseline is a dashed line across.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,42 +19,80 @@ from clearhead.inspection.picture import (
     open_axes,
     style,
 )
+from clearhead.training.schedule import Schedule
 
-__all__ = ["confusion_picture", "curve"]
+__all__ = ["compared", "confusion_picture", "curve", "schedules_picture"]
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Points = Sequence[tuple[float, float]]
+Lines = Mapping[str, Points]
 
 CURVE_INCHES = (4.75, 2.8)
+N_POINTS = 501  # of a schedule
 LONG = 20  # a curve that falls by more than this factor is drawn on a logarithmic scale
 
 
-def curve(
-    title: str,
-    lines: Mapping[str, Sequence[tuple[int, float]]],
-    baselines: Mapping[str, float] | None = None,
-) -> Picture:
+def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None) -> Picture:
     """Measures over steps: name → (step, value) pairs; baselines: name → a value that stays."""
-    from matplotlib.ticker import MaxNLocator
-
     with style():
         figure = new_figure(*CURVE_INCHES)
         axes = figure.subplots()
-        for (name, points), (colour, dashes) in zip(lines.items(), LINES, strict=False):
-            steps, values = zip(*points, strict=True)
-            dot = "o" if len(points) < 40 else None
-            axes.plot(
-                steps, values, dashes, color=colour, label=name, marker=dot, ms=2.5, linewidth=1.2
-            )
-        for name, value in (baselines or {}).items():
-            axes.axhline(value, color="#555555", linestyle=(0, (5, 4)), linewidth=1, label=name)
-        heights = [value for points in lines.values() for _, value in points]
-        if "loss" in title and min(heights) > 0 and max(heights) > LONG * min(heights):
-            axes.set_yscale("log")
-        axes.set(xlabel="step", ylabel=title)
-        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-        axes.margins(x=0.02)
-        open_axes(axes)
+        _draw(axes, title, lines, baselines or {})
         if len(lines) + len(baselines or {}) > 1:
             axes.legend(frameon=False)
     return Picture(figure, f"{title} over the steps of the run")
+
+
+def compared(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
+    """Several runs, name → measure → (step, value) pairs: a panel for each measure."""
+    names = list(dict.fromkeys(name for series in runs.values() for name in series))
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    with style():
+        figure = new_figure(CURVE_INCHES[0] * columns, CURVE_INCHES[1] * rows + 0.3)
+        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+        for axes, name in zip(grid, names, strict=False):
+            _draw(axes, name, {run: series.get(name, ()) for run, series in runs.items()})
+        for axes in grid[len(names) :]:
+            axes.set_axis_off()
+        if len(runs) > 1:
+            handles, labels = grid[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+    return Picture(figure, f"{', '.join(names)} of {', '.join(runs)}")
+
+
+def schedules_picture(schedules: Mapping[str, tuple[Schedule, float]]) -> Picture:
+    """name → a schedule and the learning rate that its factor 1 stands for."""
+    lines = {}
+    for name, (schedule, lr) in schedules.items():
+        steps = np.linspace(0, schedule.max_steps, N_POINTS)
+        lines[name] = [(float(step), lr * schedule(float(step))) for step in steps]
+    picture = curve("learning rate", lines)
+    return Picture(picture.figure, f"The learning rate of {', '.join(schedules)}")
+
+
+def _draw(
+    axes: "Axes", title: str, lines: Lines, baselines: Mapping[str, float] | None = None
+) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for (name, points), (colour, dashes) in zip(lines.items(), cycle(LINES)):
+        steps, values = zip(*points, strict=True) if points else ((), ())
+        dot = "o" if len(points) < 40 else None
+        axes.plot(
+            steps, values, dashes, color=colour, label=name, marker=dot, ms=2.5, linewidth=1.2
+        )
+    for name, value in (baselines or {}).items():
+        axes.axhline(value, color="#555555", linestyle=(0, (5, 4)), linewidth=1, label=name)
+    heights = [value for points in lines.values() for _, value in points]
+    if "loss" in title and heights and min(heights) > 0 and max(heights) > LONG * min(heights):
+        axes.set_yscale("log")
+    axes.set(xlabel="step", ylabel=title)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.margins(x=0.02)
+    open_axes(axes)
 
 
 def confusion_picture(table: Any, names: Sequence[str]) -> Picture:

@@ -1,6 +1,7 @@
-"""clearhead plot RUN --tensorboard."""
+"""clearhead plot: schedules, curves and attention of runs, and a run for TensorBoard."""
 
 import json
+import shutil
 
 import pytest
 from small_runs import assert_a_mistake, small_run
@@ -39,3 +40,72 @@ def test_C01_what_is_no_run_has_no_measures(run, tmp_path):
     code, out, err = run("plot", tmp_path, "--tensorboard")
     assert_a_mistake(code, out, err)
     assert "config.json" in err
+
+
+# Pictures of runs
+
+
+@pytest.mark.parametrize("of", [(), ("substring", "vit-cifar10")], ids=["kinds", "recipes"])
+def test_schedules_are_drawn(run, tmp_path, of):
+    code, out, err = run("plot", "schedule", *of, "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+    assert out == f"picture: {tmp_path / 'schedule.svg'}\n"
+    text = (tmp_path / "schedule.svg").read_text()
+    assert all(name in text for name in of or ("linear", "cosine", "stable"))
+
+
+def test_a_run_has_its_own_schedule(run, trained, tmp_path):
+    code, _, err = run("plot", "schedule", trained, "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+
+
+def test_the_curves_of_runs_stand_beside_each_other(run, trained, tmp_path):
+    other = trained.with_name("another")
+    if not other.exists():
+        shutil.copytree(trained, other)
+    code, _, err = run("plot", "curves", trained, other, "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+    text = (tmp_path / "curves.svg").read_text()
+    for word in (trained.name, "another", "val_accuracy", "val_loss", ">loss<"):
+        assert word in text
+    assert ">lr<" not in text
+
+
+def test_the_attention_of_a_run_on_an_input_is_drawn(run, trained, tmp_path):
+    code, _, err = run("plot", "attention", trained, "abca|ca", "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+    text = (tmp_path / "attention.svg").read_text()
+    assert text.count("[CLS]") >= 1
+    assert "head 1" in text
+
+
+def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp_path):
+    other = tmp_path / "others" / trained.name
+    shutil.copytree(trained, other)
+    code, _, err = run("plot", "curves", trained, other, "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+    text = (tmp_path / "curves.svg").read_text()
+    assert str(trained) in text
+    assert str(other) in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("curves",), "curves needs one run or more"),
+        (("attention",), "attention needs a run and one input, got 0 words"),
+        (("attention", "RUN"), "got 1 words"),
+        (("attention", "RUN", ""), "the input is empty"),
+        (("attention", "RUN", "xyz"), "'x'"),
+        (("waves", "RUN"), "waves is drawn as it is"),
+        (("schedule", "substrin"), "the nearest is 'substring'"),
+        (("curves", "nowhere"), "nowhere"),
+        (("nothing",), "picture must be one of waves"),
+    ],
+)
+def test_C01_wrong_words_are_answered(run, trained, tmp_path, words, sentence):
+    words = [str(trained) if word == "RUN" else word for word in words]
+    code, out, err = run("plot", *words, "--out", tmp_path)
+    assert_a_mistake(code, out, err)
+    assert sentence in err
+    assert list(tmp_path.iterdir()) == []

@@ -53,9 +53,13 @@ class PictureAnswerer(Answerer):
 
     def predict(self, model: VisionTransformer, text: str) -> dict[str, Any]:
         """text: the path of a PNG or JPEG file, of which the square in the middle is looked at."""
-        size = height_and_width("image_size", model.config.image_size)
-        answer, p = self.name_of(model, fitted(read_picture(text), len(self.mean), size))
+        answer, p = self.name_of(model, self.read(model, text))
         return {"input": text, "answer": answer, "probability": p}
+
+    def read(self, model: VisionTransformer, path: str) -> Tensor:
+        """The middle of a picture in a file, as bytes of the size that the model looks at."""
+        size = height_and_width("image_size", model.config.image_size)
+        return fitted(read_picture(path), len(self.mean), size)
 
     def name_of(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
         """The class of a picture of the right size, and how probable the model thinks it is."""

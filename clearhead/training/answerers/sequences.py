@@ -57,14 +57,17 @@ class SequenceAnswerer(Answerer):
             return Batch(inputs, torch.where(repeated, -1.0, 1.0), real)
         return Batch(inputs, inputs, real)
 
-    def predict(self, model: TorchTransformer, text: str) -> dict[str, Any]:
-        """text: letters such as CAC. error: how far the worst number is from the right one."""
+    def read(self, text: str) -> Batch:
+        """A sequence that is written in letters, such as CAC, with its right answer."""
         if not text or not set(text) <= set(LETTERS) or len(text) > self.max_len:
             raise ValueError(
                 f"the input must be 1 to {self.max_len} of the letters A, B and C, got {text!r:.80}"
             )
-        example = self.examples([tuple(LETTERS.index(letter) for letter in text)])
-        example = example.to(model.device)
+        return self.examples([tuple(LETTERS.index(letter) for letter in text)])
+
+    def predict(self, model: TorchTransformer, text: str) -> dict[str, Any]:
+        """text: letters such as CAC. error: how far the worst number is from the right one."""
+        example = self.read(text).to(model.device)
         with at_rest(model):
             answer = model(example.inputs)[0]
         return {

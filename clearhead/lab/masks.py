@@ -1,0 +1,277 @@
+"""A mask decides who may attend to whom; what is masked has no influence, not by one bit.
+
+    influence[i, j] = max |y_i(x with another x_j) − y_i(x)|     measured, one j at a time
+    gradient[i, j]  = max |∂y_i / ∂x_j|                          the same question to autograd
+    reach           = (mask ∨ I)ᴸ, a boolean power               who is heard of after L blocks
+
+In one attention layer x_j is of the source: the queries stay as they are, so that y_i can change
+only through the key and the value of j. In blocks each position also keeps its own input by the
+residual path, hence the I, and hears through others of those whom they may hear.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clearhead.attention import Mask, MultiHeadAttention
+from clearhead.inspection.picture import (
+    Array,
+    Picture,
+    array,
+    colour_bar,
+    draw_weights,
+    new_figure,
+    style,
+)
+from clearhead.lab.finding import Finding, Table
+from clearhead.layers import Block, Stack
+from clearhead.models.gpt import GPT, GPTConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
+
+__all__ = ["experiment", "gradient", "influence", "masks", "reach"]
+
+T, D, H, V = 8, 10, 2, 12  # positions, width, heads, vocabulary
+DEPTHS = {"one": "One attention layer, by the mask", "two": "Two blocks, by the mask's reach"}
+PAIRS, WHAT = ("forbidden", "allowed"), ("", "_changed", "_gradient")
+COLUMNS = [*(pairs + what for pairs in PAIRS for what in WHAT), "smallest_change"]
+LEAST = 1e-3  # the change that is drawn lightest
+Layer = Callable[[Tensor], Tensor]
+
+
+def masks(device: torch.device | str = "cpu") -> dict[str, Mask]:
+    """Each kind of mask, and causal joined with three of them; for T positions."""
+    causal, window = Mask.causal(), Mask.window(2)
+    padding = Mask.padding(torch.tensor([5], device=device))
+    segments = Mask.segments(torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1]], device=device))
+    place = torch.arange(T, device=device)
+    return {
+        "causal": causal,
+        "padding": padding,
+        "window": window,
+        "segments": segments,
+        "dense": Mask.of((place[:, None] - place) % 3 == 0),
+        "causal & padding": causal & padding,
+        "causal & window": causal & window,
+        "causal & segments": causal & segments,
+    }
+
+
+def reach(allowed: Tensor, n_blocks: int) -> Tensor:
+    """Who is heard of after so many blocks: (T, T) → (T, T), boolean."""
+    step = (allowed | torch.eye(T, dtype=torch.bool, device=allowed.device)).float()
+    return torch.linalg.matrix_power(step, n_blocks) > 0
+
+
+def influence(layer: Layer, x: Tensor, other: Tensor) -> Tensor:
+    """How far each output i moves when the input j is replaced by the other's: (T, T).
+
+    x and other (1, T, ...), one changed j per run: all runs have one shape, so that their numbers
+    can be compared bit for bit.
+    """
+    before = layer(x)
+    columns = []
+    for j in range(T):
+        changed = x.clone()
+        changed[:, j] = other[:, j]
+        columns.append((layer(changed) - before)[0].abs().amax(-1))  # (T,)
+    return torch.stack(columns, dim=1)
+
+
+def gradient(layer: Layer, x: Tensor) -> Tensor:
+    """The largest entry of each ∂y_i/∂x_j: x (1, T, D) → (T, T)."""
+    jacobian: Any = torch.autograd.functional.jacobian(layer, x)  # (1, T, D, 1, T, D)
+    return jacobian.abs().amax(dim=(0, 2, 3, 5))
+
+
+# What is tried
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """Every mask in one attention layer and in two blocks, each pair of positions tried."""
+    tried = masks(device)
+    dense = torch.stack([mask.dense(T, T).reshape(T, T) for mask in tried.values()])  # (8, T, T)
+    may = {"one": dense, "two": torch.stack([reach(allowed, 2) for allowed in dense])}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        rounds = [_measured(tried, device) for _ in range(20 if full else 1)]
+        checks = _checks(tried["segments"], device)
+    found = {depth: torch.stack([one[depth] for one in rounds]) for depth in DEPTHS}
+    numbers: dict[str, Any] = {**checks}
+    for depth in DEPTHS:
+        counts = _counts(may[depth], found[depth])
+        numbers |= {f"{depth}_{name}": values for name, values in counts.items()}
+    return Finding(
+        claim="An output depends on an input where the mask lets it, elsewhere not by one bit.",
+        tables=[
+            *(_pairs(numbers, depth, [*tried, "together"]) for depth in DEPTHS),
+            _looked_for(checks),
+        ],
+        seen=_story(numbers),
+        numbers=numbers,
+        picture=_picture(list(tried), dense, *(found[depth][0, :, 0] for depth in DEPTHS)),
+    )
+
+
+def build(device: torch.device | str) -> tuple[MultiHeadAttention, Stack, Tensor, Tensor]:
+    """An attention layer, two blocks, an input (1, T, D) and another to take replacements from."""
+    attention, blocks = MultiHeadAttention(D, H, bias=False), Stack(Block(D, H) for _ in range(2))
+    for module in (attention, blocks):
+        module.to(device).eval().requires_grad_(False)
+    x, other = torch.randn(2, 1, T, D).to(device)
+    return attention, blocks, x, other
+
+
+def _measured(tried: Mapping[str, Mask], device: torch.device | str) -> dict[str, Tensor]:
+    """Influence and gradient under every mask, by depth: (8, 2, T, T)."""
+    attention, blocks, x, other = build(device)
+    found: dict[str, list[Tensor]] = {"one": [], "two": []}
+    for mask in tried.values():
+        layers: dict[str, Layer] = {
+            "one": partial(attention, x, mask=mask),  # of the source alone
+            "two": partial(blocks, mask=mask),
+        }
+        for depth, layer in layers.items():
+            found[depth].append(torch.stack([influence(layer, x, other), gradient(layer, x)]))
+    return {depth: torch.stack(matrices) for depth, matrices in found.items()}
+
+
+def _counts(may: Tensor, found: Tensor) -> dict[str, list[float]]:
+    """Forbidden and allowed pairs, and how many of them moved: for each mask, then for all.
+
+    may (8, T, T), found (rounds, 8, 2, T, T).
+    """
+    counts: dict[str, list[float]] = {}
+    for name, pairs in zip(PAIRS, (~may, may), strict=True):
+        tried = pairs.sum((1, 2)) * len(found)
+        moved = ((found != 0) & pairs[:, None]).sum((0, 3, 4))  # (8, 2)
+        for what, count in zip(WHAT, (tried, *moved.T), strict=True):
+            counts[name + what] = [*count.tolist(), int(count.sum())]
+    changes = found[:, :, 0].masked_fill(~may, torch.inf).amin((0, 2, 3)).tolist()
+    return counts | {"smallest_change": [*changes, min(changes)]}
+
+
+@torch.no_grad()
+def _checks(with_empty_rows: Mask, device: torch.device | str) -> dict[str, float]:
+    """A whole decoder, the check where it must fail, queries that may attend to nothing."""
+    attention, blocks, x, other = build(device)
+    gpt = GPT(GPTConfig(vocab_size=V, max_len=T, d_model=D, n_layers=2, n_heads=H))
+    tokens = torch.randint(V, (1, T)).to(device)
+    decoder = influence(gpt.to(device).eval(), tokens, (tokens + 1) % V) != 0
+    unmasked = influence(blocks, x, other) != 0
+    ahead = ~Mask.causal().dense(T, T, device=device)
+    allowed = with_empty_rows.dense(T, T).reshape(T, T)
+    empty = ~allowed.any(-1)
+    outputs = attention(x, mask=with_empty_rows)[0, empty]
+    plain = torch.zeros(T, T, device=device).masked_fill(~allowed, -torch.inf).softmax(-1)[empty]
+    return {
+        "gpt_ahead": int(ahead.sum()),
+        "gpt_ahead_changed": int((decoder & ahead).sum()),
+        "gpt_behind": int((~ahead).sum()),
+        "gpt_behind_changed": int((decoder & ~ahead).sum()),
+        "unmasked_ahead": int(ahead.sum()),
+        "unmasked_ahead_changed": int((unmasked & ahead).sum()),
+        "empty_outputs": outputs.numel(),
+        "empty_not_zero": int((outputs != 0).sum()),
+        "plain_weights": plain.numel(),
+        "plain_nan": int(plain.isnan().sum()),
+    }
+
+
+# How it is told
+
+
+def _pairs(numbers: Mapping[str, Any], depth: str, names: list[str]) -> Table:
+    rows = zip(names, *(numbers[f"{depth}_{column}"] for column in COLUMNS), strict=True)
+    return Table(
+        f"{DEPTHS[depth]}: pairs of output i and input j, and how many of them moved.",
+        ["", "forbidden", "changed", "gradient", "allowed", "changed", "gradient", "by at least"],
+        list(rows),
+    )
+
+
+def _looked_for(checks: Mapping[str, float]) -> Table:
+    what = (
+        "a GPT of two blocks: logits that change with a later token",
+        "its logits that change with an earlier token or their own",
+        "two blocks without a mask: outputs that change with a later input",
+        "a query that may attend to nothing: numbers of its output that are not 0",
+        "the same by a plain softmax: weights that are NaN",
+    )
+    values = list(checks.values())  # by twos: of how many, and how many were found
+    return Table(
+        "Looked for, and found.",
+        ["", "of", "found"],
+        list(zip(what, values[::2], values[1::2], strict=True)),
+    )
+
+
+def _story(n: Mapping[str, Any]) -> str:
+    def told(depth: str) -> str:
+        no, moved, sloped, yes, did_move, did_slope, _ = (n[f"{depth}_{c}"][-1] for c in COLUMNS)
+        return (
+            f"{moved:,} of {no:,} forbidden pairs moved an output and {did_move:,} of {yes:,} "
+            f"allowed ones did (by gradient {sloped:,} and {did_slope:,})"
+        )
+
+    sentences = (
+        f"In one attention layer {told('one')}; in two blocks {told('two')}.",
+        f"Of pairs that look ahead {n['gpt_ahead_changed']} of {n['gpt_ahead']} changed the logits "
+        f"of a GPT and {n['unmasked_ahead_changed']} of {n['unmasked_ahead']} the output of blocks "
+        f"without a mask; queries that may attend to nothing got {n['empty_not_zero']} numbers "
+        f"other than 0 among {n['empty_outputs']}, and {n['plain_nan']} NaN by a plain softmax.",
+    )
+    return "\n".join(fill(sentence, 100) for sentence in sentences)
+
+
+def _picture(names: list[str], dense: Tensor, one: Tensor, two: Tensor) -> Picture:
+    """A column for each mask: the mask, the influence in one layer, the influence in two blocks."""
+    from matplotlib.colors import LogNorm
+
+    measured = [array(one), array(two)]
+    scale = LogNorm(LEAST, max(matrices.max() for matrices in measured))
+    rows = ("dark: may attend\nquery i", "one attention layer\noutput i", "two blocks\noutput i")
+    with style():
+        figure = new_figure(11.6, 5.1)
+        grid = figure.subplots(3, len(names))
+        for column, name in enumerate(names):
+            draw_weights(grid[0, column], array(dense[column]), top=1.3)
+            for row, matrices in enumerate(measured, start=1):
+                image = _draw_influence(grid[row, column], matrices[column], scale)
+            grid[0, column].set_title(name.replace(" &", "\n&"))
+        for place, axes in enumerate(grid.flat):
+            axes.set(xlabel="input j", ylabel=rows[place // len(names)])
+            _draw_cells(axes)
+        colour_bar(figure, image, list(grid[1:].flat), "largest change of output i")
+        figure.suptitle(
+            "Masked: not one bit of the output changes (0); two blocks hear through others"
+        )
+    return Picture(
+        figure, f"{len(names)} masks, and under each how far every output moves with every input"
+    )
+
+
+def _draw_influence(axes: "Axes", matrix: Array, scale: "Normalize") -> Any:
+    """Darker where more; a 0 where not one bit has changed."""
+    image = draw_weights(axes, matrix.clip(min=LEAST))
+    image.set_norm(scale)
+    i, j = (matrix == 0).nonzero()
+    axes.scatter(j, i, s=30, marker="$0$", color="#777777", linewidths=0)
+    return image
+
+
+def _draw_cells(axes: "Axes") -> None:
+    """Thin lines between the cells, and names at the outer edges only."""
+    edges = [place + 0.5 for place in range(T - 1)]
+    axes.set(xticks=[0, T - 1], yticks=[0, T - 1])
+    axes.set_xticks(edges, minor=True)
+    axes.set_yticks(edges, minor=True)
+    axes.grid(which="minor", color="#cccccc", linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+    axes.label_outer()

@@ -1,0 +1,297 @@
+"""Linear purification: every token becomes a mixture of all tokens, and large weights cost.
+
+    L(W) = ‖X − W X‖² + λ ‖W‖²                        X (T, D): a row for each token; W (T, T)
+    Ŵ    = X Xᵀ (X Xᵀ + λ I)⁻¹                        where the gradient of L is 0
+         = U diag(σ² / (σ² + λ)) Uᵀ                   with X = U diag(σ) Vᵀ
+
+W X is what attention computes, too, with weights from a softmax. Of the direction with the singular
+value σ, Ŵ keeps the share σ² / (σ² + λ): nearly all if σ² ≫ λ, nearly nothing if σ² ≪ λ, a half at
+σ² = λ. All is computed in double precision, on the CPU.
+"""
+
+from collections.abc import Iterable, Mapping
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab.finding import Finding, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["by_descent", "by_singular_values", "closed_form", "experiment", "noisy_data"]
+
+TWO_ROWS = [[-2.17, 1.98, 2.41, -2.03], [0.02, -0.01, 0.01, -0.02]]  # one strong, one weak
+SIGMAS = [10.0, 8.0, 4.0, 1.0, 0.5, 0.36, 0.16, 0.01]
+N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # so much of each of the first three, and of the rest
+STRENGTHS = [0.1, 1.0, 4.0, 10.0]  # λ of the curves drawn
+T, D, NOISE = 32, 48, 0.08  # noisy data: tokens, width, standard deviation of the noise
+WAYS = ("agreement_strength", "singular_values_apart", "descent_apart", "descent_steps")
+ALLOWED = "#e4e4e4"  # where the conditions hold
+CURVES = ("strength", "signal_lost", "noise_left", "error")
+
+
+# Three ways to the same matrix
+
+
+def closed_form(X: Tensor, strength: Tensor | float) -> Tensor:
+    """Ŵ (..., T, T) of X (..., T, D) for one λ, or (n,) of them: the equation as it stands."""
+    A = X @ X.mT  # (..., T, T)
+    strengths = torch.as_tensor(strength, dtype=A.dtype)[..., None, None]
+    return torch.linalg.solve(A + strengths * torch.eye(A.size(-1), dtype=A.dtype), A, left=False)
+
+
+def by_singular_values(X: Tensor, strength: float) -> Tensor:
+    """Ŵ (T, T) from the singular values of X (T, D): of each direction, its share."""
+    U, sigma, _ = torch.linalg.svd(X, full_matrices=False)
+    return U * share_kept(sigma, strength) @ U.mT
+
+
+def by_descent(X: Tensor, strength: float, until: float = 1e-13) -> tuple[Tensor, int]:
+    """Ŵ (T, T) by gradient descent from W = 0, and the steps it took.
+
+    L curves by 2 (σ² + λ) along a direction; one over the largest of these is a step that never
+    overshoots. It ends when the gradient has fallen to `until` of the first one.
+    """
+    A = X @ X.mT
+    step = 0.5 / (torch.linalg.matrix_norm(X, 2).item() ** 2 + strength)
+    W, steps, first = torch.zeros_like(A), 0, 2 * A.norm().item()
+    while True:
+        gradient = 2 * (W @ A - A + strength * W)
+        if gradient.norm().item() <= until * first:
+            return W, steps
+        W, steps = W - step * gradient, steps + 1
+
+
+def share_kept(sigma: Any, strength: float) -> Any:
+    """What is kept of a direction; sigma is a number or a tensor."""
+    return sigma**2 / (sigma**2 + strength)
+
+
+# What is tried
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """Averaging that pays for its weights, on two rows, on eight singular values and on noise."""
+    generator = torch.Generator().manual_seed(seed)
+    two = torch.tensor(TWO_ROWS, dtype=torch.float64)
+    eight = with_singular_values(SIGMAS, len(SIGMAS), 12, generator)
+    clean, data = noisy_data(400 if full else 20, generator)
+    curves = _noise_curves(clean, data)
+    noise = _noise_numbers(curves) | {"error_before": _length(data - clean, clean)}
+    cases = {
+        "two rows": (two, 0.1),
+        "eight singular values": (eight, 2.0),
+        "noisy data": (data[0], noise["best_strength"]),
+    }
+    scan = _range_numbers(eight, 0.001 if full else 0.01)
+    numbers = _two_row_numbers(two) | scan | _agreement(cases.values()) | noise
+    return Finding(
+        claim="Averaging that pays for its weights keeps what is strong and drops what is weak.",
+        tables=_tables(numbers, cases),
+        seen=_story(numbers),
+        numbers=numbers,
+        picture=_picture(numbers, curves),
+    )
+
+
+def _two_row_numbers(X: Tensor) -> dict[str, Any]:
+    """Keep both rows or only the first: the λ at which both cost the same, and what Ŵ costs there.
+
+    Each list is of both rows, of the first alone, of Ŵ.
+    """
+
+    def terms(W: Tensor) -> tuple[float, float]:
+        return (X - W @ X).square().sum().item(), W.square().sum().item()
+
+    both = terms(torch.eye(2, dtype=X.dtype))
+    first = terms(torch.diag(torch.tensor([1, 0], dtype=X.dtype)))
+    equal_at = (first[0] - both[0]) / (both[1] - first[1])
+    found = [both, first, terms(closed_form(X, equal_at))]
+    return {
+        "equal_at": equal_at,
+        "mixture_error": [error for error, _ in found],
+        "mixture_weights": [weights for _, weights in found],
+        "mixture_cost": [error + equal_at * weights for error, weights in found],
+    }
+
+
+def _range_numbers(X: Tensor, step: float) -> dict[str, Any]:
+    """Which λ keep enough of the first three singular values and little enough of the rest.
+
+    σ²/(σ²+λ) ≥ a holds for λ ≤ σ² (1−a)/a: once from this, once by trying every λ up to 10.
+    """
+    U = torch.linalg.svd(X, full_matrices=False).U
+    strengths = torch.arange(1, round(10 / step) + 1, dtype=X.dtype) * step
+    kept = (U.mT @ closed_form(X, strengths) @ U).diagonal(dim1=-2, dim2=-1)  # (n, 8)
+    rounding = 1e-9  # at the ends of the range a share is just met
+    enough = (kept[:, :N_KEPT] >= AT_LEAST - rounding).all(-1)
+    little = (kept[:, N_KEPT:] <= AT_MOST + rounding).all(-1)
+    fits = strengths[enough & little]
+    return {
+        "range_low": max(s**2 for s in SIGMAS[N_KEPT:]) * (1 - AT_MOST) / AT_MOST,
+        "range_high": min(s**2 for s in SIGMAS[:N_KEPT]) * (1 - AT_LEAST) / AT_LEAST,
+        "scanned_low": fits.min().item(),
+        "scanned_high": fits.max().item(),
+        "scanned_fits": len(fits),
+        "scanned": len(strengths),
+        **{f"kept_at_{x:g}": [share_kept(s, x) for s in SIGMAS] for x in STRENGTHS},
+    }
+
+
+def _agreement(cases: Iterable[tuple[Tensor, float]]) -> dict[str, Any]:
+    """How far the three ways to Ŵ are apart in any entry, and how many steps descent takes."""
+    found = []
+    for X, strength in cases:
+        W, (descended, steps) = closed_form(X, strength), by_descent(X, strength)
+        apart = [(V - W).abs().max().item() for V in (by_singular_values(X, strength), descended)]
+        found.append([strength, *apart, steps])
+    return dict(zip(WAYS, map(list, zip(*found, strict=True)), strict=True))
+
+
+def noisy_data(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """clean (T, D) with the first three singular values and no others; n noisy ones (n, T, D)."""
+    clean = with_singular_values(SIGMAS[:N_KEPT], T, D, generator)
+    noise = torch.randn(n, T, D, dtype=clean.dtype, generator=generator)
+    return clean, clean + NOISE * noise
+
+
+def with_singular_values(
+    sigmas: list[float], rows: int, columns: int, generator: torch.Generator
+) -> Tensor:
+    """A matrix (rows, columns) with these singular values in random directions."""
+    U, V = (
+        torch.linalg.qr(torch.randn(n, len(sigmas), dtype=torch.float64, generator=generator)).Q
+        for n in (rows, columns)
+    )
+    return U * torch.tensor(sigmas, dtype=torch.float64) @ V.mT
+
+
+def _noise_curves(clean: Tensor, data: Tensor) -> dict[str, list[float]]:
+    """For λ from 0.001 to 1000: what is lost of the signal, left of the noise, and the error."""
+    curves: dict[str, list[float]] = {key: [] for key in CURVES}
+    for strength in (10 ** (i / 20) for i in range(-60, 61)):
+        W = closed_form(data, strength)  # (n, T, T)
+        parts = (clean - W @ clean, W @ (data - clean), W @ data - clean)
+        found = (strength, *(_length(part, clean) for part in parts))
+        for key, value in zip(CURVES, found, strict=True):
+            curves[key].append(value)
+    return curves
+
+
+def _noise_numbers(curves: Mapping[str, list[float]]) -> dict[str, Any]:
+    """The curves at each power of ten, and where the error is least."""
+    error = curves["error"]
+    best = min(range(len(error)), key=error.__getitem__)
+    shown = sorted({*range(0, len(error), 20), best})
+    numbers: dict[str, Any] = {key: [curve[i] for i in shown] for key, curve in curves.items()}
+    return numbers | {"best_strength": curves["strength"][best], "best_error": error[best]}
+
+
+def _length(difference: Tensor, clean: Tensor) -> float:
+    """‖difference‖ / ‖clean‖, the mean over all noisy data."""
+    return (torch.linalg.matrix_norm(difference).mean() / clean.norm()).item()
+
+
+# How it is told
+
+
+def _tables(n: Mapping[str, Any], cases: Iterable[str]) -> list[Table]:
+    kept = ["both rows", "only the first", "as Ŵ does"]
+    terms = [n["mixture_error"], n["mixture_weights"], n["mixture_cost"]]
+    before = ["before", 0.0, n["error_before"], n["error_before"]]
+    shares = [n[f"kept_at_{x:g}"] for x in STRENGTHS]
+    return [
+        Table(
+            f"Two rows, one strong and one weak: what W costs at λ = {n['equal_at']:.3g}.",
+            ["kept", "‖X − WX‖²", "‖W‖²", "L(W)"],
+            list(zip(kept, *terms, strict=True)),
+        ),
+        Table(
+            "Eight singular values: the share σ²/(σ² + λ) that is kept.",
+            ["σ", *(f"λ = {x:g}" for x in STRENGTHS)],
+            list(zip(map("{:g}".format, SIGMAS), *shares, strict=True)),
+        ),
+        Table(
+            "Three ways to Ŵ: the largest difference of any entry to the closed form.",
+            ["", "λ", "singular values", "gradient descent", "its steps"],
+            list(zip(cases, *(n[key] for key in WAYS), strict=True)),
+        ),
+        Table(
+            f"Noisy data of rank {N_KEPT}: lengths as shares of the clean data's.",
+            ["λ", "signal lost", "noise left", "error"],
+            [before, *zip(*(n[key] for key in CURVES), strict=True)],
+        ),
+    ]
+
+
+def _story(n: Mapping[str, Any]) -> str:
+    sentences = (
+        f"To keep both rows costs as much as to keep only the first at λ = {n['equal_at']:.3g}; "
+        f"the conditions on the eight singular values hold for {n['range_low']:g} ≤ λ ≤ "
+        f"{n['range_high']:g}, and of {n['scanned']:,} λ tried up to 10 for the "
+        f"{n['scanned_fits']:,} from {n['scanned_low']:g} to {n['scanned_high']:g}.",
+        f"Gradient descent ends within {max(n['descent_apart']):.0e} of the closed form, and on "
+        f"noisy data the error falls from {n['error_before']:.1%} to {n['best_error']:.1%} at "
+        f"λ = {n['best_strength']:.1f}.",
+    )
+    return "\n".join(fill(sentence, 100) for sentence in sentences)
+
+
+def _picture(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture:
+    with style():
+        figure = new_figure(11.0, 4.3)
+        left, right = figure.subplots(1, 2)
+        _draw_shares(left, n)
+        _draw_noise(right, n, curves)
+    return Picture(
+        figure,
+        "The share that is kept of each singular value, a curve for each λ; beside it the error of "
+        "purified noisy data over λ",
+    )
+
+
+def _draw_shares(axes: "Axes", n: Mapping[str, Any]) -> None:
+    """A curve for each λ: at every marked singular value it should run through the grey."""
+    low, strong, weak, high = 0.006, SIGMAS[N_KEPT - 1], SIGMAS[N_KEPT], 60.0
+    axes.fill_between([strong, high], AT_LEAST, 1, color=ALLOWED, linewidth=0)
+    axes.fill_between([low, weak], 0, AT_MOST, color=ALLOWED, linewidth=0)
+    axes.text(8.5, AT_LEAST - 0.02, f"≥ {AT_LEAST:.0%} of each\nof the first three", va="top")
+    axes.text(low * 1.2, AT_MOST - 0.02, f"≤ {AT_MOST:.0%} of each of the rest", va="top")
+    sigmas = torch.logspace(-2.3, 1.8, 200).tolist()
+    for strength, (colour, dashes), marker in zip(STRENGTHS, LINES, "osD^", strict=False):
+        shares = [share_kept(sigma, strength) for sigma in sigmas]
+        axes.plot(sigmas, shares, dashes, color=colour, label=f"λ = {strength:g}")
+        axes.plot(SIGMAS, n[f"kept_at_{strength:g}"], marker, color=colour, markersize=4)
+    open_axes(axes)
+    axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
+    axes.set_xticks(SIGMAS, [f"{sigma:g}" for sigma in SIGMAS], rotation=90)
+    axes.minorticks_off()
+    axes.set(xlabel="singular value σ", ylabel="share kept, σ² / (σ² + λ)")
+    axes.set_title(
+        f"Strong kept, weak dropped: only for {n['range_low']:g} ≤ λ ≤ {n['range_high']:g}"
+    )
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _draw_noise(axes: "Axes", n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
+    """What is lost, what is left and the error over λ; grey is the range of the other panel."""
+    low, high = n["range_low"], n["range_high"]
+    axes.axvspan(low, high, color=ALLOWED, linewidth=0)
+    axes.text((low * high) ** 0.5, 47, f"{low:g} ≤ λ ≤ {high:g}", ha="center")
+    for key, (colour, dashes) in zip(CURVES[1:], (LINES[1], LINES[2], LINES[0]), strict=True):
+        percent = [100 * share for share in curves[key]]
+        axes.plot(curves["strength"], percent, dashes, color=colour, label=key.replace("_", " "))
+    best, least, before = n["best_strength"], 100 * n["best_error"], 100 * n["error_before"]
+    axes.plot(best, least, "o", color=LINES[0][0])
+    axes.text(best, least + 1.8, f"{least:.1f}%", ha="center")
+    axes.axhline(before, color="#000000", linewidth=0.8)
+    axes.text(0.0012, before + 0.7, f"before: {before:.1f}%")
+    open_axes(axes)
+    axes.set(xscale="log", xlim=(0.001, 100), ylim=(0, 50))
+    axes.set(xlabel="λ", ylabel="length, % of the clean data's")
+    axes.set_title(f"Noisy data of rank {N_KEPT}: the error is least at λ = {best:.1f}")
+    axes.legend(loc="upper left", frameon=False)
