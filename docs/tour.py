@@ -1,0 +1,140 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # clearhead in fifteen minutes
+#
+# Transformers you can read, run, check and see through. This page is a notebook and a program: `jupytext --to notebook tour.py`
+# makes a notebook of it (`pip install 'clearhead[docs]'`), `python tour.py` runs it.
+#
+# 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. where a token stands · 5. a transformer set by
+# hand, and the same one learned · 6. a run, from training to its report · 7. the laboratory
+
+# %% [markdown]
+# ## 1. Attention is a weighted mean
+#
+# Each query asks, each key offers, and the softmax of how well they match says how much of each value is taken. The
+# reference is a page of its own: `clearhead/attention/dot_product.py`.
+
+# %%
+import torch
+
+from clearhead.attention import attend
+
+torch.manual_seed(0)
+q, k, v = torch.randn(4, 8), torch.randn(6, 8), torch.randn(6, 3)  # 4 queries, 6 keys and values
+output, weights = attend(q, k, v, return_weights=True)
+print("output", tuple(output.shape), "weights", tuple(weights.shape))
+print("each query takes 1 in all:", [round(x, 6) for x in weights.sum(-1).tolist()])
+
+# %% [markdown]
+# ## 2. Who may attend to whom
+#
+# A mask is a small object, True = may attend, joined by `&`. A query that may attend to nothing gets zeros, never NaN.
+
+# %%
+from clearhead.attention import Mask
+from clearhead.inspection import mask_picture
+
+mask = Mask.causal() & Mask.padding(torch.tensor([6, 4]))
+print(mask)
+mask_picture(mask, 6, 6)
+
+# %% [markdown]
+# ## 3. Fused and visible at once
+#
+# `MultiHeadAttention` runs the fused kernel. `record` watches from outside; the weights are computed when they are asked for.
+
+# %%
+from clearhead.attention import MultiHeadAttention
+from clearhead.inspection import attention_map, record
+
+attention = MultiHeadAttention(d_model=32, n_heads=4)
+x = torch.randn(1, 6, 32)
+with record(attention) as trace:
+    y = attention(x, mask=Mask.causal())
+print("output", tuple(y.shape), "weights", tuple(trace[""].weights.shape))
+attention_map(trace[""].weights, head=2, tokens=["the", "cat", "sat", "on", "the", "mat"])
+
+# %% [markdown]
+# ## 4. Where a token stands
+#
+# Attention alone does not know the order of its tokens. The sinusoidal encoding adds clocks of many speeds.
+
+# %%
+from clearhead.inspection import position_waves
+
+position_waves(d_model=20, dimensions=(4, 5, 8, 9), n_positions=60)
+
+# %% [markdown]
+# ## 5. A transformer set by hand, and the same one learned
+#
+# One layer, one head. `designs.first` says the first token again and again; nobody trained it.
+
+# %%
+import numpy as np
+
+from clearhead.inspection import smallest_panels
+from clearhead.models.smallest import designs
+
+letters = np.eye(3)  # A, B, C
+design = designs.first(max_len=6)
+print("CAC →", "".join("ABC"[i] for i in design.forward(letters[[2, 0, 2]]).argmax(-1)))
+smallest_panels(design, letters[[2, 0, 2]], tokens=list("CAC"))
+
+# %% [markdown]
+# The same model class learns the rule in seconds. `train` keeps all of a run in a folder, and would go on with it if it
+# were stopped.
+
+# %%
+from clearhead.training import find_recipe, load_run, train
+
+learned = train(find_recipe("first"), "runs", threads=1)
+print(f"{learned.steps} steps, {learned.seconds:.1f} s, loss {learned.metrics['val_loss']:.1e}")
+print(load_run(learned.run).predict("CAC"))
+
+# %% [markdown]
+# ## 6. A run, from training to its report
+#
+# Does the needle occur in the haystack? The whole recipe takes a minute; these few steps only show the way. Every setting
+# of a recipe can be changed by its name.
+
+# %%
+from clearhead.inspection.report import write_report
+from clearhead.inspection.report_looks import look_at
+from clearhead.training import with_changes
+
+short = with_changes(find_recipe("substring"), ["training.steps=60", "training.eval_every=30"])
+result = train(short, "runs", threads=1)
+run = load_run(result.run)
+print(f"{result.metrics['val_accuracy']:.0%} of {run.task.measured_on}")
+print(run.predict("abccab|cca"))
+print("report:", write_report(result.run))
+look_at(run, "abccab|cca").picture
+
+# %% [markdown]
+# From the command line: `clearhead train substring`, `clearhead predict runs/substring-0001 'abccab|cca'`, and
+# `clearhead recipes list` for the other ten.
+
+# %% [markdown]
+# ## 7. The laboratory
+#
+# Each claim of a course is an experiment that says what it claims, runs, prints its numbers and draws one picture.
+
+# %%
+from clearhead import lab
+
+finding = lab.run("purification")
+print(finding.claim, finding.text, sep="\n\n")
+finding.picture
+
+# %% [markdown]
+# `clearhead lab` lists them, `clearhead lab all --out lab` puts all of them on one page. What to read next: the
+# [pages of the docs](README.md), and the files they point at.
