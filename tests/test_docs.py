@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from clearhead import lab
 from clearhead.lab.attention import experiment
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +42,7 @@ def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
 
 
 def is_slow(command):
-    return command.split()[1] in ("bench", "train")
+    return command.split()[1] in ("bench", "lab", "train")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,67 @@ def test_commands_named_in_the_pages_work(command, tmp_path):
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
+
+
+# Numbers that an experiment gave
+
+TIMED = ("costs", "kernels")  # their times are others on every machine
+
+
+def numbers_in(text):
+    """Numbers with a point, a comma or a percent sign, as they are written."""
+    return re.findall(r"(?<![\w.,])\d[\d,]*\.\d+(?:e-?\d+)?%?|\d{1,3}(?:,\d{3})+|\d+%", text)
+
+
+def is_rounded(shown, values):
+    """Whether one of these values, or its share of a hundred, is written so."""
+    share = 100 if shown.endswith("%") else 1
+    plain = shown.rstrip("%").replace(",", "")
+    digits = len(plain.partition(".")[2].partition("e")[0])
+    half = 0.5000001 * 10.0 ** ((int(plain.partition("e")[2]) if "e" in plain else 0) - digits)
+    return any(abs(float(plain) - share * abs(value)) <= half for value in values)
+
+
+def section_of(name):
+    """The part of a page that tells of an experiment, from its heading to the next."""
+    for page in PAGES:
+        for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]:
+            if f"`clearhead lab {name}`" in section:
+                return section
+    raise AssertionError(f"no page tells of {name}")
+
+
+@pytest.mark.parametrize("name", lab.EXPERIMENTS)
+def test_every_experiment_stands_on_the_page_of_its_idea(name):
+    assert section_of(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in lab.EXPERIMENTS if name not in TIMED])
+def test_the_numbers_of_a_page_are_those_of_the_experiment(name):
+    finding = lab.run(name, device="cpu")
+    values = [x for value in finding.numbers.values() for x in np.ravel(value).tolist()]
+    printed = set(numbers_in(finding.text))
+    shown = numbers_in(section_of(name))
+    wrong = [x for x in shown if x not in printed and not is_rounded(x, values)]
+    assert shown
+    assert not wrong
+
+
+def test_numbers_are_compared_as_they_are_written():
+    assert numbers_in("At 1,016 it is 3.97, 23.5% or 1.4e-15 of 20; 50% (1,000).") == [
+        "1,016",
+        "3.97",
+        "23.5%",
+        "1.4e-15",
+        "50%",
+        "1,000",
+    ]
+    assert is_rounded("3.97", [3.9749])
+    assert not is_rounded("3.97", [3.98, 39.7])
+    assert is_rounded("23.5%", [0.2349999])
+    assert is_rounded("1.4e-15", [1.39e-15])
+    assert not is_rounded("1.4e-15", [1.5e-15])
 
 
 def test_the_readme_shows_what_the_experiment_prints():

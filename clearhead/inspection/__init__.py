@@ -7,8 +7,8 @@ viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
 report.py             a run on one page: from inspection.report import write_report
 report_html.py        the pieces of HTML it is made of
-report_pictures.py    its curves and its confusion matrix
-report_looks.py       where its model looks
+report_pictures.py    curves of runs, schedules, a confusion matrix
+report_looks.py       where its model looks, in its examples or in an input of yours
 tensorboard.py        a run's measures for TensorBoard: from inspection.tensorboard import …
 """
 
