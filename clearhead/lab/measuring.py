@@ -1,0 +1,134 @@
+"""How the laboratory measures what a computation costs, and how the cost grows.
+
+    with Count() as count: …                        bytes, products and steps, counted as it runs
+    best_milliseconds({"a": work, …}, seconds=8)    its time, the best of many rounds
+    fitted_slope({T: cost, …})                      p of a cost c·T^p, and how sure it is
+
+A cost c·T^p is a straight line on logarithmic paper. Its slope is found by least squares over n
+points. With s² = Σ residual² / (n − 2) it is known to ± t s / √Σ(log T − mean)², where t leaves
+2.5 % of Student's distribution with n − 2 degrees of freedom on each side.
+"""
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["Count", "best_milliseconds", "fitted_slope"]
+
+# 97.5 % of Student's distribution lies below, for 1, 2, 3 … degrees of freedom.
+T_QUANTILES: tuple[float, ...] = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+)
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Count(TorchDispatchMode):
+    """Of all that runs inside the `with`: memory, work, and the longest chain.
+
+    bytes       the most that new tensors held at one time
+    products    multiplications inside products of matrices
+    steps       the most operations of which each needs the result of the one before
+
+    To look at a tensor in another shape is no operation. A sum over many numbers is one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = self.products = self.steps = 0
+        self._alive = 0
+        self._chains: dict[int, int] = {}  # storage → how many steps led to what it holds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {_place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        # new_zeros and its like take no more than the shape of what they are given.
+        needed = () if func.__name__.startswith("new_") else given
+        chain = 1 + max((self._chains.get(place, 0) for place in needed), default=0)
+        made = func(*args, **(kwargs or {}))
+        for x in tree_leaves(made):
+            if isinstance(x, Tensor) and _place(x) not in given:
+                self._take(x.untyped_storage())
+            elif not isinstance(x, Tensor) or not func._schema.is_mutable:
+                continue  # a number, or a view of what was given
+            self._chains[_place(x)] = chain
+            self.steps = max(self.steps, chain)
+        if "mm" in func.__name__:  # mm, bmm, addmm: each entry is a sum over the inner axis
+            self.products += made.numel() * args[-2].size(-1)
+        return made
+
+    def _take(self, storage: torch.UntypedStorage) -> None:
+        self._alive += storage.nbytes()
+        self.bytes = max(self.bytes, self._alive)
+        weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+
+    def _free(self, place: int, size: int) -> None:
+        del self._chains[place]
+        self._alive -= size
+
+
+def _place(x: Tensor) -> int:
+    """One number for all tensors that share memory."""
+    return x.untyped_storage()._cdata
+
+
+def best_milliseconds(
+    works: Mapping[Name, Callable[[], Tensor]], *, seconds: float, rounds: int = 5
+) -> dict[Name, float]:
+    """The best time of each on one thread, in at least `rounds` rounds and about `seconds`.
+
+    All take turns. On the CPU only the time in which this process computes is counted, so that
+    other programs on the machine add little.
+    """
+    best = dict.fromkeys(works, math.inf)
+    end = time.perf_counter() + seconds
+    with _one_thread():
+        while rounds > 0 or time.perf_counter() < end:
+            for name, work in works.items():
+                taken = _milliseconds(work)
+                if taken < 1:  # so short that it feels what ran before it: once more
+                    taken = min(taken, _milliseconds(work))
+                best[name] = min(best[name], taken)
+            rounds -= 1
+    return best
+
+
+def _milliseconds(work: Callable[[], Tensor]) -> float:
+    clocks = time.process_time, time.perf_counter
+    began = [clock() for clock in clocks]
+    made = work()
+    made.flatten()[:1].tolist()  # a device has finished when it can tell
+    process, wall = (clock() - start for clock, start in zip(clocks, began, strict=True))
+    coarse = time.get_clock_info("process_time").resolution > 1e-6
+    return 1e3 * (wall if coarse or made.device.type != "cpu" else process)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def fitted_slope(costs: Mapping[int, float]) -> tuple[float, float]:
+    """The exponent p of costs c·T^p at 3 to 22 lengths T, and its uncertainty ± (95 %)."""
+    free = len(costs) - 2
+    if not 1 <= free <= len(T_QUANTILES):
+        raise ValueError(f"costs must be given at 3 to 22 lengths, got {len(costs)}")
+    x, y = np.log(list(costs)), np.log(list(costs.values()))
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y / (x @ x))
+    variance = float(((y - slope * x) ** 2).sum()) / free
+    return slope, T_QUANTILES[free - 1] * math.sqrt(variance / float(x @ x))

@@ -1,0 +1,231 @@
+"""What is left of the first input when T have been read.
+
+    linear RNN    ∂y_T/∂x_k = W_y W_h^{T−k} W_x                           T−k factors W_h
+    attention     ∂y_T/∂x_k = weight_k (W_v + (v_k − y_T) ∂score_k/∂x_k)  one weight, far or near
+
+What is left of x_1 is ‖∂y_T/∂x_1‖ (the root of the sum of all squared entries) divided by the same
+at T = 1, where nothing has come after it. Its share is ‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a
+random matrix, scaled so that its largest eigenvalue has a given modulus. Attention scores all
+inputs alike, or asks for a mark that x_1 alone carries.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention import SelfAttention
+from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab.finding import Finding, Table
+from clearhead.layers import LinearRNN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["attention", "experiment", "influences", "linear_rnn"]
+
+D = 16  # width of inputs, state and outputs
+RADII = {"rnn_0.9": 0.9, "rnn_1.0": 1.0, "rnn_1.1": 1.1}  # |largest eigenvalue| of W_h
+NAMES = {model: f"RNN, eigenvalue {radius}" for model, radius in RADII.items()} | {
+    "attention_even": "attention, even scores",
+    "attention_asked": "attention, asks for x₁",
+}
+STRENGTH = 10.0  # the score of the key that is asked for; all others have the score 0
+MARK = 0  # the feature that x_1 alone has
+
+Norms = Mapping[str, Mapping[int, Tensor]]  # model → T → ‖∂y_T/∂x_k‖ of every k, (T,)
+Curves = Mapping[str, Mapping[int, float]]  # model → T → a number
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """An RNN forgets or explodes by its largest eigenvalue; attention does neither.
+
+    Small, and in float64, which not every device has: it runs on the CPU.
+    """
+    longest = 1000 if full else 200
+    shown = [longest // 20, longest // 4, longest // 2, longest]
+    lengths = sorted({1, 2, 4, 7, *range(longest // 20, longest + 1, longest // 20)})
+    generator = torch.Generator().manual_seed(seed)
+    x, matrices = _inputs(longest, generator), _normal(3, D, D, generator=generator)
+    rnns = {model: linear_rnn(radius, matrices) for model, radius in RADII.items()}
+    models = {model: _last_output(rnn) for model, rnn in rnns.items()}
+    models["attention_even"] = attention(0.0, matrices[0])
+    models["attention_asked"] = attention(STRENGTH, matrices[0])
+    norms = {m: {T: influences(read, x[:T]) for T in lengths} for m, read in models.items()}
+    left, share = _left(norms), _share(norms)
+    numbers = {
+        **{f"left_{model}": [left[model][T] for T in shown] for model in models},
+        **{f"share_{model}": [share[model][T] for T in shown] for model in models},
+        "growth_per_step": [_growth(left[model]) for model in rnns],
+        "steps_minus_closed_form": [_difference(rnn, x) for rnn in rnns.values()],
+    }
+    return Finding(
+        claim="An RNN forgets its first input or explodes by its largest eigenvalue; attention "
+        "does neither.",
+        tables=_tables(numbers, shown),
+        seen=_story(numbers, longest),
+        numbers=numbers,
+        picture=_picture(left, share),
+    )
+
+
+# The models
+
+
+def _normal(*shape: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def _inputs(T: int, generator: torch.Generator) -> Tensor:
+    """x (T, D), of which the first alone carries the mark."""
+    x = _normal(T, D, generator=generator)
+    x[:, MARK] = 0.0
+    x[0, MARK] = 1.0
+    return x
+
+
+def linear_rnn(radius: float, matrices: Tensor) -> LinearRNN:
+    """An RNN with W_x, W_y and, scaled to this largest eigenvalue, W_h from matrices (3, D, D)."""
+    w_x, w_y, w_h = matrices
+    w_h = w_h * radius / torch.linalg.eigvals(w_h).abs().max()
+    rnn = LinearRNN(D, D, D, bias=False)
+    for layer, weight in ((rnn.input, w_x), (rnn.output, w_y), (rnn.hidden, w_h)):
+        layer.weight = nn.Parameter(weight, requires_grad=False)
+    return rnn
+
+
+def _last_output(rnn: LinearRNN) -> Callable[[Tensor], Tensor]:
+    return lambda x: rnn(x[None])[0][0, -1]
+
+
+def attention(strength: float, w_v: Tensor) -> Callable[[Tensor], Tensor]:
+    """x (T, D) → y_T (D,) by one head. A key with the mark has the score `strength`, others 0."""
+    head = SelfAttention(D, 1, D).double().requires_grad_(False)
+    for parameter in head.parameters():
+        parameter.zero_()
+    head.proj_q.bias[0] = strength
+    head.proj_k.weight[0, MARK] = 1.0
+    head.proj_v.weight.copy_(w_v)
+    return lambda x: head(x[None])[0, -1]
+
+
+# The measures
+
+
+def influences(read: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """‖∂y_T/∂x_k‖ for every k: x (T, D) → (T,), by differentiation through the model."""
+    jacobian: Tensor = torch.func.jacrev(read)(x)  # (D, T, D)
+    return torch.linalg.vector_norm(jacobian, dim=(0, 2))
+
+
+def _left(norms: Norms) -> Curves:
+    return {
+        name: {T: (of_inputs[0] / by_length[1][0]).item() for T, of_inputs in by_length.items()}
+        for name, by_length in norms.items()
+    }
+
+
+def _share(norms: Norms) -> Curves:
+    return {
+        name: {T: (of_inputs[0] / of_inputs.sum()).item() for T, of_inputs in by_length.items()}
+        for name, by_length in norms.items()
+    }
+
+
+def _growth(left: Mapping[int, float]) -> float:
+    """By which factor it changes with each step, fitted over the second half of the lengths."""
+    lengths = [T for T in left if max(left) / 2 <= T]
+    slope: float = np.polyfit(lengths, np.log([left[T] for T in lengths]), 1)[0]
+    return float(np.exp(slope))
+
+
+def _difference(rnn: LinearRNN, x: Tensor) -> float:
+    """Between the last state step by step and in closed form, relative to its largest entry."""
+    steps, closed = rnn(x[None])[1][:, -1], rnn.closed_form(x[None])
+    return ((steps - closed).abs().max() / closed.abs().max()).item()
+
+
+# What is told
+
+
+def _tables(numbers: Mapping[str, list[float]], shown: list[int]) -> list[Table]:
+    columns = ["", *(f"T = {T}" for T in shown)]
+    by_radius = zip(
+        RADII.values(), numbers["growth_per_step"], numbers["steps_minus_closed_form"], strict=True
+    )
+    return [
+        Table(
+            "What is left of x₁: ‖∂y_T/∂x₁‖ divided by the same at T = 1.",
+            columns,
+            [[name, *numbers[f"left_{model}"]] for model, name in NAMES.items()],
+        ),
+        Table(
+            "The share of x₁: ‖∂y_T/∂x₁‖ / Σ_k ‖∂y_T/∂x_k‖.",
+            columns,
+            [[name, *numbers[f"share_{model}"]] for model, name in NAMES.items()],
+        ),
+        Table(
+            f"The RNN: growth of ‖∂y_T/∂x₁‖ with each step from T = {shown[-2]} on; h_T step by "
+            f"step against\nthe closed form Σ_k W_h^(T−k) W_x x_k at T = {shown[-1]} (float64, "
+            f"largest difference / largest entry).",
+            ["largest eigenvalue", "growth per step", "steps − closed form"],
+            [[str(radius), f"{growth:.4f}", f"{apart:.1e}"] for radius, growth, apart in by_radius],
+        ),
+    ]
+
+
+def _story(numbers: Mapping[str, list[float]], longest: int) -> str:
+    small, one, large = (numbers[f"left_{model}"][-1] for model in RADII)
+    even, asked = numbers["share_attention_even"][-1], numbers["share_attention_asked"][-1]
+    return (
+        f"After {longest} inputs the first has {small:.1e} of its influence on the RNN's output "
+        f"with the\neigenvalue 0.9, {one:.2f} with 1.0 and {large:.1e} with 1.1.\n"
+        f"In attention its share is 1/{1 / even:.0f} when all scores are even, and {asked:.2f} "
+        f"when it is what the query\nasks for."
+    )
+
+
+# The picture
+
+
+def _picture(left: Curves, share: Curves) -> Picture:
+    with style():
+        figure = new_figure(9.6, 3.9)
+        first, second = figure.subplots(1, 2)
+        _draw(first, left)
+        _draw(second, share)
+        first.set(ylabel="‖∂y$_T$/∂x$_1$‖, 1 at T = 1")
+        first.set_title("In an RNN the first input vanishes or explodes")
+        second.set(ylabel="share of x$_1$ in y$_T$")
+        second.set_title("In attention the content decides its share")
+        _note(first, left["rnn_1.1"], "× 1.1 each step", (-6, 6))
+        _note(first, left["rnn_0.9"], "× 0.9 each step", (6, 6))
+        _note(second, share["attention_even"], "1/T", (0, -16))
+        handles, names = first.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False)
+    return Picture(
+        figure,
+        "What is left of the first input and its share among all inputs, over the number of inputs "
+        "read, for a linear RNN of three largest eigenvalues and for attention",
+    )
+
+
+def _draw(axes: "Axes", curves: Curves) -> None:
+    for order, (model, curve) in enumerate(curves.items()):
+        colour, dashes = LINES[order]
+        marked = slice(4 + order, None, 5)  # at different places, where lines lie on each other
+        (line,) = axes.plot(list(curve), list(curve.values()), label=NAMES[model])
+        line.set(color=colour, linestyle=dashes)
+        line.set(marker="osD^v"[order], markevery=marked, markersize=4.5)
+    axes.set(yscale="log", xlabel="T (inputs read)")
+    axes.margins(x=0.01)
+    open_axes(axes)
+
+
+def _note(axes: "Axes", curve: Mapping[int, float], words: str, place: tuple[float, float]) -> None:
+    """Words beside the curve, at two thirds of its length; place in points from there."""
+    T = list(curve)[2 * len(curve) // 3]
+    side = "right" if place[0] < 0 else "left"
+    axes.annotate(words, (T, curve[T]), place, textcoords="offset points", ha=side, fontsize=8)
