@@ -3,8 +3,25 @@
     run("vanishing").picture.save("vanishing.png")
 
 An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
-numbers, and `full` takes the large sizes. This file imports nothing heavy, so that the command line
-can list the experiments at once. page.py puts findings on one page.
+numbers, and `full` takes the large sizes. In the order in which they are best read:
+
+attention.py              two heads, step by step on a sentence
+masks.py                  what is masked changes nothing
+why_sqrt_d.py             what the division by √d is for
+argmax.py                 why the best match alone cannot be learned
+positions.py              five ways to say where a token stands; position_rule.py: the rule that is
+                          learned to try them; position_report.py: their tables and picture
+vanishing.py              what is left of the first input
+costs.py                  time, memory and steps over T; measuring.py: how they are counted
+kernels.py                attention linear in T; kernel_cost.py: what it costs;
+                          kernel_report.py: its tables and picture
+purification.py           what averaging keeps and what it drops
+learned_vs_designed.py    weights that were learned beside those set by hand
+heads.py                  what the heads of a trained model do
+finding.py                what an experiment gives
+page.py                   all findings on one page
+
+This file imports nothing heavy, so that the command line can list the experiments at once.
 """
 
 from importlib import import_module

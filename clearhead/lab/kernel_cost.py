@@ -1,0 +1,100 @@
+"""What softmax and linear attention cost over the length T: products, time and memory.
+
+    softmax    T · T · (D + M)     every query meets every key, D wide, and every value, M wide
+    linear     T · C · 2M          C features of every key meet its value; of every query, the sum
+
+As orders, O(T² max(D, M)) and O(T C M). These products are equally many at T = 2CM / (D + M), which
+is C, the number of features, where M = D. Softmax also takes T² exponentials; linear attention also
+makes its features, and sums up the denominator.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from clearhead.attention import (
+    DotProductAttention,
+    EluFeatures,
+    FourierFeatures,
+    LinearAttention,
+    QuadraticFeatures,
+    dot_product,
+)
+from clearhead.lab.measuring import Count, best_milliseconds
+
+__all__ = ["FEATURES", "WIDTH", "Costs", "crossover", "measure"]
+
+WIDTH = 64  # of a head and of its values, D = M
+FEATURES = {"elu": 64, "fourier": 256, "quadratic": 65 * 66 // 2}  # C of each feature map
+SECONDS = 4.0  # for all times together, but three rounds at least
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of each way, by name, a number for each length.
+
+    products: those of matrices, which a fused kernel does not show. bytes: the most that new
+    tensors held at one time.
+    """
+
+    lengths: Sequence[int]
+    milliseconds: dict[str, list[float]]
+    products: dict[str, list[float]]
+    bytes: dict[str, list[float]]
+
+
+def ways(device: torch.device | str) -> dict[str, Attend]:
+    """Softmax attention twice, linear attention with three feature maps."""
+    fourier = FourierFeatures(WIDTH, FEATURES["fourier"]).to(device)
+    return {
+        "written": lambda q, k, v: dot_product.weights(q, k) @ v,
+        "fused": DotProductAttention(),
+        "quadratic": LinearAttention(QuadraticFeatures()),
+        "fourier": LinearAttention(fourier),
+        "elu": LinearAttention(EluFeatures()),
+    }
+
+
+def measure(
+    lengths: Sequence[int], generator: torch.Generator, device: torch.device | str
+) -> Costs:
+    """Every way at every length, one head, no mask."""
+    names = ways(device)
+    inputs = {T: torch.randn(3, T, WIDTH, generator=generator).to(device) for T in lengths}
+    work = {(name, T): partial(way, *inputs[T]) for name, way in names.items() for T in lengths}
+    with torch.no_grad():
+        times = best_milliseconds(work, seconds=SECONDS)
+        counts = {key: _counted(do) for key, do in work.items()}
+    return Costs(
+        lengths,
+        {name: [times[name, T] for T in lengths] for name in names},
+        {name: [float(counts[name, T].products) for T in lengths] for name in names},
+        {name: [float(counts[name, T].bytes) for T in lengths] for name in names},
+    )
+
+
+def _counted(do: Callable[[], Tensor]) -> Count:
+    with Count() as count:
+        do()
+    return count
+
+
+def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The length from which on ours is the lower, between two lengths by a line in logarithms.
+
+    Infinity if it is not so at the longest, the first length if it is so at all of them.
+    """
+    gaps = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+    if gaps[-1] >= 0:
+        return math.inf
+    last = max((i for i, gap in enumerate(gaps) if gap >= 0), default=None)
+    if last is None:
+        return float(lengths[0])
+    part = gaps[last] / (gaps[last] - gaps[last + 1])
+    return float(lengths[last] * (lengths[last + 1] / lengths[last]) ** part)

@@ -1,0 +1,215 @@
+"""Kernel attention: what feature maps get right, where they fail, and from which length they pay.
+
+    output_t = Σ_s sim(q_t, k_s) v_s / Σ_s sim(q_t, k_s)                  T² similarities
+             = φ(q_t)·(Σ_s φ(k_s) v_sᵀ) / φ(q_t)·Σ_s φ(k_s)               two sums for all queries
+
+Four things are tried. (q·k + 1)² has exact features, if none is forgotten. Random features estimate
+exp(q·k/√D); with m frequencies the relative error has the variance
+
+    Fourier     ((1 + e^{−2δ})/2 − e^{−δ}) / (m e^{−δ})       δ = ‖q − k‖² / √D
+    positive    (e^{σ} − 1) / m                               σ = ‖q + k‖² / √D
+
+so it falls as 1/√m. The sum that divides is safe where no similarity can be negative: an even
+power, or a product of positive features. kernel_cost.py measures the cost, kernel_report.py tells.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import torch
+from torch import Tensor
+
+from clearhead.attention import (
+    EluFeatures,
+    FeatureMap,
+    FourierFeatures,
+    Mask,
+    PositiveFeatures,
+    QuadraticFeatures,
+    dot_product,
+    linear,
+    linear_fast,
+)
+from clearhead.lab.finding import Finding
+from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs, crossover, measure
+from clearhead.lab.kernel_report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
+from clearhead.lab.measuring import fitted_slope
+
+__all__ = ["WithoutCrossTerms", "experiment"]
+
+T = 64  # queries, and as many keys
+FREQUENCIES = (16, 64, 256, 1024, 4096)  # m
+DRAWS = 20  # of each m frequencies
+SHORT = 2.0  # ‖q‖ and ‖k‖ where the random features are compared with the softmax kernel
+
+
+class WithoutCrossTerms(FeatureMap):
+    """The common mistake: 1, √2 x_i and x_i², but no √2 x_i x_j."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([torch.ones_like(x[..., :1]), math.sqrt(2.0) * x, x.square()], dim=-1)
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """A kernel that is a product of features makes attention linear in T."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = torch.randn(3, T, D, generator=generator, dtype=torch.float64)
+    frequencies = (*FREQUENCIES, 16384) if full else FREQUENCIES
+    draws = [10_000 * seed + draw for draw in range(5 * DRAWS if full else DRAWS)]
+    costs = measure([2**i for i in range(7, 14 if full else 13)], generator, device)
+    numbers: Numbers = {
+        **exactness(q, k),
+        **agreement(_scaled(q, SHORT), _scaled(k, SHORT), v),
+        **convergence(_scaled(q, SHORT), _scaled(k, SHORT), v, frequencies, draws),
+        **denominators(q, k, frequencies, draws),
+        **prices(costs),
+    }
+    return Finding(
+        claim="A kernel that is a product of features makes attention linear in T.",
+        tables=tables(numbers, frequencies, costs),
+        seen=story(numbers, frequencies),
+        numbers=numbers,
+        picture=draw(numbers, frequencies, costs),
+    )
+
+
+def _scaled(x: Tensor, length: float) -> Tensor:
+    """Each row brought to this length."""
+    return length * x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def _feature_map(name: str, m: int, seed: int) -> FeatureMap:
+    """Random features of m frequencies."""
+    return FourierFeatures(D, 2 * m, seed) if name == "fourier" else PositiveFeatures(D, m, seed)
+
+
+def _feature_maps(
+    name: str, frequencies: Sequence[int], draws: Sequence[int]
+) -> list[list[FeatureMap]]:
+    """A row for each m, in it one for each draw, all of them independent."""
+    return [
+        [_feature_map(name, m, 1000 * place + draw) for draw in draws]
+        for place, m in enumerate(frequencies)
+    ]
+
+
+# What is tried
+
+
+def exactness(q: Tensor, k: Tensor) -> Numbers:
+    """φ(q)·φ(k) against (q·k + 1)², with all features and without the cross terms."""
+    numbers: Numbers = {}
+    wanted = (q @ k.mT + 1.0).square()
+    for name, phi in {"quadratic": QuadraticFeatures(), "uncrossed": WithoutCrossTerms()}.items():
+        got = phi(q) @ phi(k).mT
+        numbers |= {
+            f"{name}_features": float(phi(q).size(-1)),
+            f"{name}_error": (got - wanted).abs().max().item(),
+            f"{name}_share": ((got - wanted).abs().mean() / wanted.mean()).item(),
+            f"{name}_negative": (got < 0).double().mean().item(),
+        }
+    return numbers
+
+
+def agreement(q: Tensor, k: Tensor, v: Tensor) -> Numbers:
+    """How far the O(T²) and the O(T) sum differ at most, with and without a causal mask."""
+    maps = {"quadratic": QuadraticFeatures(), "elu": EluFeatures()}
+    maps |= {name: _feature_map(name, 256, 0) for name in RANDOM}
+    numbers: Numbers = {}
+    for name, phi in maps.items():
+        differences = []
+        for mask in (None, Mask.causal()):
+            pairs = linear.weights(q, k, phi, mask=mask) @ v
+            # Chunks much shorter than T, for what fits into one chunk is summed pair by pair.
+            sums = linear_fast.attend(q, k, v, phi, mask=mask, chunk=8)
+            differences.append((pairs - sums).abs().max().item())
+        numbers[f"{name}_agrees"] = max(differences)
+    return numbers
+
+
+def convergence(
+    q: Tensor, k: Tensor, v: Tensor, frequencies: Sequence[int], draws: Sequence[int]
+) -> Numbers:
+    """Random features against the softmax kernel: relative error (RMS) of the similarity, and of
+    the output (RMS), by m; the mean over the draws and their spread."""
+    kernel, output = (q @ k.mT / math.sqrt(D)).exp(), dot_product.weights(q, k) @ v
+    numbers: Numbers = {}
+    for name in RANDOM:
+        errors, outputs = [], []  # a row for each m, a column for each draw
+        for maps in _feature_maps(name, frequencies, draws):
+            errors.append([_rms(phi(q) @ phi(k).mT / kernel - 1.0) for phi in maps])
+            outputs.append([_rms(linear.weights(q, k, phi) @ v - output) for phi in maps])
+        slopes = [_power(frequencies, column) for column in zip(*errors, strict=True)]
+        variance = _relative_variance(name, q, k)
+        numbers |= {
+            f"{name}_predicted": [math.sqrt(variance / m) for m in frequencies],
+            f"{name}_error": [fmean(row) for row in errors],
+            f"{name}_spread": [stdev(row) for row in errors],
+            f"{name}_output": [fmean(row) for row in outputs],
+            f"{name}_slope": fmean(slopes),
+            f"{name}_slope_spread": stdev(slopes),
+            f"{name}_output_slope": _power(frequencies, [fmean(row) for row in outputs]),
+        }
+    return numbers
+
+
+def _relative_variance(name: str, q: Tensor, k: Tensor) -> float:
+    """Of one frequency's estimate, by the equations above, averaged over all pairs."""
+    sign = -1.0 if name == "fourier" else 1.0
+    distance = (q[:, None] + sign * k).square().sum(dim=-1) / math.sqrt(D)
+    if name == "positive":
+        return distance.expm1().mean().item()
+    gauss = (-distance).exp()
+    return (((1.0 + gauss.square()) / 2.0 - gauss) / gauss).mean().item()
+
+
+def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequence[int]) -> Numbers:
+    """The share of queries whose sum of similarities is not above 0, by length and by m."""
+    numbers: Numbers = {"positive_bad": [], "elu_bad": [], "quadratic_bad": []}
+    for length in LENGTHS:
+        rows = _scaled(q, length), _scaled(k, length)
+        numbers["quadratic_bad"].append(_bad(QuadraticFeatures(), *rows))
+        numbers["elu_bad"].append(_bad(EluFeatures(), *rows))
+        by_m = {
+            name: [
+                fmean(_bad(phi, *rows) for phi in maps)
+                for maps in _feature_maps(name, frequencies, draws)
+            ]
+            for name in RANDOM
+        }
+        numbers[f"fourier_bad_{length:g}"] = by_m["fourier"]
+        numbers["positive_bad"].append(max(by_m["positive"]))
+    return numbers
+
+
+def _bad(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
+    return (phi.similarity(q, k).sum(dim=-1) <= 0).double().mean().item()
+
+
+def prices(costs: Costs) -> Numbers:
+    """Times and bytes, how time grows, and from which length on linear attention takes less."""
+    numbers: Numbers = {}
+    for name, times in costs.milliseconds.items():
+        numbers[f"{name}_milliseconds"], numbers[f"{name}_bytes"] = times, costs.bytes[name]
+        late = dict(zip(costs.lengths[-3:], times[-3:], strict=True))
+        numbers[f"{name}_power"] = fitted_slope(late)[0]
+    for name in FEATURES:
+        faster = crossover(costs.lengths, costs.milliseconds[name], costs.milliseconds["fused"])
+        if math.isfinite(faster):
+            numbers[f"{name}_faster_from"] = faster
+        lighter = crossover(costs.lengths, costs.bytes[name], costs.bytes["written"])
+        numbers[f"{name}_lighter_from"] = lighter
+        # Linear attention has the same products for every token, softmax T times 2·WIDTH.
+        for_a_token = costs.products[name][-1] / costs.lengths[-1]
+        numbers[f"{name}_fewer_from"] = for_a_token / (2 * WIDTH)
+    return numbers
+
+
+def _rms(x: Tensor) -> float:
+    return x.square().mean().sqrt().item()
+
+
+def _power(frequencies: Sequence[int], errors: Sequence[float]) -> float:
+    """p of an error c·m^p."""
+    return fitted_slope(dict(zip(frequencies, errors, strict=True)))[0]

@@ -1,0 +1,214 @@
+"""What positions.py found, as tables, as two sentences and as a picture."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from clearhead.inspection.picture import (
+    LINES,
+    Picture,
+    array,
+    colour_bar,
+    draw_signed,
+    new_figure,
+    open_axes,
+    style,
+)
+from clearhead.lab.finding import Table
+from clearhead.lab.position_rule import DIGITS, KINDS, TRAINED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Numbers", "draw", "story", "tables"]
+
+NAMES = {kind: kind for kind in KINDS} | {"toeplitz": "Toeplitz", "alibi": "ALiBi"}
+LIKENESS, BIASES = ("sinusoidal", "learned", "rotary"), ("toeplitz", "alibi")
+ACTS = {"sinusoidal": "added", "learned": "added", "rotary": "turns q and k"}
+ACTS |= {"toeplitz": "a learned bias", "alibi": "a fixed bias"}
+SHOWN = (0, 1, 2, 4, 8, 16, 31)  # distances
+LOOKS: dict[str, tuple[str, Any]] = dict(
+    zip(("sinusoidal", "rotary", "alibi", "toeplitz", "learned"), LINES, strict=True)
+)
+LOOKS |= {"learned": ("#000000", (0, (4, 1))), "none": ("#777777", (0, (1, 1)))}
+MARKERS = dict(zip(KINDS, ("x", "o", "*", "s", "D", "^"), strict=True))
+
+Numbers = dict[str, Any]  # floats, and lists of floats
+
+
+def tables(n: Numbers, lengths: Sequence[int], refusals: Mapping[str, str]) -> list[Table]:
+    """All numbers that a reader may want to look up."""
+    return [_laws(n), _distances(n), _pairs(n), _answers(n, lengths), _beyond(refusals)]
+
+
+def _laws(n: Numbers) -> Table:
+    rows = [[NAMES[kind], n[f"{kind}_permuted"], n[f"{kind}_moved"]] for kind in KINDS]
+    caption = (
+        "The largest change in the output of attention when the tokens are permuted (and the\n"
+        "outputs put back in order), and when all tokens stand 8 places later"
+    )
+    return Table(caption, ["positions", "permuted", "moved"], rows)
+
+
+def _distances(n: Numbers) -> Table:
+    rows = []
+    for kind in (*LIKENESS, *BIASES):
+        means = (n[f"{kind}_by_distance"][d] for d in SHOWN)
+        rows.append([NAMES[kind], *(f"{x:.2f}" for x in means), n[f"{kind}_spread"]])
+    return Table(
+        "By distance d: cosine of two positions (first three), bias of the score (last two);\n"
+        "spread: how far two pairs of one distance differ at most",
+        ["positions", *(f"d={d}" for d in SHOWN), "spread"],
+        rows,
+    )
+
+
+def _pairs(n: Numbers) -> Table:
+    return Table(
+        "Why pairs: the spread, and what the best linear map from PE[p] to PE[p+8] misses (RMS)",
+        ["columns", "spread", "missed"],
+        [
+            ["sine and cosine", n["sinusoidal_spread"], f"{n['pairs_missed']:.1%}"],
+            ["sine only", n["sines_spread"], f"{n['sines_missed']:.1%}"],
+        ],
+    )
+
+
+def _answers(n: Numbers, lengths: Sequence[int]) -> Table:
+    rows = []
+    for kind in KINDS:
+        cells = [f"{x:.2f}" for x in n[f"{kind}_loss"]], [f"{x:.0%}" for x in n[f"{kind}_right"]]
+        refused = ["refused"] * (len(lengths) - len(cells[0]))
+        rows.append([NAMES[kind], *cells[0], *refused, *cells[1], *refused])
+    return Table(
+        f"The latest digit, learned on {TRAINED} tokens: loss and right answers by length "
+        f"(guessing: {math.log(DIGITS):.2f}, {1 / DIGITS:.0%})",
+        ["positions", *(f"loss {T}" for T in lengths), *(f"right {T}" for T in lengths)],
+        rows,
+    )
+
+
+def _beyond(refusals: Mapping[str, str]) -> Table:
+    rows = [[NAMES[kind], said] for kind, said in refusals.items()]
+    return Table(f"Asked for {TRAINED + 1} tokens after {TRAINED}", ["positions", "answer"], rows)
+
+
+def story(n: Numbers, lengths: Sequence[int]) -> str:
+    """Two sentences."""
+    right = {kind: n[f"{kind}_right"] for kind in ("sinusoidal", "rotary", "alibi")}
+    first, second, third = (
+        f"from {shares[0]:.0%} to {shares[-1]:.0%} ({NAMES[kind]})"
+        for kind, shares in right.items()
+    )
+    least = min(n[f"{kind}_permuted"] for kind in KINDS[1:])
+    return (
+        f"Without positions, permuted tokens give the same outputs in another order, to "
+        f"{n['none_permuted']:.0e}, with any of the five at least one changes by {least:.1g} or "
+        f"more; with sine and cosine the likeness of two positions depends on their distance "
+        f"alone, to {n['sinusoidal_spread']:.0e}, with sines only it differs by up to "
+        f"{n['sines_spread']:.2f}.\n"
+        f"Learned and Toeplitz tables refuse one token more than they hold and the others go on, "
+        f"but from {lengths[0]} to {lengths[-1]} tokens the right answers go {first}, {second} "
+        f"and {third}."
+    )
+
+
+def draw(
+    n: Numbers, lengths: Sequence[int], matrices: Mapping[str, Tensor], table: Tensor
+) -> Picture:
+    """Above the five schemes as matrices, below the sinusoids, the curves, and the loss."""
+    with style():
+        figure = new_figure(13.0, 6.0)
+        figure.set_layout_engine("constrained")  # "compressed" lets the scales of a part overlap
+        halves: Any = figure.subfigures(2, 1, height_ratios=(1, 1.05))
+        above, below = halves
+        _draw_matrices(figure, list(above.subplots(1, 5)), matrices)
+        panels = below.subplots(1, 5, width_ratios=(1.15, 1, 1, 1, 1.3))
+        _draw_waves(panels[0], table)
+        _draw_table(panels[1], table)
+        _draw_curves(panels[2], n, LIKENESS, "cosine", "how alike, by distance")
+        _draw_curves(panels[3], n, BIASES, "bias of the score", "what is added, by distance")
+        _draw_losses(panels[4], n, lengths)
+    return Picture(
+        figure,
+        "Likeness of positions or bias of the score for five schemes, the sinusoids as waves and "
+        "as a table, likeness and bias by distance, and the loss beyond the trained length",
+    )
+
+
+def _draw_matrices(figure: "Figure", row: "list[Axes]", matrices: Mapping[str, Tensor]) -> None:
+    """The cosines share a scale, each bias has its own."""
+    for axes, kind in zip(row, (*LIKENESS, *BIASES), strict=True):
+        top = 1.0 if kind in LIKENESS else matrices[kind].abs().max().item()
+        image = draw_signed(axes, array(matrices[kind]), top)
+        axes.set(title=f"{NAMES[kind]}, {ACTS[kind]}", xlabel="key position")
+        axes.tick_params(labelleft=kind == LIKENESS[0])
+        if kind in BIASES:
+            colour_bar(figure, image, [axes], "bias of the score")
+        elif kind == LIKENESS[-1]:
+            colour_bar(figure, image, row[:3], "cosine")
+    row[0].set_ylabel("query position")
+    row[3].text(30, 2, "future: not used", color="white", fontsize=8, ha="right", va="center")
+
+
+def _draw_waves(axes: "Axes", table: Tensor) -> None:
+    for place, column in enumerate((4, 5, 8, 9)):
+        colour, dashes = LINES[place]
+        label = f"{'cos' if column % 2 else 'sin'}, column {column}"
+        wave = array(table[: 2 * TRAINED, column])
+        axes.plot(wave, color=colour, linestyle=dashes, label=label)
+    axes.set(xlabel="position", ylabel="value", ylim=(-1.1, 1.75), yticks=(-1, 0, 1))
+    axes.set_title("clocks of many speeds, in pairs")
+    open_axes(axes)
+    axes.legend(frameon=False, ncols=2, fontsize=8, loc="upper center", columnspacing=1)
+
+
+def _draw_table(axes: "Axes", table: Tensor) -> None:
+    draw_signed(axes, array(table), 1.0)
+    axes.axhline(TRAINED - 0.5, color="black", linestyle="--", linewidth=1.2)
+    paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(30, TRAINED + 3, "training ends", ha="right", va="top", fontsize=8, bbox=paper)
+    axes.set(xlabel="column", ylabel="position", aspect="auto")
+    axes.set_title("the table has no last row")
+
+
+def _draw_curves(axes: "Axes", n: Numbers, kinds: Sequence[str], label: str, title: str) -> None:
+    for kind in kinds:
+        colour, dashes = LOOKS[kind]
+        axes.plot(n[f"{kind}_by_distance"], color=colour, linestyle=dashes, label=NAMES[kind])
+    axes.set(xlabel="distance (tokens)", ylabel=label, title=title)
+    open_axes(axes)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def _draw_losses(axes: "Axes", n: Numbers, lengths: Sequence[int]) -> None:
+    for kind in KINDS:
+        colour, dashes = LOOKS[kind]
+        loss, low, high = (n[f"{kind}_loss{end}"] for end in ("", "_low", "_high"))
+        bars = array([loss, high]) - array([low, loss])  # (2, lengths): down, up
+        axes.errorbar(
+            lengths[: len(loss)],
+            loss,
+            bars,
+            color=colour,
+            linestyle=dashes,
+            marker=MARKERS[kind],
+            markersize=4.5,
+            capsize=2,
+            label=NAMES[kind],
+        )
+    note = f"learned and Toeplitz refuse\nmore than {TRAINED} tokens"
+    axes.text(0.04, 0.62, note, color="#555555", fontsize=8, transform=axes.transAxes)
+    guess = math.log(DIGITS)
+    axes.axhline(guess, color="#999999", linewidth=0.8)
+    axes.text(lengths[-1], guess, "guessing", color="#555555", fontsize=8, ha="right", va="bottom")
+    top = 1.8 * max(max(n[f"{kind}_loss_high"]) for kind in KINDS)  # room for words
+    axes.set(xlabel="length (tokens)", ylabel="loss (nats)", ylim=(-0.04 * top, top))
+    axes.set_title(f"learned on {TRAINED}, asked on more")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(lengths), [str(T) for T in lengths])
+    open_axes(axes)
+    axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", columnspacing=1)

@@ -1,0 +1,83 @@
+"""A rule that needs the order of tokens, and small models that learn it on short sequences.
+
+    · 3 · · 7 · · · 2 ·        most tokens are nothing, some are one of eight digits
+      3 3 3 7 7 7 7 2 2        the answer at every place is the latest digit
+
+Attention finds the digits by what they are; which of them is the latest it must know by where they
+stand. The models differ in their positions only: the same batches, one block, the same recipe.
+Afterwards they answer on longer sequences; only the last answers count, as many as a sequence had
+in training, so that beyond the trained length all of them are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.models.gpt import GPT, GPTConfig
+from clearhead.training import Optimizer, WarmupLinear, mean_cross_entropy
+
+__all__ = ["KINDS", "LIMITED", "TRAINED", "Score", "latest_digits", "learn", "score"]
+
+KINDS = ("none", "sinusoidal", "learned", "rotary", "toeplitz", "alibi")
+LIMITED = ("learned", "toeplitz")  # hold a number for each position or distance
+TRAINED = 32  # tokens of a sequence in training
+LONGEST = 8 * TRAINED
+DIGITS = 8  # 1 … 8, and 0 is nothing
+DENSITY = 0.2  # of the digits
+BATCH, LEARNING_RATE = 16, 0.02
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model answers at one length."""
+
+    loss: float
+    right: float
+
+
+def latest_digits(n: int, T: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Sequences (n, T) that begin with a digit, and their answers (n, T)."""
+    digits = torch.randint(1, DIGITS + 1, (n, T), generator=generator)
+    present = torch.rand(n, T, generator=generator) < DENSITY
+    present[:, 0] = True
+    latest = torch.where(present, torch.arange(T), 0).cummax(dim=1).values
+    return digits * present, digits.gather(1, latest)
+
+
+def learn(kind: str, seed: int, steps: int, device: torch.device | str = "cpu") -> GPT:
+    """A model with these positions, trained on sequences of TRAINED tokens."""
+    config = GPTConfig(
+        vocab_size=DIGITS + 1,
+        max_len=TRAINED if kind in LIMITED else LONGEST,
+        d_model=32,
+        n_layers=1,
+        n_heads=4,
+        positions=kind,
+        tied=False,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = GPT(config).to(device)
+    optimizer, schedule = Optimizer(model, lr=LEARNING_RATE), WarmupLinear(steps // 10, steps)
+    generator = torch.Generator().manual_seed(seed)
+    for step in range(steps):
+        tokens, answers = (x.to(device) for x in latest_digits(BATCH, TRAINED, generator))
+        mean_cross_entropy(model(tokens), answers).backward()
+        optimizer.step(schedule(step + 0.5))
+    return model.eval()
+
+
+def score(model: GPT, lengths: Sequence[int], seed: int, n: int = 128) -> list[Score]:
+    """The last TRAINED answers of n new sequences of each length."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = []
+    for T in lengths:
+        tokens, answers = latest_digits(n, T, generator)
+        with torch.no_grad():
+            logits = model(tokens.to(model.head.weight.device))[:, -TRAINED:].cpu()
+        last = answers[:, -TRAINED:]
+        right = (logits.argmax(dim=-1) == last).double().mean().item()
+        scores.append(Score(mean_cross_entropy(logits, last).item(), right))
+    return scores
