@@ -52,6 +52,7 @@ def translate_transformer() -> Recipe:
             optimizer="muon",
             lr=3e-3,
             matrix_lr=0.02,
+            momentum=0.9,
             warmup=0.05,
             eval_every=100,
             save_every=100,
