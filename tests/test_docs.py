@@ -83,7 +83,7 @@ def is_rounded(shown, values):
 def section_of(name):
     """The part of a page that tells of an experiment, from its heading to the next."""
     for page in PAGES:
-        for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]:
+        for section in re.split(r"^## ", page.read_text(), flags=re.MULTILINE):
             if f"`clearhead lab {name}`" in section:
                 return section
     raise AssertionError(f"no page tells of {name}")

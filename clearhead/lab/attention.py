@@ -47,9 +47,7 @@ def build() -> tuple[MultiHeadAttention, Tensor]:
     return attention.eval(), x
 
 
-def experiment(
-    *, seed: int = 0, full: bool = False, device: torch.device | str = "cpu"
-) -> Finding:
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
     """Attention moves what a word needs to where it is needed."""
     attention, x = build()
     attention, x = attention.to(device), x.to(device)

@@ -31,13 +31,13 @@ from clearhead.positions import (
     sinusoid_table,
 )
 
-__all__ = ["experiment"]
+__all__ = ["answers", "experiment", "laws", "likeness", "pairs", "refusals", "spread"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
 WIDTH, HEADS = 32, 4  # as in the models that are trained
 STEP = 8  # how far a sequence is moved
-FAR = 1024  # positions over which one linear map must serve
+FAR = 4096  # positions over which one linear map must serve; over fewer, slow waves look alike
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
@@ -77,12 +77,12 @@ def laws(generator: torch.Generator, seed: int) -> Numbers:
     x = torch.randn(1, TRAINED - STEP, WIDTH, generator=generator, dtype=torch.float64)
     before = torch.randn(1, STEP, WIDTH, generator=generator, dtype=torch.float64)
     order = torch.randperm(x.size(1), generator=generator)
-    hidden = torch.arange(TRAINED)[None] >= STEP  # nobody may attend to what stands before
+    real = torch.arange(TRAINED)[None] >= STEP  # nobody may attend to what stands before
     numbers: Numbers = {}
     for kind in KINDS:
         attend = attention_with(kind, seed)
         with torch.no_grad():
-            output, moved = attend(x, None), attend(torch.cat([before, x], 1), Mask.tokens(hidden))
+            output, moved = attend(x, None), attend(torch.cat([before, x], 1), Mask.tokens(real))
             permuted = attend(x[:, order], None) - output[:, order]
         numbers[f"{kind}_permuted"] = permuted.abs().max().item()
         numbers[f"{kind}_moved"] = (moved[:, STEP:] - output).abs().max().item()

@@ -8,6 +8,7 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead import lab
+from clearhead.attention import MultiHeadAttention
 from clearhead.lab import positions
 from clearhead.lab.position_rule import (
     DENSITY,
@@ -115,18 +116,75 @@ def expected_distances(models):
     }
 
 
+def attention_by_hand(kind):
+    """attention(x, hidden) in NumPy; the first `hidden` keys are seen by nobody. x (T, D)."""
+    torch.manual_seed(0)
+    layers = MultiHeadAttention(WIDTH, HEADS).double()
+    shape = {"learned": (TRAINED, WIDTH), "toeplitz": (HEADS, 2 * TRAINED + 1)}.get(kind, (0,))
+    drawn = torch.empty(shape, dtype=torch.float64).normal_().numpy()
+    Dh = WIDTH // HEADS
+
+    def project(layer, x):
+        weight, bias = (p.detach().numpy() for p in (layer.weight, layer.bias))
+        return x @ weight.T + bias
+
+    def turned(x, n):  # columns i and i + Dh/2 are a point in a plane
+        angles = np.outer(np.arange(n), 10000.0 ** (-2 * np.arange(Dh // 2) / Dh))
+        points = (x[:, : Dh // 2] + 1j * x[:, Dh // 2 :]) * np.exp(1j * angles)
+        return np.concatenate([points.real, points.imag], axis=1)
+
+    def attend(x, hidden=0):
+        n, outputs = len(x), []
+        if kind == "sinusoidal":
+            angles = np.outer(np.arange(n), OMEGAS)
+            x = x + np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(n, WIDTH)
+        elif kind == "learned":
+            x = x + drawn[:n]
+        ahead = np.arange(n) - np.arange(n)[:, None]  # j − i
+        for head in range(HEADS):
+            part = slice(head * Dh, (head + 1) * Dh)
+            parts = (layers.proj_q, layers.proj_k, layers.proj_v)
+            q, k, v = (project(layer, x)[:, part] for layer in parts)
+            if kind == "rotary":
+                q, k = turned(q, n), turned(k, n)
+            scores = q @ k.T
+            if kind == "toeplitz":
+                scores += drawn[head][TRAINED + ahead]
+            scores /= math.sqrt(Dh)
+            if kind == "alibi":
+                scores -= 2.0 ** (-2 * (head + 1)) * np.abs(ahead)
+            scores[:, :hidden] = -np.inf
+            weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+            outputs.append(weights @ v)
+        return project(layers.proj_out, np.concatenate(outputs, axis=1))
+
+    return attend
+
+
 def expected_laws():
-    numbers = {f"{kind}_permuted": Between(0.02, 10) for kind in KINDS}
-    numbers |= {f"{kind}_moved": Between(0.02, 10) for kind in KINDS}
-    numbers |= {f"{kind}_moved": Between(0, 1e-12) for kind in RELATIVE}
-    return numbers | {"none_permuted": Between(0, 1e-12)}
+    generator = torch.Generator().manual_seed(0)
+    torch.randn(256, 1, WIDTH, generator=generator, dtype=torch.float64)  # contents to be turned
+    x, before = (
+        torch.randn(1, n, WIDTH, generator=generator, dtype=torch.float64)[0].numpy()
+        for n in (TRAINED - STEP, STEP)
+    )
+    order = torch.randperm(len(x), generator=generator).numpy()
+    numbers = {}
+    for kind in KINDS:
+        attend = attention_by_hand(kind)
+        output = attend(x)
+        permuted = attend(x[order]) - output[order]
+        moved = attend(np.concatenate([before, x]), hidden=STEP)[STEP:] - output
+        numbers[f"{kind}_permuted"] = pytest.approx(np.abs(permuted).max(), rel=1e-9, abs=1e-12)
+        numbers[f"{kind}_moved"] = pytest.approx(np.abs(moved).max(), rel=1e-9, abs=1e-12)
+    return numbers
 
 
 def expected_pairs():
-    waves = np.sin(np.outer(np.arange(1024 + STEP), OMEGAS))
+    waves = np.sin(np.outer(np.arange(4096 + STEP), OMEGAS))
     alike = waves[:TRAINED] @ waves[:TRAINED].T / len(OMEGAS)
     apart = max(np.ptp(np.diagonal(alike, -d)) for d in range(TRAINED))
-    here, there = waves[:1024], waves[STEP:]
+    here, there = waves[:4096], waves[STEP:]
     left = there - here @ np.linalg.pinv(here) @ there
     return {
         "sines_spread": close(apart),
@@ -245,6 +303,12 @@ def test_beyond_the_trained_length_alibi_answers_and_sinusoidal_and_rotary_do_no
     assert n["none_right"][0] < 0.7
 
 
+def test_only_attention_without_positions_is_blind_to_the_order(quick):
+    for kind in KINDS:
+        assert (quick[0].numbers[f"{kind}_permuted"] < 1e-12) == (kind == "none")
+        assert (quick[0].numbers[f"{kind}_moved"] < 1e-12) == (kind in RELATIVE)
+
+
 # What is told
 
 
@@ -253,6 +317,8 @@ def test_the_text_tells_the_numbers(quick):
     n = finding.numbers
     for words in (
         f"to {n['none_permuted']:.0e}, with any of the five",
+        f"changes by {min(n[f'{kind}_permuted'] for kind in KINDS if kind != 'none'):.1g} or more",
+        f"distance alone, to {n['sinusoidal_spread']:.0e},",
         f"differs by up to {n['sines_spread']:.2f}",
         f"from {n['sinusoidal_right'][0]:.0%} to {n['sinusoidal_right'][2]:.0%} (sinusoidal)",
         f"from {n['rotary_right'][0]:.0%} to {n['rotary_right'][2]:.0%} (rotary)",

@@ -92,10 +92,10 @@ class SequenceTask(Task):
     def prepared(self, model: TorchTransformer) -> TorchTransformer:
         """For `unique`, a place begins as long as a letter, whose one-hot row has length 1.
 
-        That rule needs both, and the longer is learned first. Place 1 has a letter in every
-        sequence, as place 0 has CLS, and in the shortest ones that letter is right to say +1; once
-        it says so wherever it stands, to say −1 and to hear CLS are two steps that only pay
-        together. With the recipe's steps but places of length √d_pos, 0 of 10 seeds get past it.
+        As they are drawn, places are √d_pos long, and what is longer is learned first. Place 1 is
+        taken in every sequence, as place 0 is by CLS, and in the shortest ones +1 is right there.
+        But a letter that says +1 for its place cannot tell others that they are repeated, and it
+        is hard to unlearn: to say −1 instead, it would have to hear CLS instead of itself.
         """
         if self.data.rule == "unique" and model.pos is not None:
             with torch.no_grad():

@@ -68,6 +68,29 @@ def test_short_sequences_are_drawn_as_often_as_long_ones():
     assert (torch.bincount(lengths)[1:] / 5000 - 0.2).abs().max() < 0.03
 
 
+def test_for_unique_a_place_begins_as_long_as_a_letter():
+    made = task("unique")
+    drawn, model = model_of(made), made.prepared(model_of(made))
+    assert model.pos.weight.norm(dim=1).tolist() == pytest.approx([1] * 6)
+    cosine = torch.nn.functional.cosine_similarity(model.pos.weight, drawn.pos.weight)
+    assert cosine.tolist() == pytest.approx([1] * 6)  # only shorter or longer
+    for name in ("Km", "Qm", "Vm"):
+        assert getattr(model, name).weight.equal(getattr(drawn, name).weight)
+
+
+@pytest.mark.parametrize("rule", ["identity", "first"])
+def test_the_other_rules_begin_as_drawn(rule):
+    made = task(rule)
+    for name, weight in made.prepared(model_of(made)).state_dict().items():
+        assert weight.equal(model_of(made).state_dict()[name])
+
+
+def test_a_model_without_places_is_left_as_it_is():
+    made = task("unique")
+    model = TorchTransformer(made.complete(TorchTransformerConfig(1, 4, 1)))
+    assert made.prepared(model) is model
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_the_loss_is_the_mean_square_over_real_tokens(rule):
     made = task(rule)
@@ -140,9 +163,11 @@ def test_wrong_settings_are_named(settings, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rule", "most"), [("identity", 4e-4), ("first", 1e-5), ("unique", 4e-4)])
-def test_the_recipes_reach_the_published_losses(rule, most, tmp_path):
-    from clearhead.training import find_recipe, train
+@pytest.mark.parametrize("seed", [0, 7, 8])  # 7 and 8: with AdamW these stopped at a loss of 0.06
+@pytest.mark.parametrize(("rule", "most"), [("identity", 1e-5), ("first", 1e-8), ("unique", 1e-6)])
+def test_the_recipes_reach_their_losses(rule, most, seed, tmp_path):
+    """Published, after 10,000 steps of one sequence: identity 4e-4, first 1e-5 to 1e-4."""
+    from clearhead.training import find_recipe, train, with_changes
 
-    result = train(find_recipe(rule), tmp_path, threads=1)
-    assert result.metrics["val_loss"] <= most
+    recipe = with_changes(find_recipe(rule), [f"training.seed={seed}"])
+    assert train(recipe, tmp_path, threads=1).metrics["val_loss"] <= most
