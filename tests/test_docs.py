@@ -67,8 +67,9 @@ TIMED = ("costs", "kernels")  # their times are others on every machine
 
 
 def numbers_in(text):
-    """Numbers with a point, a comma or a percent sign, as they are written."""
-    return re.findall(r"(?<![\w.,])\d[\d,]*\.\d+(?:e-?\d+)?%?|\d{1,3}(?:,\d{3})+|\d+%", text)
+    """Those of three digits, with a point, a comma or a percent sign, as they are written."""
+    written = r"\d[\d,]*\.\d+(?:e-?\d+)?%?|\d{1,3}(?:,\d{3})+|\d+ ?%|\d{3,}"
+    return [x.replace(" ", "") for x in re.findall(rf"(?<![\w.,])(?:{written})", text)]
 
 
 def is_rounded(shown, values):
@@ -99,7 +100,8 @@ def test_every_experiment_stands_on_the_page_of_its_idea(name):
 def test_the_numbers_of_a_page_are_those_of_the_experiment(name):
     finding = lab.run(name, device="cpu")
     values = [x for value in finding.numbers.values() for x in np.ravel(value).tolist()]
-    printed = set(numbers_in(finding.text))
+    settings = Path(lab.__file__).with_name(f"{name.replace('-', '_')}.py").read_text()
+    printed = {*numbers_in(finding.text), *numbers_in(settings.replace("_", ","))}
     shown = numbers_in(section_of(name))
     wrong = [x for x in shown if x not in printed and not is_rounded(x, values)]
     assert shown
@@ -107,13 +109,14 @@ def test_the_numbers_of_a_page_are_those_of_the_experiment(name):
 
 
 def test_numbers_are_compared_as_they_are_written():
-    assert numbers_in("At 1,016 it is 3.97, 23.5% or 1.4e-15 of 20; 50% (1,000).") == [
+    assert numbers_in("At 1,016 it is 3.97, 23.5% or 1.4e-15 of 20; 50 % (1,000 x1000) 317.") == [
         "1,016",
         "3.97",
         "23.5%",
         "1.4e-15",
         "50%",
         "1,000",
+        "317",
     ]
     assert is_rounded("3.97", [3.9749])
     assert not is_rounded("3.97", [3.98, 39.7])
