@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,17 @@ def run_outside(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **va
         env=os.environ | {"PYTHONPATH": package} | variables,
         timeout=120,
     )
+
+
+@contextmanager
+def nobody_reading():
+    """The end of a pipe to write to, whose other end is closed."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
 
 
 def assert_a_mistake(code, out, err):
@@ -352,24 +364,16 @@ def _raise(error):
 @pytest.mark.parametrize("arguments", [["--help"], ["lab"]], ids=" ".join)
 def test_a_reader_that_has_seen_enough_is_no_error(arguments):
     """C02: what `clearhead lab | head -0` does."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = run_outside(*arguments, stdout=writing)
-    finally:
-        os.close(writing)
+    with nobody_reading() as stream:
+        done = run_outside(*arguments, stdout=stream)
     assert done.stderr == b""
     assert done.returncode == 0
 
 
 @pytest.mark.parametrize("arguments", [["train", "nope"], ["eval", "nowhere"], ["lab", "nope"]])
 def test_C05_a_mistake_that_nobody_reads_has_its_code_all_the_same(arguments):
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = run_outside(*arguments, stderr=writing)
-    finally:
-        os.close(writing)
+    with nobody_reading() as stream:
+        done = run_outside(*arguments, stderr=stream)
     assert done.returncode == 2
 
 

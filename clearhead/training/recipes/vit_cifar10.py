@@ -14,8 +14,8 @@ def vit_cifar10() -> Recipe:
     clearhead train vit-cifar10
     clearhead train vit-cifar10 data.path=my/cifar-10-batches-bin
 
-    2 cores of a 2.8 GHz Xeon, not quite alone: 87.2 % of the test pictures in 11 minutes. With
-    training.steps=2350 89.4 % in 32 minutes.
+    2 cores of an AMD EPYC: 87.9 % of the test pictures in 10 minutes. With training.steps=2700
+    89.8 % in 35 minutes beside other programs, 26 minutes of each core.
     """
     return Recipe(
         "vit-cifar10",
