@@ -6,7 +6,8 @@ Km    Qm    Vm    Attn        what is fixed, and who listens to whom in this seq
 K     Q     V     Out         a row for each token; K = x Km stands under Km, column by column
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from clearhead.models.smallest import NumpyTransformer, TorchTransformer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["smallest_panels"]
+__all__ = ["Compared", "smallest_panels", "smallest_rows"]
 
 # In the order of reading; each with its place in the grid and what its columns are.
 PANELS = {
@@ -57,6 +58,16 @@ def smallest_panels(
     and Vm. Each panel is coloured by its own largest number; in a small picture the numbers stand
     in their cells.
     """
+    matrices = _matrices(model, seq)
+    if tokens is not None:
+        check_tokens("tokens", tokens, len(matrices["K"]), "queries")
+    if inputs is not None and len(inputs) != len(matrices["Km"]):
+        raise ValueError(f"inputs has {len(inputs)} entries but Km has {len(matrices['Km'])} rows")
+    return _draw(matrices, tokens, inputs)
+
+
+def _matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> dict[str, Array]:
+    """What the panels show, in their order."""
     if isinstance(model, TorchTransformer):
         model = model.to_numpy()
     if not isinstance(model, NumpyTransformer):
@@ -64,13 +75,9 @@ def smallest_panels(
             f"model must be a NumpyTransformer or TorchTransformer, got {type(model).__name__}"
         )
     steps = model.steps(seq)
-    if tokens is not None:
-        check_tokens("tokens", tokens, len(steps.x), "queries")
-    if inputs is not None and len(inputs) != len(model.Km):
-        raise ValueError(f"inputs has {len(inputs)} entries but Km has {len(model.Km)} rows")
     matrices = {"Km": model.Km, "Qm": model.Qm, "Vm": model.Vm, "K": steps.K, "Q": steps.Q}
     matrices |= {"V": steps.V, "Attn": steps.attention, "Out": steps.output}
-    return _draw({name: array(matrix) for name, matrix in matrices.items()}, tokens, inputs)
+    return {name: array(matrix) for name, matrix in matrices.items()}
 
 
 def _draw(
@@ -117,3 +124,53 @@ def _draw_numbers(axes: "Axes", matrix: Array, small: bool) -> str:
             text = (f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.2g}").replace("-", "−")
             axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
     return ""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Models by their names, to be seen on one sequence (n, d_input), whose rows tokens name.
+
+    inputs, of a model: the names of the numbers of a token and of its place, the rows of Km.
+    """
+
+    title: str
+    models: Mapping[str, NumpyTransformer | TorchTransformer]
+    seq: Any
+    tokens: Sequence[str]
+    inputs: Mapping[str, Sequence[str]]
+
+
+def smallest_rows(groups: Sequence[Compared]) -> Picture:
+    """The eight panels of several models, a row for each, each panel rescaled to 0–1.
+
+    So one sees the pattern of a matrix, whatever its size.
+    """
+    heights = [len(group.models) for group in groups]
+    with style():
+        figure = new_figure(11.0, 1.02 * sum(heights) + 0.4 * len(groups) + 0.4)
+        parts = figure.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for part, group in zip(parts, groups, strict=True):
+            part.suptitle(group.title, x=0.01, ha="left", fontsize=10, weight="bold")
+            grid = part.subplots(len(group.models), len(PANELS), squeeze=False)
+            for row, name in zip(grid, group.models, strict=True):
+                _draw_row(row, group, name)
+            for axes, panel in zip(grid[0], PANELS, strict=True):
+                axes.set_title(panel)
+        for axes, (_, _, meaning) in zip(grid[-1], PANELS.values(), strict=True):
+            axes.set_xlabel(meaning)
+        parts[-1].supxlabel("each panel: white is its least number, dark its largest", fontsize=8)
+    shown = "; ".join(f"{group.title}: {', '.join(group.models)}" for group in groups)
+    return Picture(figure, f"{' '.join(PANELS)} of {sum(heights)} transformers. {shown}")
+
+
+def _draw_row(row: "Sequence[Axes]", group: Compared, model: str) -> None:
+    matrices = _matrices(group.models[model], group.seq)
+    for axes, (name, matrix) in zip(row, matrices.items(), strict=True):
+        low, high = float(matrix.min()), float(matrix.max())
+        draw_weights(axes, (matrix - low) / (high - low if high > low else 1.0))
+        axes.set(aspect="auto", xticks=[], yticks=[])
+        axes.tick_params(labelsize=6, length=0, pad=1)
+        names = {"Km": group.inputs.get(model), "Attn": group.tokens}.get(name)
+        if names is not None:
+            axes.set_yticks(range(len(names)), names, parse_math=False)
+    row[0].set_ylabel(model, rotation=0, ha="right", va="center", labelpad=18)
