@@ -63,7 +63,7 @@ def test_commands_named_in_the_pages_work(command, tmp_path):
 
 # Numbers that an experiment gave
 
-TIMED = ("costs", "kernels")  # their times are others on every machine
+VARYING = ("costs", "kernels", "heads")  # times, and what long training finds, vary by machine
 
 
 def numbers_in(text):
@@ -96,7 +96,7 @@ def test_every_experiment_stands_on_the_page_of_its_idea(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in lab.EXPERIMENTS if name not in TIMED])
+@pytest.mark.parametrize("name", [name for name in lab.EXPERIMENTS if name not in VARYING])
 def test_the_numbers_of_a_page_are_those_of_the_experiment(name):
     finding = lab.run(name, device="cpu")
     values = [x for value in finding.numbers.values() for x in np.ravel(value).tolist()]
