@@ -145,9 +145,11 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
 
     So one sees the pattern of a matrix, whatever its size.
     """
-    heights = [len(group.models) for group in groups]
+    n_models = [len(group.models) for group in groups]
+    heights = [1.02 * n + 0.4 for n in n_models]
+    heights[-1] += 0.35  # for what stands below the last row
     with style():
-        figure = new_figure(11.0, 1.02 * sum(heights) + 0.4 * len(groups) + 0.4)
+        figure = new_figure(11.0, sum(heights))
         parts = figure.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, group in zip(parts, groups, strict=True):
             part.suptitle(group.title, x=0.01, ha="left", fontsize=10, weight="bold")
@@ -160,7 +162,7 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
             axes.set_xlabel(meaning)
         parts[-1].supxlabel("each panel: white is its least number, dark its largest", fontsize=8)
     shown = "; ".join(f"{group.title}: {', '.join(group.models)}" for group in groups)
-    return Picture(figure, f"{' '.join(PANELS)} of {sum(heights)} transformers. {shown}")
+    return Picture(figure, f"{' '.join(PANELS)} of {sum(n_models)} transformers. {shown}")
 
 
 def _draw_row(row: "Sequence[Axes]", group: Compared, model: str) -> None:

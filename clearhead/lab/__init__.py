@@ -16,7 +16,8 @@ costs.py                  time, memory and steps over T; measuring.py: how they 
 kernels.py                attention linear in T; kernel_cost.py: what it costs;
                           kernel_report.py: its tables and picture
 purification.py           what averaging keeps and what it drops
-learned_vs_designed.py    weights that were learned beside those set by hand
+learned_vs_designed.py    weights that were learned beside those set by hand; same_names.py: both
+                          in one basis; all_sequences.py: what both do
 heads.py                  what the heads of a trained model do
 finding.py                what an experiment gives
 page.py                   all findings on one page

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clearhead.inspection.picture import Picture
-from clearhead.inspection.smallest_figure import smallest_panels
+from clearhead.inspection.smallest_figure import Compared, smallest_panels, smallest_rows
 from clearhead.models.smallest import TorchTransformer, designs
 
 ORDER = ["Km", "Qm", "Vm", "K", "Q", "V", "Attn", "Out"]
@@ -76,3 +76,39 @@ def test_wrong_arguments_are_named() -> None:
         smallest_panels(designs.unique(5), SEQ, tokens=["a", "b", "c"])
     with pytest.raises(ValueError, match="inputs has 3 entries but Km has 10 rows"):
         smallest_panels(designs.unique(5), SEQ, inputs=["a", "b", "c"])
+
+
+def test_rows_of_panels_are_rescaled_from_0_to_1() -> None:
+    design, seq = designs.unique(5), SEQ
+    models = {"by hand": design, "torch": TorchTransformer.from_numpy(design)}
+    groups = [
+        Compared("unique", models, seq, TOKENS, {"by hand": INPUTS}),
+        Compared("identity", {"one": designs.identity()}, np.eye(3)[[1, 1]], ["B", "B"], {}),
+    ]
+    picture = smallest_rows(groups)
+    assert len(picture.figure.axes) == 3 * len(ORDER)
+    top, second, last = (picture.figure.axes[i : i + 8] for i in (0, 8, 16))
+    steps = design.steps(seq)
+    right = [design.Km, design.Qm, design.Vm, steps.K, steps.Q, steps.V]
+    for axes, again, matrix in zip(
+        top, second, [*right, steps.attention, steps.output], strict=True
+    ):
+        low, high = matrix.min(), matrix.max()
+        for panel in (axes, again):
+            image = panel.images[0]
+            np.testing.assert_allclose(image.get_array(), (matrix - low) / (high - low), atol=1e-6)
+            assert image.get_clim() == (0, 1)
+    assert [axes.get_title() for axes in top] == ORDER
+    assert ticks(top[0].yaxis) == INPUTS
+    assert ticks(second[0].yaxis) == []  # nobody named its inputs
+    assert ticks(top[6].yaxis) == TOKENS
+    assert not last[3].images[0].get_array()[:, 0].any()  # of B B, no key offers A
+    assert picture.description == (
+        "Km Qm Vm K Q V Attn Out of 3 transformers. unique: by hand, torch; identity: one"
+    )
+
+
+def test_a_matrix_of_one_number_is_white() -> None:
+    groups = [Compared("A", {"one": designs.identity()}, np.eye(3)[:1], ["A"], {})]
+    attention = smallest_rows(groups).figure.axes[6].images[0].get_array()
+    assert attention.tolist() == [[0]]

@@ -1,0 +1,69 @@
+"""What a smallest transformer does on all sequences of a rule, and how far apart two of them are.
+
+moved      ½ Σ_s |weights − weights'|: the share of a token's attention that goes elsewhere
+heard      Σ_s weights · |value − value'|: how far values differ, as much as they are listened to
+"""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from clearhead.data.batch import Batch
+from clearhead.inspection.measures import entropy
+from clearhead.inspection.record import record
+from clearhead.models.smallest import NumpyTransformer, TorchTransformer
+from clearhead.training.answerers.sequences import LETTERS, SequenceAnswerer
+
+__all__ = ["Pass", "all_sequences", "apart"]
+
+
+def all_sequences(rule: str, max_len: int) -> Batch:
+    """All sequences of up to max_len letters as one-hot rows, with the right answers."""
+    lengths = range(1, max_len + 1)
+    rows = [row for n in lengths for row in product(range(len(LETTERS)), repeat=n)]
+    return SequenceAnswerer(rule, max_len).examples(rows)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What every token of every sequence hears and says, in float64."""
+
+    weights: Tensor  # (tokens, S)
+    values: Tensor  # (tokens, S, d_v), what those say whom it may hear
+    said: Tensor  # (tokens, d_v), what it says
+    outputs: Tensor  # (tokens, d_v)
+    errors: Tensor  # (tokens, d_v)
+
+    @classmethod
+    def of(cls, model: NumpyTransformer, examples: Batch) -> Self:
+        """By the PyTorch form with the same weights."""
+        form, real = TorchTransformer.from_numpy(model), examples.token_mask
+        assert real is not None
+        with torch.no_grad(), record(form) as trace:
+            outputs = form(examples.inputs, real)
+        call = trace["attention"]
+        values = call.v.unsqueeze(1).expand(-1, real.size(1), -1, -1)  # (B, T, S, d_v)
+        errors = (outputs - examples.targets).abs()
+        return cls(call.weights[real], values[real], call.v[real], outputs[real], errors[real])
+
+    def sharpness_and_error(self) -> dict[str, float]:
+        """Means over all tokens."""
+        return {
+            "entropy": float(entropy(self.weights).mean()),
+            "largest": float(self.weights.amax(dim=-1).mean()),
+            "error": float(self.errors.mean()),
+        }
+
+
+def apart(one: Pass, other: Pass) -> dict[str, float]:
+    """How far apart two are in what they do: means over all tokens."""
+    values = (one.values - other.values).abs().mean(dim=-1)  # (tokens, S)
+    return {
+        "values_differ": float((one.said - other.said).abs().mean()),
+        "values_heard": float((one.weights * values).sum(dim=-1).mean()),
+        "moved": float((one.weights - other.weights).abs().sum(dim=-1).mean() / 2),
+        "outputs_differ": float((one.outputs - other.outputs).abs().mean()),
+    }
