@@ -90,7 +90,7 @@ print("CAC →", "".join("ABC"[i] for i in design.forward(letters[[2, 0, 2]]).ar
 smallest_panels(design, letters[[2, 0, 2]], tokens=list("CAC"))
 
 # %% [markdown]
-# The same model class learns the rule in seconds. `train` keeps all of a run in a folder, and would go on with it if it
+# The same model in PyTorch learns the rule in seconds. `train` keeps all of a run in a folder, and would go on with it if it
 # were stopped.
 
 # %%

@@ -49,10 +49,12 @@ def lab(
     if name != ALL:
         check_name(name)
     thread_count(threads)
+    on = str(device_named(device))
+    out.mkdir(parents=True, exist_ok=True)  # before anything long is begun
     findings: dict[str, Finding] = {}
     for each in EXPERIMENTS if name == ALL else (name,):
         began = time.perf_counter()
-        finding = findings[each] = run(each, seed=seed, full=full, device=str(device_named(device)))
+        finding = findings[each] = run(each, seed=seed, full=full, device=on)
         path = _drawn(finding, out, each)
         if name == ALL:
             _tell(f"{each}: {time.perf_counter() - began:.0f} s, {path}", quiet or json)

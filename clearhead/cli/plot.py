@@ -131,7 +131,7 @@ def _schedule(names: Sequence[str]) -> "Picture":
     if not names:
         kinds = {kind: make_schedule(kind, WARMUP, STEPS, cooldown=COOLDOWN) for kind in SCHEDULES}
         return schedules_picture({kind: (schedule, 1.0) for kind, schedule in kinds.items()})
-    configs = {Path(name).name: _training(name) for name in names}
+    configs = dict(zip(_labels(names), map(_training, names), strict=True))
     return schedules_picture({name: (c.make_schedule(), c.lr) for name, c in configs.items()})
 
 
@@ -147,15 +147,13 @@ def _curves(runs: Sequence[Path]) -> "Picture":
     folders = [RunFolder(run) for run in runs]
     for folder in folders:
         folder.check()
-        if not folder.metrics():
+        if not any(line.keys() - {"step", "lr"} for line in folder.metrics()):
             raise ValueError(f"{folder.path} has nothing measured yet; let it train longer")
     with leaving_at_once():
         from clearhead.inspection.report import series_of
         from clearhead.inspection.report_pictures import compared
 
-    same_name = len({run.name for run in runs}) < len(runs)
-    names = [str(run) if same_name else run.name for run in runs]
-    found = {name: series_of(f.metrics()) for name, f in zip(names, folders, strict=True)}
+    found = {name: series_of(f.metrics()) for name, f in zip(_labels(runs), folders, strict=True)}
     return compared({run: {n: v for n, v in s.items() if n != "lr"} for run, s in found.items()})
 
 
@@ -163,4 +161,12 @@ def _attention(run: Path, text: str, device: str) -> "Picture":
     loaded = loaded_run(run, "best", device, "auto")
     from clearhead.inspection.report_looks import look_at
 
-    return look_at(loaded, text).picture
+    look = look_at(loaded, text)
+    warn(look.caption)
+    return look.picture
+
+
+def _labels(paths: Sequence[str | Path]) -> list[str]:
+    """The names of recipes or runs, or where two are alike, their paths."""
+    names = [Path(path).resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else list(map(str, paths))

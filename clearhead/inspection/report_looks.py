@@ -78,7 +78,10 @@ def look_at(run: Run, text: str) -> Look:
 
 
 def _over_text(model: Any, tokenizer: Any, text: str, what: str) -> Look:
-    ids = tokenizer.encode(text)[: min(MOST_TOKENS, model.config.max_len)]
+    whole = tokenizer.encode(text)
+    ids = whole[: min(MOST_TOKENS, model.config.max_len)]
+    if len(ids) < len(whole):
+        what = f"the first {len(ids)} of the {len(whole)} tokens of {what}"
     device = model.device
     with at_rest(model), record(model) as trace:
         model(torch.tensor([ids], device=device))
@@ -95,7 +98,7 @@ def _of_smallest(model: TorchTransformer, examples: Any) -> Look:
     rows = examples.inputs[-1][examples.token_mask[-1]].cpu()
     names = [LETTERS[letter] for letter in rows.argmax(-1).tolist()]
     caption = f"Its matrices, and all that it computes with them when it reads {' '.join(names)}."
-    return Look(smallest_panels(model.cpu(), rows, tokens=names), caption)
+    return Look(smallest_panels(model.to_numpy(), rows, tokens=names), caption)
 
 
 # Translators
@@ -139,11 +142,7 @@ def _over_images(
         for is_, said in zip(answers if right is None else right, answers, strict=True)
     ]
     who = "the class token looks" if model.config.class_token else "the patches look, on average,"
-    where = (
-        "a picture, and what it is taken for"
-        if right is None
-        else ("pictures that it is measured on")
-    )
+    where = "a picture, named as it is taken" if right is None else "pictures it is measured on"
     return Look(
         _image_grid(images / 255, heats, titles),
         f"Where {who} in {where}: the lighter, the more. "

@@ -3,19 +3,19 @@
     run("vanishing").picture.save("vanishing.png")
 
 An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
-numbers, and `full` takes the large sizes. In the order in which they are best read:
+numbers, all but times, and `full` takes the large sizes. In the order in which they are best read:
 
 attention.py              two heads, step by step on a sentence
 masks.py                  what is masked changes nothing
 why_sqrt_d.py             what the division by √d is for
-argmax.py                 why the best match alone cannot be learned
+argmax.py                 why the best match alone does not learn whom to hear
 positions.py              five ways to say where a token stands; position_rule.py: the rule that is
                           learned to try them; position_report.py: their tables and picture
 vanishing.py              what is left of the first input
 costs.py                  time, memory and steps over T; measuring.py: how they are counted
 kernels.py                attention linear in T; kernel_cost.py: what it costs;
                           kernel_report.py: its tables and picture
-purification.py           what averaging keeps and what it drops
+purification.py           what mixing keeps and what it drops
 learned_vs_designed.py    weights that were learned beside those set by hand; same_names.py: both
                           in one basis; all_sequences.py: what both do
 heads.py                  what the heads of a trained model do
@@ -35,17 +35,17 @@ __all__ = ["EXPERIMENTS", "check_name", "run"]
 
 # In the order in which they are best read.
 EXPERIMENTS = {
-    "attention": "A word finds what it needs: two heads, step by step on a sentence.",
-    "masks": "A mask decides who may attend: what is masked changes nothing.",
-    "why-sqrt-d": "Scores grow with √d; divided by it, the softmax still learns.",
-    "argmax": "To take only the best match gives no gradient, so it cannot be learned.",
-    "positions": "Without positions a sentence is a bag; five ways to say where a token stands.",
-    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention does neither.",
-    "costs": "Attention does T² work in one step, an RNN T steps one after the other.",
-    "kernels": "A kernel with a feature map makes attention linear in T.",
-    "purification": "Attention to oneself, regularised, keeps what is strong and drops the noise.",
+    "attention": "Attention lets a word find what it needs, by content or by place.",
+    "masks": "An output depends on an input where the mask lets it, elsewhere not by one bit.",
+    "why-sqrt-d": "Scores grow with √d; divided by it, the softmax stays as soft at every width.",
+    "argmax": "To take only the best match gives no gradient, so it cannot learn whom to hear.",
+    "positions": "Without positions a sentence is a bag; five ways say where a token stands.",
+    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention goes by scores.",
+    "costs": "Attention does T² work in a fixed number of steps, an RNN takes T, one by one.",
+    "kernels": "A kernel that is a product of features makes attention linear in T.",
+    "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",
     "learned-vs-designed": "What training finds is what one would set by hand, in another basis.",
-    "heads": "The heads of a trained model do different jobs, and it needs them.",
+    "heads": "The heads of a trained model do different jobs, some of which it cannot do without.",
 }
 
 
@@ -58,9 +58,12 @@ def check_name(name: str) -> None:
 def run(name: str, *, seed: int = 0, full: bool = False, device: str = "auto") -> "Finding":
     """Run the experiment of this name; full: with the large sizes, in minutes."""
     check_name(name)
-    from clearhead.runtime import pick_device, seed_everything
+    import torch
 
-    seed_everything(seed)
+    from clearhead.runtime import pick_device
+
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
-    finding: Finding = module.experiment(seed=seed, full=full, device=pick_device(device))
+    with torch.random.fork_rng(devices=[]):  # the caller's own chance stays as it is
+        torch.manual_seed(seed)
+        finding: Finding = module.experiment(seed=seed, full=full, device=pick_device(device))
     return finding

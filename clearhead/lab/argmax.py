@@ -1,4 +1,4 @@
-"""Why attention that takes only the best match cannot be learned.
+"""Why attention that takes only the best match cannot learn whom to hear.
 
     argmax     output = v[argmax_s q·k_s]                a step function of q and k
     softmax    output = Σ_s softmax(q·k / √d)_s v_s      a smooth one
@@ -23,6 +23,7 @@ from clearhead.attention import ArgmaxAttention, DotProductAttention, Mechanism
 from clearhead.data.batch import Batch
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.inspection.record import record
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table, written
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
@@ -71,7 +72,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     lessons = {kind: [learn(task, recipe, kind, s, device) for s in seeds] for kind in MECHANISMS}
     numbers = {**worked_example(device), **_of_lessons(lessons)}
     return Finding(
-        claim="To take only the best match gives no gradient, so it cannot learn whom to hear.",
+        claim=EXPERIMENTS["argmax"],
         tables=_tables(numbers, seeds),
         seen=_story(numbers),
         numbers={**numbers, "loss_blind": BLIND},
@@ -164,7 +165,7 @@ def _learned_and_best(model: TorchTransformer, examples: Batch) -> tuple[float, 
     places = torch.eye(T, device=weights.device).expand(len(examples), T, T)
     heard = weights @ torch.cat([examples.inputs, places], dim=-1)  # (B, T, letters + T)
     output, features, right = (
-        x[examples.token_mask].double().cpu() for x in (outputs, heard, examples.targets)
+        x[examples.token_mask].cpu().double() for x in (outputs, heard, examples.targets)
     )
     # Letters add up to 1, and so do places: gelsd solves it although the columns depend.
     best = features @ torch.linalg.lstsq(features, right, driver="gelsd").solution
@@ -183,7 +184,9 @@ def _of_lessons(lessons: dict[str, list[Lesson]]) -> Numbers:
         numbers[f"moved_{kind}"] = [max(run.moved[name] for run in runs) for name in PARAMETERS]
     numbers["learned_argmax"] = [run.learned for run in lessons["argmax"]]
     numbers["best_argmax"] = [run.best for run in lessons["argmax"]]
-    numbers["above_best"] = [run.learned / run.best - 1 for run in lessons["argmax"]]
+    numbers["above_best"] = [
+        (run.learned - run.best) / max(run.best, 1e-12) for run in lessons["argmax"]
+    ]
     return numbers
 
 

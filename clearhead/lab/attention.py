@@ -15,6 +15,7 @@ from torch import Tensor
 
 from clearhead.attention import Mask, MultiHeadAttention, loop_over_heads
 from clearhead.inspection import figures, record
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.positions import ToeplitzBias
 
@@ -68,7 +69,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         "fused_minus_written_out": difference,
     }
     return Finding(
-        claim="Attention lets a word find what it needs, by content or by place.",
+        claim=EXPERIMENTS["attention"],
         tables=[_followed(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry])],
         seen=_story(numbers),
         numbers=numbers,

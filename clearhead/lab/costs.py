@@ -22,6 +22,7 @@ from torch import Tensor
 
 from clearhead.attention import EluFeatures, LinearAttention, dot_product, summed_attention
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.lab.measuring import Count, best_milliseconds, fitted_slope
 from clearhead.layers import LinearRNN
@@ -73,8 +74,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     }
     numbers = _numbers(costs, slopes, apart)
     return Finding(
-        claim="Attention does T² work in a fixed number of steps, an RNN T steps one after the "
-        "other.",
+        claim=EXPERIMENTS["costs"],
         tables=[_exponents(costs, slopes), _compared(numbers)],
         seen=_story(numbers),
         numbers=numbers,

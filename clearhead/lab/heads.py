@@ -11,6 +11,7 @@ while all else stays as it was trained. The model learned to find a needle in a 
 Nothing is trained again: this says what this model needs, not what could be learned without it.
 """
 
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
@@ -23,6 +24,7 @@ from clearhead.attention import MultiHeadAttention
 from clearhead.data.batch import Batch
 from clearhead.inspection import picture, record
 from clearhead.inspection.picture import Picture, array, draw_weights
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import at_rest
@@ -43,7 +45,7 @@ Numbers = dict[str, Any]  # floats and lists of floats
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """The heads of a trained model do different jobs, and it needs them."""
+    """The heads of a trained model do different jobs, some of which it cannot do without."""
     model, task = learn(seed, full, device)
     texts = task.validation.batch(range(N_TEXTS)).to(device)
     with at_rest(model), record(model) as trace:
@@ -53,7 +55,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     shown = int(((texts.inputs[:, -1] > 0) & (texts.targets == 1)).int().argmax())  # a long one
     tokens = tokenizer.spell(texts.inputs[shown].tolist(), specials=True)
     return Finding(
-        claim="The heads of a trained model do different jobs, and it needs them.",
+        claim=EXPERIMENTS["heads"],
         tables=_tables(numbers, maps[0].size(1)),
         seen=_story(numbers),
         numbers=numbers,
@@ -70,8 +72,10 @@ def learn(
     with TemporaryDirectory() as out, torch.random.fork_rng(devices=[]):
         try:
             path = train(recipe, out, device=str(device), threads=torch.get_num_threads()).run
-        except Interrupted:
-            raise KeyboardInterrupt from None  # there is nothing to go on with
+        except Interrupted as stop:  # there is nothing to go on with
+            if stop.number == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise SystemExit(128 + stop.number) from None
         run = load_run(path, device=str(device))
         return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
@@ -96,7 +100,7 @@ def accuracy(model: SequenceClassifier, texts: Batch) -> float:
     """The share of texts that are answered right."""
     with at_rest(model):
         logits = model(texts.inputs, token_mask=texts.token_mask)[:, 0, 0]
-    return ((logits > 0) == (texts.targets == 1)).double().mean().item()
+    return ((logits > 0) == (texts.targets == 1)).float().mean().item()
 
 
 def losses(model: SequenceClassifier, texts: Batch) -> Numbers:

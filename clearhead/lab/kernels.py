@@ -31,6 +31,7 @@ from clearhead.attention import (
     linear,
     linear_fast,
 )
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding
 from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs, crossover, measure
 from clearhead.lab.kernel_report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
@@ -74,7 +75,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         **prices(costs),
     }
     return Finding(
-        claim="A kernel that is a product of features makes attention linear in T.",
+        claim=EXPERIMENTS["kernels"],
         tables=tables(numbers, frequencies, costs),
         seen=story(numbers, frequencies),
         numbers=numbers,
@@ -192,6 +193,7 @@ def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequen
 
 
 def _bad(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
+    """The share of the queries whose similarities add up to 0 or less."""
     return (phi.similarity(q, k).sum(dim=-1) <= 0).double().mean().item()
 
 

@@ -27,6 +27,7 @@ from clearhead.inspection.picture import (
     new_figure,
     style,
 )
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.layers import Block, Stack
 from clearhead.models.gpt import GPT, GPTConfig
@@ -108,7 +109,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         counts = _counts(may[depth], found[depth])
         numbers |= {f"{depth}_{name}": values for name, values in counts.items()}
     return Finding(
-        claim="An output depends on an input where the mask lets it, elsewhere not by one bit.",
+        claim=EXPERIMENTS["masks"],
         tables=[
             *(_pairs(numbers, depth, [*tried, "together"]) for depth in DEPTHS),
             _looked_for(checks),
@@ -198,9 +199,9 @@ def _pairs(numbers: Mapping[str, Any], depth: str, names: list[str]) -> Table:
 
 def _looked_for(checks: Mapping[str, float]) -> Table:
     what = (
-        "a GPT of two blocks: logits that change with a later token",
-        "its logits that change with an earlier token or their own",
-        "two blocks without a mask: outputs that change with a later input",
+        "a GPT of two blocks: pairs in which a later token changes the logits",
+        "the same: pairs in which an earlier token or their own does",
+        "two blocks without a mask: pairs in which a later input changes an output",
         "a query that may attend to nothing: numbers of its output that are not 0",
         "the same by a plain softmax: weights that are NaN",
     )

@@ -1,6 +1,6 @@
 """All findings on one page, which holds its pictures and needs nothing else.
 
-    write_page({"vanishing": finding, …}, "lab/index.html")
+write_page({"vanishing": finding, …}, "lab/index.html")
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,9 +41,7 @@ def _body(findings: Mapping[str, Finding]) -> Iterator[str]:
 
 def _table(table: Table) -> str:
     head = "".join(f"<th>{html.text(name)}</th>" for name in table.columns)
-    rows = (
-        "".join(f"<td>{html.text(written(cell))}</td>" for cell in row) for row in table.rows
-    )
+    rows = ("".join(f"<td>{html.text(written(cell))}</td>" for cell in row) for row in table.rows)
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
         f'<figure><table class="numbers"><tr>{head}</tr>{body}</table>'

@@ -106,10 +106,10 @@ def story(n: Numbers, lengths: Sequence[int]) -> str:
     least = min(n[f"{kind}_permuted"] for kind in KINDS[1:])
     return (
         f"Without positions, permuted tokens give the same outputs in another order, to "
-        f"{n['none_permuted']:.0e}, with any of the five at least one changes by {least:.1g} or "
-        f"more; with sine and cosine the likeness of two positions depends on their distance "
-        f"alone, to {n['sinusoidal_spread']:.0e}, with sines only it differs by up to "
-        f"{n['sines_spread']:.2f}.\n"
+        f"{n['none_permuted']:.0e}, with any of the five at least one changes by "
+        f"{math.floor(100 * least) / 100:g} or more; with sine and cosine the likeness of two "
+        f"positions depends on their distance alone, to {n['sinusoidal_spread']:.0e}, with sines "
+        f"only it differs by up to {n['sines_spread']:.2f}.\n"
         f"Learned and Toeplitz tables refuse one token more than they hold and the others go on, "
         f"but from {lengths[0]} to {lengths[-1]} tokens the right answers go {first}, {second} "
         f"and {third}."

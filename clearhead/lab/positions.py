@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.attention import Mask, MultiHeadAttention
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding
 from clearhead.lab.position_report import Numbers, draw, story, tables
 from clearhead.lab.position_rule import KINDS, LIMITED, TRAINED, learn, score
@@ -61,7 +62,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         **answers(models, lengths, seed),
     }
     return Finding(
-        claim="Without positions a sentence is a bag; five ways say where a token stands.",
+        claim=EXPERIMENTS["positions"],
         tables=tables(numbers, lengths, refusals()),
         seen=story(numbers, lengths),
         numbers=numbers,
@@ -116,7 +117,7 @@ def attention_with(kind: str, seed: int) -> Callable[[Tensor, Mask | None], Tens
 
 def likeness(table: Tensor) -> Tensor:
     """The cosine of every two rows, (n, D) → (n, n)."""
-    rows = nn.functional.normalize(table.detach().double().cpu(), dim=-1)
+    rows = nn.functional.normalize(table.detach().cpu().double(), dim=-1)
     return rows @ rows.mT
 
 
@@ -129,7 +130,7 @@ def turned_likeness(generator: torch.Generator, draws: int = 256) -> Tensor:
 
 def _learned_bias(module: ToeplitzBias) -> Tensor:
     """What the head with the largest bias adds to a score after the division by √Dh, (n, n)."""
-    bias = module(TRAINED).detach().double().cpu() / (WIDTH // HEADS) ** 0.5
+    bias = module(TRAINED).detach().cpu().double() / (WIDTH // HEADS) ** 0.5
     return bias[bias.abs().amax(dim=(1, 2)).argmax()]
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # so much of each of the first three, a
 STRENGTHS = [0.1, 1.0, 4.0, 10.0]  # λ of the curves drawn
 T, D, NOISE = 32, 48, 0.08  # noisy data: tokens, width, standard deviation of the noise
 WAYS = ("agreement_strength", "singular_values_apart", "descent_apart", "descent_steps")
+MOST_STEPS = 1_000_000  # of gradient descent; the cases here take some thousand
 ALLOWED = "#e4e4e4"  # where the conditions hold
 CURVES = ("strength", "signal_lost", "noise_left", "error")
 
@@ -59,11 +61,12 @@ def by_descent(X: Tensor, strength: float, until: float = 1e-13) -> tuple[Tensor
     A = X @ X.mT
     step = 0.5 / (torch.linalg.matrix_norm(X, 2).item() ** 2 + strength)
     W, steps, first = torch.zeros_like(A), 0, 2 * A.norm().item()
-    while True:
+    for _ in range(MOST_STEPS):
         gradient = 2 * (W @ A - A + strength * W)
         if gradient.norm().item() <= until * first:
             return W, steps
         W, steps = W - step * gradient, steps + 1
+    raise RuntimeError(f"gradient descent is not there after {MOST_STEPS:,} steps")
 
 
 def share_kept(sigma: Any, strength: float) -> Any:
@@ -90,7 +93,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     scan = _range_numbers(eight, 0.001 if full else 0.01)
     numbers = _two_row_numbers(two) | scan | _agreement(cases.values()) | noise
     return Finding(
-        claim="Averaging that pays for its weights keeps what is strong and drops what is weak.",
+        claim=EXPERIMENTS["purification"],
         tables=_tables(numbers, cases),
         seen=_story(numbers),
         numbers=numbers,

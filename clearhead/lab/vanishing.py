@@ -1,7 +1,7 @@
 """What is left of the first input when T have been read.
 
     linear RNN    ∂y_T/∂x_k = W_y W_h^{T−k} W_x                           T−k factors W_h
-    attention     ∂y_T/∂x_k = weight_k (W_v + (v_k − y_T) ∂score_k/∂x_k)  one weight, far or near
+    attention     ∂y_T/∂x_k = weight_k (W_v + (v_k − y_T) ∂score_k/∂x_k)  k < T: one weight
 
 What is left of x_1 is ‖∂y_T/∂x_1‖ (the root of the sum of all squared entries) divided by the same
 at T = 1, where nothing has come after it. Its share is ‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from clearhead.attention import SelfAttention
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.layers import LinearRNN
 
@@ -62,8 +63,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         "steps_minus_closed_form": [_difference(rnn, x) for rnn in rnns.values()],
     }
     return Finding(
-        claim="An RNN forgets its first input or explodes by its largest eigenvalue; attention "
-        "does neither.",
+        claim=EXPERIMENTS["vanishing"],
         tables=_tables(numbers, shown),
         seen=_story(numbers, longest),
         numbers=numbers,

@@ -25,7 +25,9 @@ from torch import Tensor
 from clearhead.attention import dot_product
 from clearhead.inspection.measures import entropy
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table, written
+from clearhead.runtime import widest_float
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +61,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     soft = [draw_softmaxes(d, chance, device, rounds=4 if full else 1) for d in widths]
     numbers = {"width": [float(d) for d in widths], **_of_scores(scores), **_of_softmax(soft)}
     return Finding(
-        claim="Scores grow with √d; divided by it, the softmax stays as soft at every width.",
+        claim=EXPERIMENTS["why-sqrt-d"],
         tables=_tables(numbers),
         seen=_story(numbers),
         numbers=numbers,
@@ -76,15 +78,16 @@ def draw_pairs(
         a, b = (torch.randn(N_PAIRS, d, generator=chance).to(device) for _ in range(2))
         for mean, scores in drawn.items():
             scores.append(((a + mean) * (b + mean)).sum(dim=-1))
-    return {mean: torch.cat(scores).double() for mean, scores in drawn.items()}
+    return {mean: torch.cat(scores).cpu().double() for mean, scores in drawn.items()}
 
 
 def draw_softmaxes(
     d: int, chance: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
 ) -> dict[str, Softness]:
     """The softmax of the same random queries and keys, "with" the scale and "without"."""
-    q = torch.randn(rounds * B, T, d, generator=chance, dtype=torch.float64).to(device)
-    k = torch.randn(rounds * B, S, d, generator=chance, dtype=torch.float64).to(device)
+    wide = widest_float(torch.device(device))
+    q = torch.randn(rounds * B, T, d, generator=chance, dtype=wide).to(device)
+    k = torch.randn(rounds * B, S, d, generator=chance, dtype=wide).to(device)
     return {"with": softness(q, k, 1 / math.sqrt(d)), "without": softness(q, k, 1.0)}
 
 

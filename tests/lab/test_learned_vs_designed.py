@@ -170,15 +170,15 @@ def test_training_finds_the_design_but_for_what_the_loss_leaves_free(pairs, find
             "unlike_keys": each(0.9, 1),
             "unlike_queries": each(0.9, 1),
             # Two runs on two machines differ, as float32 sums do; ten seeds lie within these.
-            "unlike_scores": _Each([Between(0, 0.35), Between(0.3, 0.6), Between(0.15, 0.4)]),
-            "sharpness": _Each([Between(7, 12), Between(15, 35), Between(18, 35)]),
+            "unlike_scores": _Each([Between(0, 0.35), Between(0.25, 0.55), Between(0.05, 0.4)]),
+            "sharpness": _Each([Between(7, 12), Between(15, 35), Between(8, 35)]),
             "renamed_differs": close([0.0] * 3, tiny=1e-9),
         },
     )
     assert max(numbers["outputs_differ"]) < 1e-3
     identity, first, unique = range(3)
     assert max(numbers["moved"][identity], numbers["moved"][first]) < 2e-3
-    assert numbers["moved"][unique] > 0.1  # among letters of the same kind, see below
+    assert numbers["moved"][unique] > 0.05  # among letters of the same kind, see below
     assert numbers["values_heard"][first] < 1e-4 < 1e-2 < numbers["values_differ"][first]
     for rule in (identity, first, unique):
         assert numbers["error_by_hand"][rule] <= numbers["error_as_sharp"][rule]

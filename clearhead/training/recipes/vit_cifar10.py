@@ -53,7 +53,9 @@ def vit_cifar10_plain() -> Recipe:
 
     clearhead train vit-cifar10-plain
 
-    2 cores: not measured yet.
+    2 cores of an AMD EPYC: 80.6 % of the test pictures after 30 minutes of each core (42 minutes
+    beside other programs). Courses promise the high 80s on a GPU: training.steps=10000, 50 epochs,
+    is meant for that and takes some four hours here; it has not been run.
     """
     return Recipe(
         "vit-cifar10-plain",
@@ -68,10 +70,14 @@ def vit_cifar10_plain() -> Recipe:
         ),
         training=TrainingConfig(
             steps=1300,  # 6.5 epochs
-            batch_size=250,
+            batch_size=125,
+            accumulate=2,
+            workers=2,
             optimizer="muon",
             matrix_lr=0.03,
-            lr=0.003,
+            lr=0.006,
+            momentum=0.85,
+            weight_decay=0.1,
             warmup=0.05,
             eval_every=325,
             save_every=100,
