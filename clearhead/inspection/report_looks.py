@@ -53,7 +53,7 @@ def looks(run: Run, sample: str | None) -> list[Look]:
         pairs = run.task.validation_pairs[:N_SENTENCES]
         return [_of_sentence(model, run.answerer, source) for source, _ in pairs]
     if isinstance(model, GPT) and sample and run.tokenizer is not None:
-        return [_over_text(model, run.tokenizer, sample, "the beginning of what it wrote last")]
+        return [_over_text(model, run.tokenizer, sample, "what it wrote last")]
     if isinstance(model, SequenceClassifier) and hasattr(run.task, "validation"):
         text, _ = run.task.validation[1]
         return [_over_text(model, run.tokenizer, text, f"the validation example {text}")]
