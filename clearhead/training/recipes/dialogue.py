@@ -14,8 +14,8 @@ def dialogue() -> Recipe:
     clearhead train dialogue data.path=play.txt             a play of your own
 
     Tiny Shakespeare (259,000 words and marks to learn from, 6,970 different ones): validation
-    perplexity 67.7 after 300 steps, 7 minutes on one thread of a busy, shared machine;
-    counting, a 7-gram, reaches 88.1 on the same speeches. One seed.
+    perplexity 65.7 after 300 steps, 2.6 minutes of one core of an AMD EPYC; counting, a 7-gram,
+    reaches 88.1 on the same speeches. One seed.
     Ten speeches (--overfit 10): loss 0.019 after 300 steps; less than log 10 / 128 = 0.018, the
     price of guessing which speech it is, cannot be had.
     """
@@ -41,6 +41,7 @@ def dialogue() -> Recipe:
             optimizer="muon",
             lr=3e-3,
             matrix_lr=0.02,
+            momentum=0.9,
             newton_steps=3,
             weight_decay=0.1,
             warmup=0.02,
