@@ -1,9 +1,11 @@
 """clearhead plot WHAT [OF…]: one picture of a part of the library, or of runs.
 
     clearhead plot waves | table | mask | alibi         parts that need no training
+    clearhead plot waves 4 5 8 9                        the sinusoids of these dimensions
     clearhead plot schedule [RECIPE or RUN…]            the learning rate over the steps
     clearhead plot curves RUN [RUN…]                    how runs went, beside each other
-    clearhead plot attention RUN INPUT                  what its model attends to in this input
+    clearhead plot attention RUN INPUT                  what its model attends to in this input;
+                                                        3,17,42: in these validation pictures
     clearhead plot RUN                                  its report.html anew
 
 With --tensorboard, the measures of a run are written as an event file for TensorBoard instead.
@@ -41,7 +43,7 @@ def plot(
     ],
     of: Annotated[
         list[str] | None,
-        typer.Argument(help="schedule: recipes or runs; curves: runs; attention: RUN INPUT."),
+        typer.Argument(help="Of schedule: recipes, runs; curves: runs; attention: RUN INPUT."),
     ] = None,
     out: Out = Path("pictures"),
     svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
@@ -68,7 +70,9 @@ def _check(what: str, of: Sequence[str], tensorboard: bool) -> None:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, or a run, got {what!r}")
     if tensorboard and not is_run:
         raise ValueError(f"--tensorboard takes the folder of a run, got {what!r:.80}")
-    if of and (is_run or what in PARTS):
+    if what == "waves" and not all(word.isdecimal() for word in of):
+        raise ValueError(f"waves takes numbers of dimensions, got {' '.join(of)!r:.80}")
+    if of and (is_run or what in PARTS[1:]):
         raise ValueError(f"{what} is drawn as it is, of nothing else; got {of[0]!r:.80}")
     if what == "curves" and not of:
         raise ValueError("curves needs one run or more: clearhead plot curves RUN [RUN…]")
@@ -99,10 +103,10 @@ def _picture(what: str, of: Sequence[str], device: str) -> "Picture":
         return _attention(Path(of[0]), of[1], device)
     if what == "curves":
         return _curves([Path(run) for run in of])
-    return _schedule(of) if what == "schedule" else _part(what)
+    return _schedule(of) if what == "schedule" else _part(what, [int(word) for word in of])
 
 
-def _part(what: str) -> "Picture":
+def _part(what: str, dimensions: Sequence[int]) -> "Picture":
     with leaving_at_once():
         import torch
 
@@ -111,7 +115,8 @@ def _part(what: str) -> "Picture":
         from clearhead.positions import AlibiBias
 
     if what == "waves":
-        return figures.position_waves(d_model=20, dimensions=(4, 5, 6, 7), n_positions=100)
+        shown = dimensions or (4, 5, 6, 7)
+        return figures.position_waves(d_model=20, dimensions=shown, n_positions=100)
     if what == "table":
         return figures.position_table(d_model=128, n_positions=60)
     if what == "mask":

@@ -9,6 +9,7 @@ One pass over a few validation examples, or over an input of yours, is recorded;
 nothing of it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -63,12 +64,17 @@ def looks(run: Run, sample: str | None) -> list[Look]:
 
 
 def look_at(run: Run, text: str) -> Look:
-    """What the model of a run attends to in one input; for pictures, text is the path of one."""
+    """What the model of a run attends to in one input.
+
+    For pictures, text is the path of one, or numbers of validation pictures such as 3,17,42.
+    """
     if not text:
         raise ValueError("the input is empty; give a text to look at")
     model: Any = run.model
     answerer: Any = run.answerer
     if isinstance(model, VisionTransformer):
+        if re.fullmatch(r"\d+(,\d+)*", text):
+            return _over_validation(run, [int(number) for number in text.split(",")])
         return _over_images(model, answerer, answerer.read(model, text)[None])
     if isinstance(model, Seq2Seq):
         return _of_sentence(model, answerer, text)
@@ -126,6 +132,18 @@ def _of_sentence(model: Seq2Seq, answerer: Any, text: str) -> Look:
 
 
 # Pictures
+
+
+def _over_validation(run: Run, numbers: Sequence[int]) -> Look:
+    """The validation pictures of these numbers, counted from 0."""
+    model: Any = run.model
+    pictures: Any = getattr(run.task, "validation", ())
+    if max(numbers) >= len(pictures):
+        raise ValueError(
+            f"there is no validation picture {max(numbers)}: they go from 0 to {len(pictures) - 1}"
+        )
+    right = pictures.labels[list(numbers)].tolist()
+    return _over_images(model, run.answerer, pictures.images[list(numbers)], right)
 
 
 def _over_images(

@@ -42,6 +42,14 @@ def test_C01_what_is_no_run_has_no_measures(run, tmp_path):
     assert "config.json" in err
 
 
+def test_waves_of_chosen_dimensions_are_drawn(run, tmp_path):
+    code, _, err = run("plot", "waves", 0, 1, 9, "--out", tmp_path, "--svg")
+    assert (code, err) == (0, "")
+    text = (tmp_path / "waves.svg").read_text()
+    shown = [i for i in range(20) if f">dimension {i} (" in text]
+    assert shown == [0, 1, 9]
+
+
 # Pictures of runs
 
 
@@ -98,7 +106,9 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
         (("attention", "RUN"), "got 1 words"),
         (("attention", "RUN", ""), "the input is empty"),
         (("attention", "RUN", "xyz"), "'x'"),
-        (("waves", "RUN"), "waves is drawn as it is"),
+        (("table", "RUN"), "table is drawn as it is"),
+        (("waves", "RUN"), "waves takes numbers of dimensions"),
+        (("waves", "4", "20"), "they go from 0 to 19"),
         (("schedule", "substrin"), "the nearest is 'substring'"),
         (("curves", "nowhere"), "nowhere"),
         (("nothing",), "picture must be one of waves"),

@@ -15,7 +15,7 @@ from clearhead.files import BadFile
 from clearhead.inspection import report as page
 from clearhead.inspection.report import write_report
 from clearhead.inspection.report_html import duration
-from clearhead.inspection.report_looks import looks
+from clearhead.inspection.report_looks import look_at, looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
 from clearhead.models import (
     GPTConfig,
@@ -255,6 +255,12 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     assert f"Where {who} in pictures" in text
     assert "What it answers" not in text
     loaded = load_run(run)
+    few = look_at(loaded, "3,17").picture.figure
+    labels = loaded.task.validation.labels.tolist()
+    titles = [axes.get_title().split("\n")[0] for axes in few.axes if axes.get_title()]
+    assert titles == [loaded.task.class_names[labels[i]] for i in (3, 17)]
+    with pytest.raises(ValueError, match="no validation picture 30: they go from 0 to 29"):
+        look_at(loaded, "30")
     (look,) = looks(loaded, None)
     assert (
         len([axes for axes in look.picture.figure.axes if axes.images]) == 30
