@@ -74,8 +74,9 @@ def _list(json: bool) -> None:
 
 def _drawn(finding: "Finding", out: Path, name: str) -> Path:
     """The picture as PNG and as SVG; returns the first."""
-    finding.picture.save(out / f"{name}.svg")
-    return finding.picture.save(out / f"{name}.png")
+    path = finding.picture.save(out / f"{name}.png")
+    finding.picture.save(path.with_suffix(".svg"))
+    return path
 
 
 def _tell(sentence: str, silent: bool) -> None:
