@@ -38,7 +38,7 @@ def translate_transformer() -> Recipe:
     clearhead train translate-transformer
     clearhead train translate-transformer data.path=eng-spa.tsv
 
-    One thread of a busy, shared machine: all of 500 validation dates right, 6.5 minutes. One seed.
+    One core of an AMD EPYC: all of 500 validation dates right in 95 s of its time. One seed.
     """
     return Recipe(
         "translate-transformer",
