@@ -10,7 +10,8 @@ from clearhead.training.place import Place, Plans, seed_torch
 
 
 def test_a_place_is_plain_values_and_back():
-    place = Place(3, 1, 8, 3, 0.25, 0.5, 2, {"val_loss": 0.5}, 1, 2.5, {"metrics.jsonl": 9}, True)
+    sizes, best = {"metrics.jsonl": 9}, {"val_loss": 0.5}
+    place = Place(3, 1, 8, 3, 0.25, 2, 0.5, 2, best, 1, 2.5, sizes, True)
     assert Place.from_dict(place.to_dict()) == place
     assert Place.from_dict(Place().to_dict()) == Place()
 
