@@ -68,14 +68,18 @@ def learn(
 ) -> tuple[SequenceClassifier, SubstringTask]:
     """The recipe in a short form, or the whole of it; its run is not kept."""
     changes = ["model.positions=toeplitz", f"training.seed={seed}"]
-    recipe = with_changes(substring(), changes if full else [*changes, f"training.steps={STEPS}"])
+    short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
+    recipe = with_changes(substring(), changes if full else [*changes, *short])
+    before = torch.get_num_threads()
     with TemporaryDirectory() as out, torch.random.fork_rng(devices=[]):
         try:
-            path = train(recipe, out, device=str(device), threads=torch.get_num_threads()).run
+            path = train(recipe, out, device=str(device)).run  # a thread for each of its workers
         except Interrupted as stop:  # there is nothing to go on with
             if stop.number == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise SystemExit(128 + stop.number) from None
+        finally:
+            torch.set_num_threads(before)
         run = load_run(path, device=str(device))
         return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
