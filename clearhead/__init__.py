@@ -2,6 +2,7 @@
 
 Read the package in this order; each folder imports only from those above it.
 
+    renamed.py     old names, which still work for one release
     shapes.py      the checks at public doors and the sentences they raise
     runtime.py     seed, device and threads, chosen once per run
     files/         what comes from a disk is checked before it is believed
@@ -18,7 +19,9 @@ Read the package in this order; each folder imports only from those above it.
     interop/       other people's weights in our models, and ours in theirs
     cli/           the command line, one file per verb
 
-This file imports nothing, so that `clearhead --help` is instant.
+Nothing heavy is imported here, so `clearhead --help` is instant.
 """
 
-__version__ = "0.1.0"
+from clearhead import renamed as renamed
+
+__version__ = "0.2.0"

@@ -17,15 +17,6 @@ import torch
 
 from clearhead.shapes import check_positive
 
-__all__ = [
-    "choose_threads",
-    "measure_threads",
-    "pick_device",
-    "seed_everything",
-    "set_threads",
-    "widest_float",
-]
-
 MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
 CLEARLY = 1.25  # times as fast
 

@@ -10,29 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = [
-    "check_above_zero",
-    "check_at_most",
-    "check_bias",
-    "check_choice",
-    "check_count",
-    "check_divides",
-    "check_dropout",
-    "check_float_tensor",
-    "check_int_tensor",
-    "check_kv",
-    "check_last_axis",
-    "check_length",
-    "check_positive",
-    "check_qk",
-    "check_qkv",
-    "check_sequence",
-    "check_token_mask",
-    "is_autocast",
-    "shape_text",
-    "values_at_hand",
-]
-
 
 def shape_text(x: Tensor) -> str:
     """(2, 5, 4), as people write a shape."""

@@ -13,8 +13,6 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import masked_softmax, without_dead_keys
 from clearhead.shapes import check_bias
 
-__all__ = ["weights"]
-
 
 def weights(
     q: Tensor,

@@ -16,8 +16,6 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import widened, without_dead_keys
 from clearhead.shapes import check_bias, check_qk
 
-__all__ = ["weights"]
-
 
 class _OneHotOfLargest(torch.autograd.Function):
     """1 at the largest entry of each row: piecewise constant, so its gradient is zero."""

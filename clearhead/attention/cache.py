@@ -9,8 +9,6 @@ from torch import Tensor
 
 from clearhead.shapes import check_int_tensor, check_kv, check_positive, shape_text
 
-__all__ = ["KVCache"]
-
 
 class KVCache:
     """The keys and values of one attention layer so far, in buffers that grow a block at a time.

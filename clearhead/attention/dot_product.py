@@ -15,8 +15,6 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import masked_softmax, mix, widened, without_dead_keys
 from clearhead.shapes import check_bias, check_qk, check_qkv
 
-__all__ = ["attend", "weights"]
-
 
 def weights(
     q: Tensor,

@@ -24,8 +24,6 @@ from clearhead.attention.masks import Mask, MaskLike, dense_mask
 from clearhead.attention.softmax import without_dead_keys
 from clearhead.shapes import check_bias, check_qkv, values_at_hand
 
-__all__ = ["attend"]
-
 AT_ONCE = 32_768  # scores of which the gradient is formed together, unless one element has more
 
 

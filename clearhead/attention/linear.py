@@ -29,16 +29,6 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import mix, widened, without_dead_keys
 from clearhead.shapes import check_last_axis, check_positive, check_qk, check_qkv
 
-__all__ = [
-    "EluFeatures",
-    "FeatureMap",
-    "FourierFeatures",
-    "PositiveFeatures",
-    "QuadraticFeatures",
-    "attend",
-    "weights",
-]
-
 # Exponents that exp and long sums of it bear in float32, with room for smaller ones.
 HARMLESS = (-20.0, 70.0)
 

@@ -36,8 +36,6 @@ from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
 from clearhead.attention.softmax import widened
 from clearhead.shapes import check_positive, check_qkv
 
-__all__ = ["attend"]
-
 BLOCK = 1024  # positions, of one head or of several, worked on at once: few enough for the cache
 
 State = list[Tensor]  # for each slice of features, the sum φ(k)ᵀ [v, 1] so far, (N, C, W)

@@ -14,8 +14,6 @@ from torch import Tensor
 from clearhead.positions.distance import offsets
 from clearhead.shapes import shape_text, values_at_hand
 
-__all__ = ["Causal", "Given", "Padding", "Part", "Segments", "Tokens", "Window", "last_columns"]
-
 
 def _check_one_per_key(name: str, x: Tensor, S: int) -> None:
     if x.size(-1) != S:

@@ -30,8 +30,6 @@ from clearhead.attention.mask_parts import (
 )
 from clearhead.shapes import check_int_tensor, check_positive, shape_text, values_at_hand
 
-__all__ = ["Mask", "MaskLike", "as_mask", "dense_mask"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask:

@@ -19,14 +19,6 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.softmax import mix, without_dead_keys
 from clearhead.shapes import check_dropout, check_last_axis, check_positive, check_qk, check_qkv
 
-__all__ = [
-    "AdditiveAttention",
-    "ArgmaxAttention",
-    "DotProductAttention",
-    "LinearAttention",
-    "Mechanism",
-]
-
 
 class Mechanism(nn.Module):
     """Attention from any `weights`: the output is their mixture of the values."""

@@ -21,8 +21,6 @@ from clearhead.attention.softmax import mix
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 from clearhead.shapes import check_bias, check_divides, check_sequence, shape_text
 
-__all__ = ["MultiHeadAttention", "loop_over_heads", "merge_heads", "split_heads"]
-
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B, T, D) → (B, H, T, Dh), a view."""

@@ -17,8 +17,6 @@ from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import DotProductAttention
 from clearhead.shapes import check_last_axis, check_positive
 
-__all__ = ["CrossAttention", "JoinedHeads", "SelfAttention"]
-
 
 class _Head(nn.Module):
     """q from x; k and v from y; three linear layers made in this order."""

@@ -13,8 +13,6 @@ from torch import Tensor
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.shapes import check_float_tensor
 
-__all__ = ["masked_softmax", "mix", "widened", "without_dead_keys"]
-
 
 def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
     """Weights (..., T, S) from scores (..., T, S): masked ones exactly 0, each row sums to 1 – or

@@ -16,8 +16,6 @@ from torch import Tensor
 from clearhead.attention.softmax import widened
 from clearhead.shapes import check_choice, check_float_tensor, shape_text
 
-__all__ = ["summed_attention"]
-
 
 def summed_attention(
     x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, method: str = "rearranged"

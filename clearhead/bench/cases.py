@@ -28,8 +28,6 @@ from clearhead.bench.timing import Row, best_seconds
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
 
-__all__ = ["CASES"]
-
 Rows = list[Row]
 
 

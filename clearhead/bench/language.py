@@ -20,8 +20,6 @@ from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
 from clearhead.training import losses, losses_fast
 
-__all__ = ["batch32", "decode", "dialogue", "int8", "vocabulary", "words"]
-
 Rows = list[Row]
 
 SHAPES = {

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from clearhead.models import GPTConfig
 
-__all__ = ["Generate", "ctranslate2_gpt2", "transformers_gpt2"]
-
 Generate = Callable[[Tensor, int], object]
 
 

@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Row", "best_seconds"]
-
 
 def best_seconds(
     competitors: Mapping[str, Callable[[], object]], *, seconds: float = 3.0, rounds: int = 5

@@ -23,8 +23,6 @@ from clearhead.training.loop import Training
 from clearhead.training.place import Place
 from clearhead.training.run_folder import METRICS, RunFolder
 
-__all__ = ["loop", "start"]
-
 Rows = list[Row]
 Work = Callable[[], object]
 

@@ -9,8 +9,6 @@ import typer
 
 from clearhead.cli.options import Json, Quiet, Threads, thread_count
 
-__all__ = ["bench"]
-
 
 def bench(
     case: Annotated[str | None, typer.Argument(help="Which case; none runs all.")] = None,

@@ -12,8 +12,6 @@ import typer
 from clearhead.cli.options import Json, Quiet
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 
-__all__ = ["app", "get", "list_sets"]
-
 app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
 NEXT = {"stories15m": 'clearhead generate stories15m --prompt "Once upon a time"'}
 Home = Annotated[

@@ -26,8 +26,6 @@ from clearhead.training.run_folder import RunFolder
 if TYPE_CHECKING:
     from clearhead.training import Run
 
-__all__ = ["RunPath", "evaluate", "loaded_run", "warn"]
-
 RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/substring-0001.")
 ]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from clearhead.interop import Loaded
     from clearhead.models import GPT, Model
 
-__all__ = ["generate"]
-
 
 def generate(
     model: Annotated[

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["leaving_at_once"]
-
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:

@@ -23,8 +23,6 @@ from clearhead.lab import EXPERIMENTS, check_name, run
 if TYPE_CHECKING:
     from clearhead.lab.finding import Finding
 
-__all__ = ["lab"]
-
 ALL = "all"
 
 

@@ -27,8 +27,6 @@ with leaving_at_once():
     from clearhead.cli.streams import prepare_streams
     from clearhead.files.regular import DISK_FAULTS, shown
 
-__all__ = ["app", "main"]
-
 # What went wrong, by the name of its class: to import the classes would be to import torch.
 CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
 

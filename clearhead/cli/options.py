@@ -10,20 +10,6 @@ from clearhead.cli.interrupts import leaving_at_once
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "Device",
-    "Json",
-    "Out",
-    "Quiet",
-    "Seed",
-    "Threads",
-    "Which",
-    "check_threads",
-    "check_which",
-    "device_named",
-    "thread_count",
-]
-
 Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
 Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps, …")]

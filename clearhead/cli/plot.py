@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from clearhead.inspection.figures import Picture
     from clearhead.training import TrainingConfig
 
-__all__ = ["PICTURES", "plot"]
-
 PARTS = ("waves", "table", "mask", "alibi")
 PICTURES = (*PARTS, "schedule", "curves", "attention")
 WARMUP, STEPS, COOLDOWN = 800, 5000, 1000  # of the three schedules, if no recipe is named

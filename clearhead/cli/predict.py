@@ -8,8 +8,6 @@ import typer
 from clearhead.cli.eval import RunPath, loaded_run
 from clearhead.cli.options import Device, Json, Quiet, Threads, Which
 
-__all__ = ["predict"]
-
 
 def predict(
     run: RunPath,

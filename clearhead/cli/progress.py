@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from clearhead.training import Progress
 
-__all__ = ["duration", "measures", "progress_shown"]
-
 WIDE = 70  # columns that a bar beside the numbers needs
 
 

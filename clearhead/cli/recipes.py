@@ -19,8 +19,6 @@ from clearhead.training.recipes import RECIPES, check_name, source_of
 if TYPE_CHECKING:
     from clearhead.training import Recipe
 
-__all__ = ["app", "check_recipe", "copy", "is_file", "list_recipes", "recipe_named", "show"]
-
 app = typer.Typer(help="List, show and copy recipes.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(help=f"One of {', '.join(RECIPES)}.")]
 MAX_BYTES = 1 << 20  # of a file with a recipe

@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Any, TextIO
 
-__all__ = ["prepare_streams"]
-
 
 class Notes:
     """A stream that becomes silent when it can no longer be written to."""

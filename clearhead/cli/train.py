@@ -23,8 +23,6 @@ from clearhead.training.run_folder import CONFIG, RunFolder, find_runs
 if TYPE_CHECKING:
     from clearhead.training import Interrupted, Recipe, RunResult
 
-__all__ = ["train"]
-
 
 def train(
     name: Annotated[

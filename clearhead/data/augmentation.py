@@ -28,19 +28,6 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-__all__ = [
-    "cutout",
-    "flip",
-    "mixup",
-    "random_cutout",
-    "random_flip",
-    "random_mixup",
-    "random_shift",
-    "shift",
-    "step_generator",
-]
-
-
 MOST_ALPHA = 1e6  # there all weights are 0.5 ± 0.002; a far larger one overflows
 
 

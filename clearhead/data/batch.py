@@ -19,17 +19,6 @@ from torch import Tensor
 from clearhead.data.draws import counting_number, draws, whole_number
 from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
 
-__all__ = [
-    "IGNORE",
-    "Batch",
-    "Batches",
-    "in_batches",
-    "next_tokens",
-    "order",
-    "pad_left",
-    "pad_right",
-]
-
 IGNORE = -100  # a target that is no target; PyTorch's own choice in its cross-entropy
 
 Plan = TypeVar("Plan")

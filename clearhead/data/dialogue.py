@@ -34,8 +34,6 @@ from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice, check_positive
 
-__all__ = ["Dialogue", "SpeechBatch", "read_speeches", "split_speeches"]
-
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 NAME = re.compile(r"[A-Z0-9][^,;!?\[\]]{0,39}")
 HEADING = re.compile(r"(ACT|SCENE|PERSONS|DRAMATIS)\b", re.IGNORECASE)

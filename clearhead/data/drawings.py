@@ -19,8 +19,6 @@ from clearhead.data.draws import counting_number, draws
 from clearhead.data.images import Pictures
 from clearhead.shapes import check_positive
 
-__all__ = ["draw_digits"]
-
 Floats = NDArray[np.float64]
 
 CHUNK = 8  # pictures drawn at once: their distances stay in the processor's cache

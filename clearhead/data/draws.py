@@ -15,17 +15,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "below",
-    "counting_number",
-    "counting_numbers",
-    "draws",
-    "is_validation",
-    "row_keys",
-    "split",
-    "whole_number",
-]
-
 Words = NDArray[np.uint64]
 Item = TypeVar("Item")
 

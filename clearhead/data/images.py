@@ -27,15 +27,6 @@ from clearhead.files.regular import BadFile, read_bytes, shown
 from clearhead.files.strict_json import read_json
 from clearhead.shapes import check_choice, check_int_tensor, shape_text, values_at_hand
 
-__all__ = [
-    "CIFAR10_CLASSES",
-    "Pictures",
-    "check_labels",
-    "mean_and_std",
-    "read_cifar10",
-    "to_float",
-]
-
 CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from clearhead.files.regular import BadFile, shown
 
-__all__ = ["Call", "Name", "byte_array", "read_inert"]
-
 NAMES = {
     "numpy.core.multiarray._reconstruct",
     "numpy._core.multiarray._reconstruct",

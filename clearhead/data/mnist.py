@@ -20,8 +20,6 @@ from clearhead.data.images import SPLITS, Pictures
 from clearhead.files.regular import BadFile, open_regular, read_bytes, shown
 from clearhead.shapes import check_choice
 
-__all__ = ["read_idx", "read_mnist"]
-
 MAX_BYTES = 64 << 20  # the largest of the four files has 47 MB
 
 

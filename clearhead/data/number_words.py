@@ -6,8 +6,6 @@
 
 from clearhead.shapes import check_count, check_positive
 
-__all__ = ["number_words", "ordinal", "ordinal_words", "year_words"]
-
 ONES = [
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen"),

@@ -22,8 +22,6 @@ from clearhead.data.batch import Batches, Made, in_batches, order, pad_right
 from clearhead.data.draws import counting_numbers
 from clearhead.shapes import check_positive
 
-__all__ = ["Examples", "buckets", "check_fit", "pack", "packed"]
-
 WINDOW = 4096  # examples sorted together: buckets stay nearly full, and differ in each epoch
 
 

@@ -32,8 +32,6 @@ from clearhead.files.regular import BadFile, shown
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice
 
-__all__ = ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"]
-
 Pair = tuple[str, str]
 
 

@@ -36,8 +36,6 @@ from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import check_text
 from clearhead.shapes import check_choice, check_positive
 
-__all__ = ["Substrings"]
-
 SEPARATOR = "|"
 PARTS = ("train", "validation")
 MOST_TRIES = 10_000  # of texts that turn out to be of the other part

@@ -23,8 +23,6 @@ from clearhead.files.regular import BadFile, new_folder, open_regular, shown
 from clearhead.files.tars import Readable, tar_members
 from clearhead.files.zips import zip_members
 
-__all__ = ["Wanted", "read_members"]
-
 MAX_ARCHIVE = 4 << 30
 SLACK = 1 << 20  # a small archive may unpack to this much, whatever the ratio
 

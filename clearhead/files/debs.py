@@ -9,8 +9,6 @@ from typing import BinaryIO
 
 from clearhead.files.regular import BadFile
 
-__all__ = ["MARK", "Unpacked", "find_data"]
-
 MARK = b"!<arch>\n"
 CHUNK = 1 << 18
 MOST_MEMORY = 256 << 20  # xz -9 needs 65 MB; a hostile file may ask for 4 GB

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from clearhead.files.regular import BadFile, shown
 
-__all__ = ["Member", "Names", "plain_name"]
-
 MAX_NAME = 500
 MAX_DEPTH = 20
 

@@ -9,8 +9,6 @@ import unicodedata
 
 from clearhead.files.regular import BadFile, shown
 
-__all__ = ["check_file_name"]
-
 LONGEST = 100  # characters: room for a suffix below the 255 bytes that disks allow
 DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$", "clock$"}
 DEVICES |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789¹²³"}

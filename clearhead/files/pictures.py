@@ -28,8 +28,6 @@ from torch.nn.functional import interpolate
 
 from clearhead.files.regular import BadFile, read_bytes, shown
 
-__all__ = ["fitted", "read_picture"]
-
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20
 MAX_BYTES = 64 << 20

@@ -17,19 +17,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = [
-    "DISK_FAULTS",
-    "BadFile",
-    "named_faults",
-    "new_folder",
-    "open_regular",
-    "read_bytes",
-    "replacing",
-    "shown",
-    "sync_folder",
-]
-
-
 # The disk is full or broken, or we may not write to it: no other name or number would help.
 DISK_FAULTS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)

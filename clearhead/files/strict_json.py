@@ -17,8 +17,6 @@ from typing import Any
 from clearhead.files.regular import BadFile, read_bytes, replacing, shown
 from clearhead.files.text import decode_utf8
 
-__all__ = ["digest_of", "parse_json", "read_json", "write_json"]
-
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
 BRACES = bytes.maketrans(b"{}", b"[]")

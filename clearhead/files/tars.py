@@ -11,8 +11,6 @@ from typing import Protocol
 from clearhead.files.members import Member, plain_name
 from clearhead.files.regular import BadFile
 
-__all__ = ["Readable", "tar_members"]
-
 BLOCK = 512
 CHUNK = 1 << 18
 MAX_WORDS = 1 << 16

@@ -26,8 +26,6 @@ from torch import Tensor
 from clearhead.files.regular import BadFile, open_regular, replacing, shown
 from clearhead.files.strict_json import parse_json
 
-__all__ = ["TensorInfo", "read_header", "read_tensors", "write_tensors"]
-
 MAX_FILE = 8 << 30
 MAX_HEADER = 8 << 20
 MAX_TENSORS = 20_000

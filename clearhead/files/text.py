@@ -9,8 +9,6 @@ import os
 
 from clearhead.files.regular import BadFile, read_bytes, shown
 
-__all__ = ["BadFile", "decode_utf8", "read_text"]
-
 MAX_BYTES = 256 << 20
 MAX_LINE = 1 << 20
 

@@ -17,8 +17,6 @@ from typing import BinaryIO
 from clearhead.files.members import Member, plain_name
 from clearhead.files.regular import BadFile
 
-__all__ = ["zip_members"]
-
 END = struct.Struct("<4s4H2LH")
 ENTRY = struct.Struct("<4s6H3L5H2L")
 LOCAL = struct.Struct("<4s5H3L2H")

@@ -29,8 +29,6 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_positive
 
-__all__ = ["BeamResult", "beam_search"]
-
 
 @dataclass(frozen=True, eq=False)
 class BeamResult:

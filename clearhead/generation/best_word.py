@@ -14,8 +14,6 @@ from torch import Tensor
 
 from clearhead.generation.products import safe_levels, to_int8, whole_product
 
-__all__ = ["BestWord"]
-
 # Norms and sums are rounded too; float32 keeps far more digits than this, as long as numbers are
 # not so small that digits are cut off at their end.
 ROUNDING, SMALL = 1.001, 1e-30

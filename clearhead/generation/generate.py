@@ -26,8 +26,6 @@ from clearhead.models import GPT
 from clearhead.models.checks import check_tokens
 from clearhead.shapes import check_choice, check_count, check_positive, check_token_mask
 
-__all__ = ["Step", "generate", "stream"]
-
 # Packing costs about as much as this many tokens; a packed model is remembered.
 WORTH_PACKING = 16
 

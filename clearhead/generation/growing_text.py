@@ -10,8 +10,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Decoder", "GrowingText", "growing_texts"]
-
 HALF = "\ufffd"  # what a decoder writes for bytes that are no character yet
 
 

@@ -26,8 +26,6 @@ from clearhead.models.checks import numbers
 from clearhead.models.model import empty_model
 from clearhead.shapes import check_choice
 
-__all__ = ["PackedGPT", "can_pack", "packed"]
-
 PRECISIONS = ({("cpu", torch.float32)}, {("cpu", torch.float64)})
 
 Norm = Callable[[Tensor], Tensor]

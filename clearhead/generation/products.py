@@ -16,17 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-__all__ = [
-    "InputMajor",
-    "Int8Product",
-    "OutputMajor",
-    "Product",
-    "lay_out",
-    "safe_levels",
-    "to_int8",
-    "whole_product",
-]
-
 SMALLEST = 16  # numbers in a row or column
 
 

@@ -15,8 +15,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Reader", "Reading"]
-
 
 class Reading(Protocol):
     """What generating needs of a reader: those of step.py, step_fast.py and this file."""

@@ -20,8 +20,6 @@ from torch.nn.functional import one_hot
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_positive
 
-__all__ = ["Sampling", "choose", "likely"]
-
 
 @dataclass(frozen=True)
 class Sampling:

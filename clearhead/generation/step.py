@@ -14,8 +14,6 @@ from clearhead.models import GPT
 from clearhead.models.checks import numbers
 from clearhead.models.model import at_rest
 
-__all__ = ["Reader"]
-
 
 class Reader:
     """Reads tokens by the model's own modules, dropout off; rows are equally long, padded left."""

@@ -18,8 +18,6 @@ from clearhead.models.checks import numbers
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 from clearhead.positions.rotary import turns
 
-__all__ = ["Reader"]
-
 ATTENTION = DotProductAttention().eval()  # that of every GPT, without its dropout
 
 

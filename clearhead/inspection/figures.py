@@ -36,18 +36,6 @@ from clearhead.inspection.picture import (
 from clearhead.positions.sinusoidal import sinusoid_table
 from clearhead.shapes import check_positive, shape_text
 
-__all__ = [
-    "Picture",
-    "alignment",
-    "attention_grid",
-    "attention_map",
-    "class_token_overlay",
-    "mask_picture",
-    "position_table",
-    "position_waves",
-    "toeplitz_matrices",
-]
-
 
 def attention_map(
     weights: Any,

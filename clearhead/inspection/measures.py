@@ -20,16 +20,6 @@ from clearhead.inspection.record import Trace
 from clearhead.positions.distance import offsets
 from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
 
-__all__ = [
-    "Layers",
-    "alignment_weights",
-    "class_token_map",
-    "distance",
-    "entropy",
-    "named_layers",
-    "rollout",
-]
-
 Layers = Trace | Mapping[str, Any] | Sequence[Any]
 
 

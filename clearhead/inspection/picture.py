@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Picture", "readable_token", "token_names"]
-
 Array = np.ndarray[Any, Any]
 
 STYLE: dict[str, Any] = {

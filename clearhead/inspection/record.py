@@ -25,8 +25,6 @@ from clearhead.attention.mechanisms import Mechanism
 from clearhead.layers.block import Block
 from clearhead.shapes import shape_text
 
-__all__ = ["AttentionCall", "BlockCall", "Trace", "record"]
-
 Chosen = int | slice | Sequence[int] | None
 
 

@@ -24,8 +24,6 @@ from clearhead.training.checkpoint import newest_state
 from clearhead.training.recipes import RECIPES
 from clearhead.training.run_folder import MAX_METRICS, SAMPLES
 
-__all__ = ["series_of", "write_report"]
-
 N_SAMPLES = 6  # shown of those that were written on the way
 N_EXAMPLES = 12
 MOST_LETTERS = 3000  # of one sample

@@ -11,8 +11,6 @@ from typing import Any
 
 from clearhead.inspection.picture import Picture
 
-__all__ = ["drawn", "duration", "figure", "number", "page", "table", "text"]
-
 
 def page(title: str, body: str) -> bytes:
     """A whole page of this body."""

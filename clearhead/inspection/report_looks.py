@@ -28,8 +28,6 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer
 from clearhead.training import Run
 
-__all__ = ["Look", "look_at", "looks"]
-
 MOST_TOKENS = 32  # of a text: more cannot be read in a grid of heads
 N_SENTENCES = 2
 N_IMAGES = 10

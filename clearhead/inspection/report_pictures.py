@@ -21,8 +21,6 @@ from clearhead.inspection.picture import (
 )
 from clearhead.training.schedule import Schedule
 
-__all__ = ["compared", "confusion_picture", "curve", "schedules_picture"]
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 

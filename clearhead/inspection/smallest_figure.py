@@ -30,8 +30,6 @@ from clearhead.models.smallest import NumpyTransformer, TorchTransformer
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Compared", "smallest_panels", "smallest_rows"]
-
 # In the order of reading; each with its place in the grid and what its columns are.
 PANELS = {
     "Km": (0, 0, "d_qk"),

@@ -27,8 +27,6 @@ from typing import Any
 from clearhead.files.regular import read_bytes, replacing
 from clearhead.training.run_folder import CONFIG, MAX_METRICS, RunFolder
 
-__all__ = ["write_events"]
-
 EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
 VERSION = b"brain.Event:2"
 LARGEST = 3.4028234663852886e38  # of a 32-bit float

@@ -19,8 +19,6 @@ from torch import Tensor
 from clearhead.inspection.measures import Layers, check_one_size, named_layers
 from clearhead.inspection.picture import readable_token, token_names, write_whole
 
-__all__ = ["AttentionView", "attention_view"]
-
 MOST_WEIGHTS = 4_000_000
 
 

@@ -29,8 +29,6 @@ from clearhead.interop.tokenizer_files import find_tokenizer, read_tokenizer_bin
 from clearhead.interop.vit import VIT
 from clearhead.models import Model
 
-__all__ = ["FAMILIES", "Loaded", "load"]
-
 FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, VIT)}
 MODELS = ("stories15m", "minilm")  # in the catalogue
 

@@ -16,8 +16,6 @@ from clearhead.interop.mapping import Family, layer, norm, same
 from clearhead.interop.settings import Settings
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 
-__all__ = ["BERT", "load_bert"]
-
 THEIRS, OURS = "bert.encoder.layer.#", "stack.blocks.#"
 
 

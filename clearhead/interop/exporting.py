@@ -20,8 +20,6 @@ from clearhead.interop.mapping import Family, rows_of
 from clearhead.interop.settings import ACTIVATIONS
 from clearhead.models import GPT, GPTConfig
 
-__all__ = ["export"]
-
 AS_GPT2 = {"positions": ("learned",), "norm": ("layer",), "bias": (True,)}
 AS_LLAMA = {"positions": ("rotary",), "norm": ("rms",), "activation": ("swiglu",)}
 AS_EITHER = {"qk_norm": (False,), "soft_cap": (None,)}

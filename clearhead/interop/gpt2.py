@@ -15,8 +15,6 @@ from clearhead.interop.mapping import Family, layer, norm, same
 from clearhead.interop.settings import Settings
 from clearhead.models import GPT, GPTConfig
 
-__all__ = ["GPT2", "load_gpt2"]
-
 THEIRS, OURS = "transformer.h.#", "stack.blocks.#"
 QUERY_KEY_VALUE = [f"{OURS}.attention.proj_{part}" for part in "qkv"]
 

@@ -16,8 +16,6 @@ from clearhead.interop.mapping import Family, layer, norm, same
 from clearhead.interop.settings import Settings
 from clearhead.models import GPT, GPTConfig
 
-__all__ = ["LLAMA", "load_llama"]
-
 THEIRS, OURS = "model.layers.#", "stack.blocks.#"
 
 

@@ -28,8 +28,6 @@ from clearhead.interop.mapping import cast_to
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import empty_model
 
-__all__ = ["read_llama2c"]
-
 MAX_BYTES = 8 << 30
 MAX_LAYERS = 1000
 NAMES = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "seq_len")

@@ -25,8 +25,6 @@ from clearhead.interop.weights import Weights
 from clearhead.models import Model
 from clearhead.models.model import empty_model
 
-__all__ = ["Report", "check_dtype", "check_folder", "fill", "load_family"]
-
 
 @dataclass(frozen=True)
 class Report:

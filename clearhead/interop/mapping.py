@@ -22,17 +22,6 @@ from clearhead.files.tensors import TensorInfo
 from clearhead.interop.settings import Settings
 from clearhead.models import Config, Model
 
-__all__ = [
-    "Family",
-    "Row",
-    "cast_to",
-    "check_header",
-    "layer",
-    "norm",
-    "rows_of",
-    "same",
-]
-
 Shapes = Mapping[str, tuple[int, ...]]
 
 

@@ -14,8 +14,6 @@ from typing import Any
 from clearhead.files import BadFile, read_json
 from clearhead.files.regular import shown
 
-__all__ = ["ACTIVATIONS", "Settings"]
-
 LARGEST = 1 << 24  # no size of a model is larger: 16 million words, positions or columns
 MISSING: Any = object()
 

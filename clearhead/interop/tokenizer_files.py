@@ -25,8 +25,6 @@ from clearhead.files import read_json, read_text
 from clearhead.files.regular import named_faults, read_bytes
 from clearhead.interop.tokenizer_json import read_tokenizer_json
 
-__all__ = ["find_tokenizer", "read_tokenizer_bin"]
-
 END_OF_TEXT = "<|endoftext|>"
 
 

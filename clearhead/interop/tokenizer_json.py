@@ -18,8 +18,6 @@ from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json
 from clearhead.files.regular import named_faults
 
-__all__ = ["read_tokenizer_json"]
-
 TO_BLANK_SIGNS = {
     "type": "Sequence",
     "normalizers": [

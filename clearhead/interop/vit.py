@@ -17,8 +17,6 @@ from clearhead.interop.mapping import Family, layer, norm, same
 from clearhead.interop.settings import Settings
 from clearhead.models.vit import VisionTransformer, ViTConfig
 
-__all__ = ["VIT", "load_vit"]
-
 THEIRS, OURS = "vit.encoder.layer.#", "stack.blocks.#"
 
 

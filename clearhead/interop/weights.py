@@ -18,8 +18,6 @@ from clearhead.files import BadFile, check_file_name, read_json
 from clearhead.files.regular import shown
 from clearhead.files.tensors import TensorInfo, read_header, read_tensors
 
-__all__ = ["Weights"]
-
 INDEX = "model.safetensors.index.json"
 MAX_FILES = 1000
 

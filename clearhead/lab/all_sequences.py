@@ -17,8 +17,6 @@ from clearhead.inspection.record import record
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer
 from clearhead.training.answerers.sequences import LETTERS, SequenceAnswerer
 
-__all__ = ["Pass", "all_sequences", "apart"]
-
 
 def all_sequences(rule: str, max_len: int) -> Batch:
     """All sequences of up to max_len letters as one-hot rows, with the right answers."""

@@ -35,8 +35,6 @@ from clearhead.training.tasks.sequences import SequenceTask
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Lesson", "experiment", "learn", "worked_example"]
-
 QUERY = (1.0, 1.0, 2.0)
 KEYS = ((1.0, 2.0, 0.0), (0.0, 3.0, 4.0), (5.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 VALUES = ((2.0, 0.0, 1.0), (1.0, 4.0, 3.0), (0.0, -1.0, 4.0), (1.0, 0.0, -1.0))

@@ -19,8 +19,6 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.positions import ToeplitzBias
 
-__all__ = ["build", "experiment"]
-
 WORDS = ["the", "hungry", "dog", "left", "the", "crowded", "park"]
 FEATURES = ("living", "place", "asks for living", "asks for place")
 KINDS = {"dog": "living", "park": "place", "hungry": "asks for living", "crowded": "asks for place"}

@@ -30,8 +30,6 @@ from clearhead.layers import LinearRNN
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["experiment", "make_forms"]
-
 D = 32  # width of inputs, states, queries, keys, values and outputs
 COMMON = (256, 1024)  # lengths at which all forms are compared
 NAMES = {

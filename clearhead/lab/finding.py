@@ -6,8 +6,6 @@ from typing import Any
 
 from clearhead.inspection.picture import Picture
 
-__all__ = ["Finding", "Table", "written"]
-
 Number = float | Sequence[float]
 
 

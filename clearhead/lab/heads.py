@@ -32,8 +32,6 @@ from clearhead.training import Interrupted, load_run, train, with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
 
-__all__ = ["accuracy", "attended", "experiment", "kinds_of_keys", "learn", "without"]
-
 STEPS, N_TEXTS = 1400, 2000  # of the recipe's 2,600 steps; texts that are answered
 MOST_MISSED, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
 # Whom a letter attends to, by place and by content; and whom [CLS] does.

@@ -26,8 +26,6 @@ from clearhead.attention import (
 )
 from clearhead.lab.measuring import Count, best_milliseconds
 
-__all__ = ["FEATURES", "WIDTH", "Costs", "crossover", "measure"]
-
 WIDTH = 64  # of a head and of its values, D = M
 FEATURES = {"elu": 64, "fourier": 256, "quadratic": 65 * 66 // 2}  # C of each feature map
 SECONDS = 4.0  # for all times together, but five rounds at least

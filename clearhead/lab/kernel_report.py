@@ -13,8 +13,6 @@ from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LENGTHS", "RANDOM", "D", "Numbers", "draw", "story", "tables"]
-
 D = 16  # width of q and k
 LENGTHS = (3.0, 4.0, 5.0)  # ‖q‖ and ‖k‖ where denominators are counted; unit variance gives 4
 RANDOM = ("fourier", "positive")

@@ -37,16 +37,6 @@ from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs, crossover, measure
 from clearhead.lab.kernel_report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
 from clearhead.lab.measuring import fitted_slope
 
-__all__ = [
-    "WithoutCrossTerms",
-    "agreement",
-    "convergence",
-    "denominators",
-    "exactness",
-    "experiment",
-    "prices",
-]
-
 T = 64  # queries, and as many keys
 FREQUENCIES = (16, 64, 256, 1024, 4096)  # m
 DRAWS = 20  # of each m frequencies

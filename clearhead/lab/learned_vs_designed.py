@@ -25,8 +25,6 @@ from clearhead.lab.same_names import difference, names_of, renamed
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs
 from clearhead.training import find_recipe, load_run, train, with_changes
 
-__all__ = ["Pair", "experiment", "measured", "trained"]
-
 MAX_LEN = 6
 LEARNED = 1e-3  # a run that ends above this loss has not learned the rule: then another seed
 MOST_SEEDS = 5

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Normalize
 
-__all__ = ["experiment", "gradient", "influence", "masks", "reach"]
-
 T, D, H, V = 8, 10, 2, 12  # positions, width, heads, vocabulary
 DEPTHS = {"one": "One attention layer, by the mask", "two": "Two blocks, by the mask's reach"}
 PAIRS, WHAT = ("forbidden", "allowed"), ("", "_changed", "_gradient")

@@ -22,8 +22,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Count", "best_milliseconds", "fitted_slope"]
-
 # 97.5 % of Student's distribution lies below, for 1, 2, 3 … degrees of freedom.
 T_QUANTILES: tuple[float, ...] = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),

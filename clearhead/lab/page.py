@@ -10,8 +10,6 @@ from clearhead.files.regular import replacing
 from clearhead.inspection import report_html as html
 from clearhead.lab.finding import Finding, Table, written
 
-__all__ = ["write_page"]
-
 TITLE = "The laboratory"
 ABOUT = "Each claim was tried by the command beside it; the numbers below are what it gave."
 

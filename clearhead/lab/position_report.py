@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Numbers", "draw", "story", "tables"]
-
 NAMES = {kind: kind for kind in KINDS} | {"toeplitz": "Toeplitz", "alibi": "ALiBi"}
 LIKENESS, BIASES = ("sinusoidal", "learned", "rotary"), ("toeplitz", "alibi")
 ACTS = {"sinusoidal": "added", "learned": "added", "rotary": "turns q and k"}

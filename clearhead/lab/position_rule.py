@@ -18,8 +18,6 @@ from torch import Tensor
 from clearhead.models.gpt import GPT, GPTConfig
 from clearhead.training import Optimizer, WarmupLinear, mean_cross_entropy
 
-__all__ = ["KINDS", "LIMITED", "TRAINED", "Score", "latest_digits", "learn", "score"]
-
 KINDS = ("none", "sinusoidal", "learned", "rotary", "toeplitz", "alibi")
 LIMITED = ("learned", "toeplitz")  # hold a number for each position or distance
 TRAINED = 32  # tokens of a sequence in training

@@ -32,8 +32,6 @@ from clearhead.positions import (
     sinusoid_table,
 )
 
-__all__ = ["answers", "experiment", "laws", "likeness", "pairs", "refusals", "spread"]
-
 Module = TypeVar("Module", bound=nn.Module)
 
 WIDTH, HEADS = 32, 4  # as in the models that are trained

@@ -23,8 +23,6 @@ from clearhead.lab.finding import Finding, Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["by_descent", "by_singular_values", "closed_form", "experiment", "noisy_data"]
-
 TWO_ROWS = [[-2.17, 1.98, 2.41, -2.03], [0.02, -0.01, 0.01, -0.02]]  # one strong, one weak
 SIGMAS = [10.0, 8.0, 4.0, 1.0, 0.5, 0.36, 0.16, 0.01]
 N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # so much of each of the first three, and of the rest

@@ -20,8 +20,6 @@ import numpy as np
 
 from clearhead.models.smallest import NumpyTransformer
 
-__all__ = ["Names", "alike", "difference", "names_of", "renamed", "unlike"]
-
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 

@@ -25,8 +25,6 @@ from clearhead.layers import LinearRNN
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["attention", "experiment", "influences", "linear_rnn"]
-
 D = 16  # width of inputs, state and outputs
 RADII = {"rnn_0.9": 0.9, "rnn_1.0": 1.0, "rnn_1.1": 1.1}  # |largest eigenvalue| of W_h
 NAMES = {model: f"RNN, eigenvalue {radius}" for model, radius in RADII.items()} | {

@@ -32,8 +32,6 @@ from clearhead.runtime import widest_float
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Softness", "draw_pairs", "draw_softmaxes", "experiment", "softness"]
-
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MEANS = (0.0, 0.5, 1.0)  # of every entry: ‖μ‖² is d times the square
 N_PAIRS = 10_000  # drawn at once

@@ -18,8 +18,6 @@ from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import make_norm
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 
-__all__ = ["Block", "Stack"]
-
 
 class Block(nn.Module):
     """A block of an encoder, or with a causal mask of a decoder; cross=True adds a source."""

@@ -15,8 +15,6 @@ from torch.nn.functional import dropout, gelu, relu, silu
 
 from clearhead.shapes import check_choice, check_dropout, check_last_axis, check_positive
 
-__all__ = ["FeedForward", "squared_relu"]
-
 
 def squared_relu(x: Tensor) -> Tensor:
     """max(x, 0)²."""

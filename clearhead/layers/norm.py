@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_choice, check_last_axis, check_positive
 
-__all__ = ["NORMS", "LayerNorm", "RMSNorm", "layer_norm", "make_norm", "rms_norm"]
-
 NORMS = ("layer", "rms", "none")
 
 

@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_divides, check_float_tensor, check_positive, shape_text
 
-__all__ = ["PatchEmbedding", "cut_patches"]
-
 Size = int | tuple[int, int]
 
 

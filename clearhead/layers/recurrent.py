@@ -24,8 +24,6 @@ from clearhead.shapes import (
     shape_text,
 )
 
-__all__ = ["LinearRNN", "matrix_powers"]
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
 

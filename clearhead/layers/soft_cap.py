@@ -8,8 +8,6 @@ import math
 
 from torch import Tensor
 
-__all__ = ["cap_in_place", "capped", "check_soft_cap"]
-
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
     """x (...) → the same shape, within ±cap; None = no cap."""

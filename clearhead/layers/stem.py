@@ -23,8 +23,6 @@ from torch.nn.functional import conv2d, max_pool2d, relu
 from clearhead.layers.patches import Size, height_and_width
 from clearhead.shapes import check_divides, check_float_tensor, check_positive, shape_text
 
-__all__ = ["ConvolutionStem", "whitening_filters"]
-
 SIDE, STRIDE = 4, 2  # of the whitened patches
 PIXELS = 8  # height and width of what becomes a token
 # Added to the variances: directions that hardly vary are noise, not to be blown up. On CIFAR-10 a

@@ -14,8 +14,6 @@ from clearhead.models.seq2seq_transformer import Seq2SeqTransformer
 from clearhead.models.smallest.torch_form import TorchTransformer
 from clearhead.models.vit import VisionTransformer
 
-__all__ = ["build_model"]
-
 MODELS: tuple[type[Model], ...] = (
     *(SequenceClassifier, VisionTransformer, GPT, TextEncoder),
     *(Seq2SeqGRU, Seq2SeqTransformer, TorchTransformer),

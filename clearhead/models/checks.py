@@ -23,8 +23,6 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-__all__ = ["MAX_LAYERS", "check_blocks", "check_distances", "check_tokens", "numbers"]
-
 # More than anyone trains. A config may come from a file, and building goes layer by layer.
 MAX_LAYERS, MAX_WIDTH = 1000, 2**20
 

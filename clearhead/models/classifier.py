@@ -31,8 +31,6 @@ from clearhead.shapes import (
     shape_text,
 )
 
-__all__ = ["ClassifierConfig", "SequenceClassifier"]
-
 POSITIONS = ("absolute", "toeplitz", "sinusoidal", "rotary", "none")
 LIMITED = ("absolute", "toeplitz")  # those that hold a number for each position or distance
 

@@ -20,8 +20,6 @@ from clearhead.models.model import Config, Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import check_positive, check_token_mask, shape_text
 
-__all__ = ["TextEncoder", "TextEncoderConfig"]
-
 
 @dataclass(frozen=True)
 class TextEncoderConfig(Config):

@@ -27,8 +27,6 @@ from clearhead.positions import (
 )
 from clearhead.shapes import check_above_zero, check_choice, check_positive, check_token_mask
 
-__all__ = ["GPT", "GPTConfig"]
-
 POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "toeplitz", "none")
 BY_DISTANCE = ("alibi", "toeplitz")  # biases that count places, not real tokens
 

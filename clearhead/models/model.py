@@ -22,8 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Config", "Model", "at_rest", "empty_model"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Config:

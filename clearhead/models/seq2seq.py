@@ -24,8 +24,6 @@ from clearhead.models.checks import check_tokens, numbers
 from clearhead.models.model import Config, Model, at_rest
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
-__all__ = ["Seq2Seq", "Seq2SeqConfig", "State", "real_tokens"]
-
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(Config):

@@ -28,8 +28,6 @@ from clearhead.shapes import (
     check_positive,
 )
 
-__all__ = ["AttentionDecoder", "GRUEncoder", "GRUState", "Seq2SeqGRU", "Seq2SeqGRUConfig"]
-
 
 @dataclass(frozen=True)
 class Seq2SeqGRUConfig(Seq2SeqConfig):

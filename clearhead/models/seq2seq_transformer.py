@@ -22,8 +22,6 @@ from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
 from clearhead.positions import LearnedPositions, SinusoidalPositions
 from clearhead.shapes import check_choice, check_positive
 
-__all__ = ["Seq2SeqTransformer", "Seq2SeqTransformerConfig", "TransformerState"]
-
 
 @dataclass(frozen=True)
 class Seq2SeqTransformerConfig(Seq2SeqConfig):

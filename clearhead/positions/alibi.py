@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from clearhead.positions.distance import offsets
 from clearhead.shapes import check_positive
 
-__all__ = ["AlibiBias", "alibi_slopes"]
-
 
 def alibi_slopes(n_heads: int) -> list[float]:
     """The slope of each head."""

@@ -7,8 +7,6 @@ S; with cached keys T is the number of new tokens.
 import torch
 from torch import Tensor
 
-__all__ = ["offsets"]
-
 
 def offsets(T: int, S: int, device: torch.device | None = None) -> Tensor:
     """How far key s stands behind query t, (T, S): negative for the future."""

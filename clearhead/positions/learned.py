@@ -15,8 +15,6 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-__all__ = ["LearnedPositions", "check_position_limit", "check_positions"]
-
 
 class LearnedPositions(nn.Module):
     """A (max_len, D) table, drawn from N(0, 0.02²) and trained with the model."""

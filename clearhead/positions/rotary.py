@@ -16,8 +16,6 @@ from clearhead.positions.learned import check_positions
 from clearhead.positions.sinusoidal import angles, kept_table, rows_needed
 from clearhead.shapes import check_last_axis, check_positive
 
-__all__ = ["RotaryPositions"]
-
 
 def turns(positions: Tensor, d_head: int, base: float) -> Tensor:
     """(...) → (..., 2, Dh): row 0 multiplies x, row 1 multiplies x with its halves exchanged."""

@@ -26,8 +26,6 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-__all__ = ["SinusoidalPositions", "angles", "kept_table", "sinusoid_table"]
-
 
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
     """positions / base^(2i/d) for each pair of columns: (...) → (..., ⌈d/2⌉), exact to float64."""

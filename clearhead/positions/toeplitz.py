@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_length, check_positive
 
-__all__ = ["ToeplitzBias"]
-
 
 class ToeplitzBias(nn.Module):
     """A learned number for each head and distance, 2·max_len + 1 per head, zero at the start."""

@@ -26,7 +26,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clearhead.training.loop import Interrupted, NotFinite, Progress, RunResult, train
+    from clearhead.training.finite import NotFinite
+    from clearhead.training.loop import Interrupted, Progress, RunResult, train
     from clearhead.training.losses import (
         class_loss,
         class_token_loss,
@@ -64,7 +65,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "loop": ["Interrupted", "NotFinite", "Progress", "RunResult", "train"],
+    "finite": ["NotFinite"],
+    "loop": ["Interrupted", "Progress", "RunResult", "train"],
     "losses": ["class_loss", "class_token_loss", "mean_cross_entropy", "next_token_loss"],
     "losses_fast": ["vocabulary_loss"],
     "optimizer": ["Optimizer"],

@@ -31,19 +31,6 @@ from clearhead.files.regular import BadFile, new_folder, open_regular, read_byte
 from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
 
-__all__ = [
-    "Checkpoint",
-    "NoGoodCheckpoint",
-    "check",
-    "load",
-    "load_newest",
-    "newest_state",
-    "places",
-    "remove_old",
-    "save",
-    "step_of",
-]
-
 FORMAT = 1
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST = "manifest.json"

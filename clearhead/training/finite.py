@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["NotFinite", "check_step", "check_tensors", "finite_only"]
-
 SHOWN = 8  # examples of a batch
 
 

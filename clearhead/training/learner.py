@@ -25,8 +25,6 @@ from clearhead.data.batch import Batch
 from clearhead.models.model import Config, Model
 from clearhead.shapes import check_positive
 
-__all__ = ["Learner", "check_workers"]
-
 Loss = Callable[[Any, Batch], Tensor]
 Gradient = tuple[Tensor | None, ...]
 

@@ -26,7 +26,7 @@ from clearhead.models.model import Model
 from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
 from clearhead.training.checkpoint import Checkpoint, load_newest, remove_old, save
-from clearhead.training.finite import NotFinite, check_step, check_tensors, finite_only
+from clearhead.training.finite import check_step, check_tensors, finite_only
 from clearhead.training.learner import Learner, check_workers
 from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
 from clearhead.training.recipe import Recipe
@@ -35,8 +35,6 @@ from clearhead.training.run_folder import RunFolder, environment, new_run
 from clearhead.training.starting import adopt, check_same, find_run, threads_of, unfinished_run
 from clearhead.training.stopping import Interrupted, Signals, Stop
 from clearhead.training.tasks.task import Plan, Task
-
-__all__ = ["Interrupted", "NotFinite", "Progress", "RunResult", "Training", "train"]
 
 Values = Mapping[str, Any]
 

@@ -25,14 +25,6 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-__all__ = [
-    "class_loss",
-    "class_token_loss",
-    "mean_cross_entropy",
-    "next_token_loss",
-    "vocabulary_loss",
-]
-
 
 def next_token_loss(
     logits: Tensor,

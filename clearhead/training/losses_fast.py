@@ -18,8 +18,6 @@ from clearhead.layers.soft_cap import cap_in_place
 from clearhead.training import losses
 from clearhead.training.losses import HALVES, check_prediction
 
-__all__ = ["vocabulary_loss"]
-
 # Numbers in a chunk of logits: few enough for a cache, enough for a large product.
 CHUNK = 2**21
 

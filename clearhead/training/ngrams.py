@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 
 from clearhead.shapes import check_positive
 
-__all__ = ["NGrams", "best_order"]
-
 Ids = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]

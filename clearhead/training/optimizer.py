@@ -22,8 +22,6 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_choice
 
-__all__ = ["OPTIMIZERS", "Optimizer", "inner_matrices", "orthogonal"]
-
 OPTIMIZERS = ("adamw", "muon")
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, within ±0.3 of 1 after 5 steps
 OUTER = ("embedding", "head", "decoder", "encoder")  # read or write one-hot rows: no inner matrix

@@ -19,8 +19,6 @@ import torch
 from clearhead.data.draws import draws
 from clearhead.training.tasks.task import Plan, Task
 
-__all__ = ["Place", "Plans", "Progress", "RunResult", "Tell", "seed_torch"]
-
 
 @dataclass
 class Place:

@@ -23,8 +23,6 @@ from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 from clearhead.training.tasks.task import DataConfig
 
-__all__ = ["Recipe", "TrainingConfig", "with_changes"]
-
 
 @dataclass(frozen=True)
 class TrainingConfig(Config):

@@ -34,8 +34,6 @@ from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.run_folder import CONFIG, RunFolder
 from clearhead.training.tasks.task import Task
 
-__all__ = ["Run", "checkpoint_of", "config_kinds", "fill", "load_run", "read_recipe"]
-
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
 

@@ -31,8 +31,6 @@ from clearhead.files.names import check_file_name
 from clearhead.files.regular import BadFile, new_folder, read_bytes, shown, sync_folder
 from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
 
-__all__ = ["Busy", "RunFolder", "environment", "find_runs", "new_run"]
-
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 GROWING = (METRICS, SAMPLES)

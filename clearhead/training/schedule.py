@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from clearhead.shapes import check_choice, check_count
 
-__all__ = ["SCHEDULES", "Schedule", "WarmupCosine", "WarmupLinear", "WarmupStable", "make_schedule"]
-
 
 @dataclass(frozen=True)
 class Schedule:

@@ -15,8 +15,6 @@ from clearhead.files.regular import BadFile, shown
 from clearhead.training.checkpoint import newest_state
 from clearhead.training.run_folder import RunFolder, find_runs
 
-__all__ = ["adopt", "check_same", "find_run", "is_finished", "threads_of", "unfinished_run"]
-
 # Of what is written down, what the numbers do not depend on.
 HARMLESS = ("asked", "python", "system")
 # What a run is: it cannot be forced to be another.

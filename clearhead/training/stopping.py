@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["Interrupted", "Signals", "Stop"]
-
 HEARD = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -90,7 +90,6 @@ def test_every_case_runs_and_gives_times(peers, case):
 
 
 def test_the_command_line_knows_every_case():
-    assert tuple(language.__all__) == OURS
     assert {getattr(language, case) for case in OURS} <= set(CASES.values())
 
 

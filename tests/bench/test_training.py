@@ -53,7 +53,7 @@ def seconds_of_one_call(works, **_):
 
 
 def test_the_command_line_knows_both_cases():
-    assert {name: CASES[name] for name in training.__all__} == {
+    assert {name: CASES[name] for name in ("loop", "start")} == {
         "loop": training.loop,
         "start": training.start,
     }

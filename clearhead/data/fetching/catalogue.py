@@ -16,8 +16,6 @@ from pathlib import Path
 from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
 
-__all__ = ["CATALOGUE", "Archive", "DataSet", "Kept", "find", "folder", "is_here", "path_of"]
-
 
 @dataclass(frozen=True)
 class Archive:

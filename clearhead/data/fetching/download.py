@@ -18,8 +18,6 @@ from clearhead import __version__
 from clearhead.data.fetching.clients import NotFetched, NotThisWay
 from clearhead.files.regular import DISK_FAULTS
 
-__all__ = ["Progress", "download", "has_sum"]
-
 CHUNK = 1 << 18
 PATIENCE = 30.0  # seconds without a byte
 TRIES = 3  # in a row that bring nothing new

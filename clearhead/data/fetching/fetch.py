@@ -30,8 +30,6 @@ from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
 from clearhead.files.regular import DISK_FAULTS, shown, sync_folder
 
-__all__ = ["Busy", "Fetched", "NotFetched", "NotKept", "Watch", "get", "is_intact"]
-
 CHUNK = 1 << 20
 
 Watch = Callable[[str, int, int], None]  # what is happening, bytes so far, bytes in all (0: no sum)

@@ -22,8 +22,6 @@ from clearhead.files import BadFile
 from clearhead.files.regular import read_bytes
 from clearhead.files.text import decode_utf8
 
-__all__ = ["pair_verses", "read_verses"]
-
 MAX_FILE = 64 << 20
 MAX_BLOCK = 16 << 20
 MAX_RATIO = 2.2  # of lengths: beyond it, two verses of one number are not the same verse

@@ -24,8 +24,6 @@ from clearhead.data.tokenizers.subwords import (
 )
 from clearhead.data.tokenizers.tokenizer import Ids
 
-__all__ = ["BytePairTokenizer", "split_words"]
-
 PATTERN = re.compile(
     r"'(?:[sdmt]|ll|ve|re)"
     r"| ?[A-Za-z]+"

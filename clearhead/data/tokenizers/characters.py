@@ -15,8 +15,6 @@ from torch import Tensor
 
 from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_text, check_texts
 
-__all__ = ["CharTokenizer"]
-
 
 class CharTokenizer(Tokenizer):
     """Characters ⇄ ids, with [CLS] first or with start, end and pad, by switches."""

@@ -11,8 +11,6 @@ Ordinary prose comes back as it was; where it could have been written in two way
 
 from collections.abc import Sequence
 
-__all__ = ["to_prose"]
-
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())

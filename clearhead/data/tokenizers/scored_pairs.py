@@ -16,8 +16,6 @@ from functools import lru_cache
 from clearhead.data.tokenizers.subwords import SubwordTokenizer, join_pairs, read_merges
 from clearhead.data.tokenizers.tokenizer import Ids
 
-__all__ = ["ScoredPairTokenizer", "byte_name"]
-
 FIRST_BYTE, FIRST_PIECE = 3, 259
 ROLES = {"unk": 0, "start": 1, "end": 2}
 WORD, WORD_END = re.compile(" +[^ ]*|[^ ]+"), re.compile("[^ ] ")

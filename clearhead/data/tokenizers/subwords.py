@@ -20,14 +20,6 @@ from clearhead.data.tokenizers.tokenizer import (
     check_texts,
 )
 
-__all__ = [
-    "SubwordTokenizer",
-    "check_vocabulary",
-    "join_pairs",
-    "read_merges",
-    "tokens_by_id",
-]
-
 
 def join_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) -> list[str]:
     """Join neighbours, the pair of lowest rank first, of equals the leftmost, until none has one.

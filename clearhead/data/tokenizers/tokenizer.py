@@ -18,8 +18,6 @@ from torch import Tensor
 from clearhead.files.regular import named_faults, shown
 from clearhead.files.strict_json import read_json, write_json
 
-__all__ = ["Ids", "Tokenizer", "check_size", "check_text", "check_texts"]
-
 Ids = Sequence[int] | Tensor
 SPELLING = {
     "cls": "[CLS]",

@@ -14,8 +14,6 @@ from functools import lru_cache
 from clearhead.data.tokenizers.subwords import SubwordTokenizer, check_vocabulary
 from clearhead.data.tokenizers.tokenizer import Ids
 
-__all__ = ["WordPieceTokenizer"]
-
 ROLES = {"unk": "[UNK]", "start": "[CLS]", "end": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
 INSIDE = "##"
 IDEOGRAPHS = (  # blocks of Chinese characters, each of which is a word

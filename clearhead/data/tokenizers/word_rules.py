@@ -18,8 +18,6 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["split_lines", "split_words"]
-
 BETWEEN = "\ue000"  # stands between chunks: a character for private use, which no rule touches
 SAFE_ENDS = frozenset(",;:!?-")  # no rule treats them otherwise at the end of a line
 AT_ONCE = 4096  # chunks in one call

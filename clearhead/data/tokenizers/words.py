@@ -20,8 +20,6 @@ from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_size, chec
 from clearhead.data.tokenizers.word_rules import split_lines
 from clearhead.shapes import check_positive
 
-__all__ = ["WordTokenizer"]
-
 NEWLINE = "\n"
 
 

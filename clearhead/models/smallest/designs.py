@@ -25,8 +25,6 @@ import numpy as np
 from clearhead.models.smallest.numpy_form import Array, NumpyTransformer
 from clearhead.shapes import check_choice, check_positive
 
-__all__ = ["error_bound", "first", "identity", "unique"]
-
 LETTERS = ("A", "B", "C")
 SHARPNESS = 40.0  # e^−40 is 4e−18: beside 1, float64 has no digit left for the error
 

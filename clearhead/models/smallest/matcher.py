@@ -31,8 +31,6 @@ from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.smallest.designs import SHARPNESS, Sentence, check_sharpness, matrix
 from clearhead.shapes import check_positive
 
-__all__ = ["substring_matcher"]
-
 LETTERS = ("a", "b", "c")
 TOKENS = ("[CLS]", *LETTERS, "|")  # the ids of CharTokenizer(), in their order
 Weights = dict[str, Tensor]

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["NumpyTransformer", "Steps"]
-
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 

@@ -18,8 +18,6 @@ from clearhead.models.model import Config, Model
 from clearhead.models.smallest.numpy_form import NumpyTransformer
 from clearhead.shapes import check_length, check_positive, check_token_mask, shape_text
 
-__all__ = ["TorchTransformer", "TorchTransformerConfig"]
-
 
 @dataclass(frozen=True)
 class TorchTransformerConfig(Config):

@@ -14,8 +14,6 @@ from clearhead.files.regular import BadFile, named_faults, shown
 from clearhead.files.strict_json import read_json
 from clearhead.models.model import Config
 
-__all__ = ["TOKENIZER", "Answerer", "TextAnswerer", "read_values"]
-
 TOKENIZER = "tokenizer.json"
 
 

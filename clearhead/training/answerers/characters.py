@@ -10,8 +10,6 @@ from clearhead.models import GPT
 from clearhead.models.model import at_rest
 from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
-__all__ = ["CharacterAnswerer"]
-
 
 class CharacterAnswerer(TextAnswerer):
     """Says which character comes next."""

@@ -14,8 +14,6 @@ from clearhead.models import GPT
 from clearhead.models.model import at_rest
 from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
-__all__ = ["DialogueAnswerer"]
-
 
 class DialogueAnswerer(TextAnswerer):
     """Writes speeches of at most so many new words."""

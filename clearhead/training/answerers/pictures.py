@@ -16,8 +16,6 @@ from clearhead.models import VisionTransformer
 from clearhead.models.model import at_rest
 from clearhead.training.answerers.answerer import Answerer, read_values
 
-__all__ = ["PictureAnswerer"]
-
 PICTURES = "pictures.json"
 
 

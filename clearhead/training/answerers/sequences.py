@@ -20,8 +20,6 @@ from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
 from clearhead.training.answerers.answerer import Answerer
 
-__all__ = ["LETTERS", "RULES", "Row", "SequenceAnswerer"]
-
 RULES = ("identity", "first", "unique")
 LETTERS = "ABC"
 CLS = len(LETTERS)  # the row after those of the letters

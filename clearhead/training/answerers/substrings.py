@@ -10,8 +10,6 @@ from clearhead.models import SequenceClassifier
 from clearhead.models.model import at_rest
 from clearhead.training.answerers.answerer import TOKENIZER, TextAnswerer
 
-__all__ = ["SubstringAnswerer"]
-
 
 class SubstringAnswerer(TextAnswerer):
     """Says whether the needle occurs."""

@@ -15,8 +15,6 @@ from clearhead.models import Seq2Seq
 from clearhead.shapes import check_at_most, check_positive
 from clearhead.training.answerers.answerer import Answerer, read_values
 
-__all__ = ["TranslationAnswerer"]
-
 SOURCE, TARGET, LENGTH = "source_tokenizer.json", "target_tokenizer.json", "translation.json"
 MOST_TOKENS = 100_000  # of a sentence
 

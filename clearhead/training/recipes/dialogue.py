@@ -4,8 +4,6 @@ from clearhead.models import GPTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.dialogue import DialogueData
 
-__all__ = ["dialogue"]
-
 
 def dialogue() -> Recipe:
     """Predict the next word of a speech, and write speeches.

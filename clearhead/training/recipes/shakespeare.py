@@ -4,8 +4,6 @@ from clearhead.models import GPTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.characters import CharacterData
 
-__all__ = ["shakespeare_char"]
-
 
 def shakespeare_char() -> Recipe:
     """Write like Shakespeare, character by character.

@@ -10,8 +10,6 @@ from clearhead.models.smallest.torch_form import TorchTransformerConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.sequences import SequenceData
 
-__all__ = ["first", "identity", "unique"]
-
 
 def identity() -> Recipe:
     """Each token comes out as it went in: ABCC → ABCC.

@@ -4,8 +4,6 @@ from clearhead.models import ClassifierConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.substrings import SubstringData
 
-__all__ = ["substring"]
-
 
 def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.

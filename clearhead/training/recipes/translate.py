@@ -4,8 +4,6 @@ from clearhead.models import Seq2SeqGRUConfig, Seq2SeqTransformerConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.translation import TranslationData
 
-__all__ = ["translate_gru", "translate_transformer"]
-
 DECIDED_BY_DATA = (1, 1, 0, 0, 0)  # both vocabularies; start, end and padding
 
 

@@ -4,8 +4,6 @@ from clearhead.models import ViTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.pictures import PictureData
 
-__all__ = ["vit_cifar10", "vit_cifar10_plain"]
-
 
 def vit_cifar10() -> Recipe:
     """Convolutions first, then attention between 16 tokens.

@@ -4,8 +4,6 @@ from clearhead.models import ViTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.pictures import PictureData
 
-__all__ = ["vit_digits"]
-
 
 def vit_digits() -> Recipe:
     """Say which digit is drawn, from 4 × 4 patches of 7 × 7 pixels; nothing is downloaded.

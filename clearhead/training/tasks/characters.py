@@ -28,8 +28,6 @@ from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.ngrams import best_order
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["CharacterData", "CharacterTask"]
-
 EVALUATED = 64  # windows at once
 PROMPT = "ROMEO:"
 

@@ -32,8 +32,6 @@ from clearhead.training.losses_fast import vocabulary_loss
 from clearhead.training.ngrams import best_order
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["DialogueData", "DialogueTask"]
-
 EVALUATED = 16  # rows at once
 N_PROMPTS = 3
 

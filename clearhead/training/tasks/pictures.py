@@ -41,8 +41,6 @@ from clearhead.training.answerers.pictures import PictureAnswerer
 from clearhead.training.losses import class_loss
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["PictureData", "PictureTask"]
-
 EVALUATED = 500  # pictures at once
 WHITENED = 1000  # training pictures whose patches the whitening is made from
 EXAMPLE = "example.png"

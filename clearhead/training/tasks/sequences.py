@@ -28,8 +28,6 @@ from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.answerers.sequences import LETTERS, RULES, Row, SequenceAnswerer
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["SequenceData", "SequenceTask"]
-
 MOST_LETTERS = 9  # 29,523 sequences
 
 

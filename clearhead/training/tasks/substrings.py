@@ -19,8 +19,6 @@ from clearhead.training.answerers.substrings import SubstringAnswerer
 from clearhead.training.losses import class_token_loss
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["SubstringData", "SubstringTask"]
-
 EVALUATED = 1000  # texts at once
 
 

@@ -22,8 +22,6 @@ from clearhead.models import build_model
 from clearhead.models.model import Config, Model
 from clearhead.training.answerers.answerer import Answerer
 
-__all__ = ["DataConfig", "Task"]
-
 Plan = Sequence[int]
 
 

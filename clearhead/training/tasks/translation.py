@@ -29,8 +29,6 @@ from clearhead.training.answerers.translation import TranslationAnswerer
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import DataConfig, Task
 
-__all__ = ["TranslationData", "TranslationTask"]
-
 EVALUATED = 250  # sentences at once
 N_SHOWN = 4
 SPARE = 10  # tokens that a translation may be longer than the longest that was learned
