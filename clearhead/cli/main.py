@@ -34,7 +34,6 @@ app = typer.Typer(
     name="clearhead",
     help="Transformers you can read, run, check and see through.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -176,6 +176,30 @@ def test_bench_prints_rows_or_one_json_object(run, monkeypatch):
     assert '"ratio": 0.5' in out
 
 
+# Shell completion
+
+
+def test_completion_is_installed_for_the_shell_of_the_user(tmp_path):
+    done = run_outside("--install-completion", HOME=str(tmp_path), SHELL="/bin/bash")
+    if b"not supported" in done.stderr:
+        pytest.skip("the tests were not started from a shell that has completion")
+    assert done.returncode == 0, done.stderr
+    assert b"completion installed in" in done.stdout
+    assert any(path.is_file() for path in tmp_path.rglob("*clearhead*"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [("tr", b"train\n"), ("recipes sh", b"show\n"), ("lab --th", b"--threads")],
+)
+def test_completion_offers_verbs_and_options(typed, expected):
+    words = f"clearhead {typed}"
+    variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = run_outside(**variables, _CLEARHEAD_COMPLETE="complete_bash")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert expected in done.stdout
+
+
 # Mistakes
 
 
