@@ -4,6 +4,7 @@ Read the package in this order; each folder imports only from those above it.
 
     renamed.py     old names, which still work for one release
     shapes.py      the checks at public doors and the sentences they raise
+    config.py      typed settings: the base of every config, read from files and key=value
     runtime.py     seed, device and threads, chosen once per run
     files/         what comes from a disk is checked before it is believed
     data/          raw things become batches: tokenizers, substrings, plays, pictures, pairs

@@ -11,7 +11,6 @@ compared before memory is asked for. Tensors are read into memory of their own: 
 replaced or removed while they live. Caps: 8 MB of header, 20 000 tensors, 8 axes, 8 GB.
 """
 
-import difflib
 import json
 import math
 import os
@@ -23,6 +22,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from clearhead.config import find_nearest
 from clearhead.files.regular import BadFile, open_regular, replacing, shown
 from clearhead.files.strict_json import parse_json
 
@@ -199,10 +199,9 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
 
 def _check_there(key: str, header: Mapping[str, TensorInfo], name: str) -> None:
     if key not in header:
-        near = difflib.get_close_matches(str(key), header, n=1, cutoff=0.0)
+        near = find_nearest(key, header)
         raise BadFile(
-            f"{name} holds no tensor {key!a:.80}"
-            + (f"; the nearest is {near[0]!a}" if near else "")
+            f"{name} holds no tensor {key!a:.80}" + (f"; the nearest is {near!a}" if near else "")
         )
 
 

@@ -8,13 +8,13 @@ A Hugging Face folder is told by the model_type of its config.json. A llama2.c m
 the only one in a folder without config.json; its tokenizer.bin lies beside it.
 """
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from clearhead.config import find_nearest
 from clearhead.data.fetching.catalogue import CATALOGUE, path_of
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.files import BadFile
@@ -76,9 +76,9 @@ def _fetched(name: str) -> Path:
         return path_of(name)
     if name in CATALOGUE:
         raise BadFile(f"{name} is a data set, not a model; the models are {' and '.join(MODELS)}")
-    near = difflib.get_close_matches(name, MODELS, n=1)
+    near = find_nearest(name, MODELS, cutoff=0.6)
     known = (
-        f"did you mean {near[0]}?"
+        f"did you mean {near}?"
         if near
         else "give a folder with config.json and its weights, a llama2.c file, or "
         + " or ".join(MODELS)

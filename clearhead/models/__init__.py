@@ -13,11 +13,12 @@ smallest/                 one layer, one head, its weights set by hand
 building.py               the model that a config is of
 """
 
+from clearhead.config import Config
 from clearhead.models.building import build_model
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 from clearhead.models.gpt import GPT, GPTConfig
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig

@@ -5,10 +5,11 @@
 So what names a config, such as a file, names a model too.
 """
 
+from clearhead.config import Config
 from clearhead.models.classifier import SequenceClassifier
 from clearhead.models.encoder import TextEncoder
 from clearhead.models.gpt import GPT
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.models.seq2seq_gru import Seq2SeqGRU
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer
 from clearhead.models.smallest.torch_form import TorchTransformer

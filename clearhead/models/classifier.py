@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from clearhead.attention import Mask
+from clearhead.config import Config
 from clearhead.layers import Block, Stack, make_norm
 from clearhead.models.checks import check_blocks, check_distances, check_tokens
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.positions import (
     LearnedPositions,
     RotaryPositions,
@@ -60,11 +61,11 @@ class ClassifierConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(d_input=self.d_input, d_output=self.d_output, max_len=self.max_len)
         check_blocks(self)
         check_choice("positions", self.positions, POSITIONS)
         if self.positions == "rotary":
             RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
+        check_positive(max_len=self.max_len, d_input=self.d_input, d_output=self.d_output)
 
 
 class SequenceClassifier(Model):

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from clearhead.attention import Mask
+from clearhead.config import Config
 from clearhead.layers import Block, LayerNorm, Stack
 from clearhead.models.checks import check_blocks, check_tokens
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import check_positive, check_token_mask, shape_text
 
@@ -37,8 +38,8 @@ class TextEncoderConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(vocab_size=self.vocab_size, max_len=self.max_len, n_types=self.n_types)
         check_blocks(self)
+        check_positive(n_types=self.n_types, max_len=self.max_len, vocab_size=self.vocab_size)
 
 
 class TextEncoder(Model):

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
+from clearhead.config import Config
 from clearhead.layers import Block, Stack, capped, make_norm
 from clearhead.models.checks import check_blocks, check_distances, check_tokens
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.positions import (
     AlibiBias,
     LearnedPositions,
@@ -60,12 +61,12 @@ class GPTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(vocab_size=self.vocab_size, max_len=self.max_len)
         check_blocks(self)
         check_choice("positions", self.positions, POSITIONS)
         check_above_zero(rotary_base=self.rotary_base, soft_cap=self.soft_cap)
         if self.positions == "rotary":
             RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
+        check_positive(max_len=self.max_len, vocab_size=self.vocab_size)
 
 
 class GPT(Model):

@@ -20,8 +20,9 @@ from torch import Tensor
 from clearhead.attention import Mask
 from clearhead.attention.mask_parts import Padding, Part, Tokens
 from clearhead.attention.masks import MaskLike
+from clearhead.config import Config
 from clearhead.models.checks import check_tokens, numbers
-from clearhead.models.model import Config, Model, at_rest
+from clearhead.models.model import Model, at_rest
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 

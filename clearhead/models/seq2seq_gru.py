@@ -44,11 +44,11 @@ class Seq2SeqGRUConfig(Seq2SeqConfig):
     dropout: float = 0.0
 
     def check(self) -> None:
-        super().check()
         check_positive(d_embedding=self.d_embedding, d_hidden=self.d_hidden, n_layers=self.n_layers)
         check_at_most(MAX_LAYERS, n_layers=self.n_layers)
         check_choice("attention", self.attention, ("additive", "dot"))
         check_dropout(self.dropout)
+        super().check()
 
 
 @dataclass(eq=False)

@@ -44,10 +44,10 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig):
     dropout: float = 0.0
 
     def check(self) -> None:
-        super().check()
-        check_positive(max_len=self.max_len)
         check_blocks(self)
         check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        check_positive(max_len=self.max_len)
+        super().check()
 
 
 @dataclass(eq=False)

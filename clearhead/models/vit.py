@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from clearhead.config import Config
 from clearhead.layers import Block, ConvolutionStem, PatchEmbedding, Stack, make_norm
 from clearhead.layers.stem import check_even
 from clearhead.models.checks import check_blocks
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import (
     check_choice,
@@ -65,16 +66,12 @@ class ViTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_positive(n_classes=self.n_classes, channels=self.channels)
-        patch, image = _pair(self.patch_size), _pair(self.image_size)
-        check_divides("patch height", patch[0], "image height", image[0])
-        check_divides("patch width", patch[1], "image width", image[1])
         check_blocks(self)
         check_choice("pool", self.pool, ("class", "mean"))
         check_choice("stem", self.stem, ("patch", "convolution"))
         if self.stem == "convolution":
             check_even(self.d_model)
-            if patch != (8, 8):
+            if _pair(self.patch_size) != (8, 8):
                 raise ValueError(
                     f"patch_size must be 8 with stem='convolution', got {self.patch_size}"
                 )
@@ -82,6 +79,10 @@ class ViTConfig(Config):
             raise ValueError(
                 "pool='class' reads the class token; set class_token=True or pool='mean'"
             )
+        patch, image = _pair(self.patch_size), _pair(self.image_size)
+        check_divides("patch height", patch[0], "image height", image[0])
+        check_divides("patch width", patch[1], "image width", image[1])
+        check_positive(channels=self.channels, n_classes=self.n_classes)
 
 
 class VisionTransformer(Model):

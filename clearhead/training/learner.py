@@ -21,8 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.config import Config
 from clearhead.data.batch import Batch
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.shapes import check_positive
 
 Loss = Callable[[Any, Batch], Tensor]

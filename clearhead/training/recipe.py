@@ -8,8 +8,6 @@ A change is typed by the field it sets, and a name that is not there is answered
 """
 
 import dataclasses
-import difflib
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any, Self
 
 from torch import nn
 
-from clearhead.models.model import Config
+from clearhead.config import Config, find_nearest, read_text
 from clearhead.shapes import check_choice, check_divides, check_positive
 from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
@@ -163,11 +161,11 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
         if not equals:
             raise ValueError(f"a change is written section.name=value, got {change!r:.80}")
         if place not in _all_names(recipe):
-            near = _nearest(place[:80], _all_names(recipe))
+            near = find_nearest(place[:80], _all_names(recipe))
             raise ValueError(f"{place!r:.80} is unknown; the nearest is {near!r}")
         section, _, field = place.partition(".")
         hints = typing.get_type_hints(type(getattr(recipe, section)))
-        given[section][field] = _typed(place, text, hints[field])
+        given[section][field] = read_text(place, text, hints[field])
     data = dataclasses.replace(recipe.data, **given["data"])
     model = dataclasses.replace(recipe.model, **{**_decided(data, recipe.model), **given["model"]})
     training = dataclasses.replace(recipe.training, **given["training"])
@@ -185,58 +183,3 @@ def _all_names(recipe: Recipe) -> list[str]:
         for section in SECTIONS
         for field in dataclasses.fields(getattr(recipe, section))
     ]
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    tail = {each.partition(".")[2]: each for each in known}
-    if name in tail:
-        return tail[name]
-    return difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-
-
-def _typed(name: str, text: str, hint: Any) -> Any:
-    """The value that a text stands for in a field of this type."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if types.NoneType in options and text.lower() in ("none", "null"):
-        return None
-    for option in options:
-        value = _read(text, option)
-        if value is not None:
-            return value
-    words = " or ".join(_in_words(option) for option in options)
-    raise ValueError(f"{name} must be {words}, got {text!r:.80}")
-
-
-def _in_words(kind: Any) -> str:
-    if typing.get_origin(kind) is tuple:
-        return ", ".join(_in_words(each) for each in typing.get_args(kind)) + " (with commas)"
-    return _WORDS.get(kind, str(kind))
-
-
-_WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "a word",
-    types.NoneType: "none",
-}
-
-
-def _read(text: str, kind: Any) -> Any:
-    if kind is str:
-        return text
-    if kind is bool:
-        return {"true": True, "false": False}.get(text.lower())
-    if typing.get_origin(kind) is tuple:
-        parts = [part.strip() for part in text.strip("()[] ").split(",")]
-        kinds = typing.get_args(kind)
-        if len(parts) != len(kinds):
-            return None
-        values = tuple(_read(part, each) for part, each in zip(parts, kinds, strict=True))
-        return None if None in values else values
-    try:
-        if kind is int:
-            return int(text.replace("_", ""))
-        return float(text) if kind is float else None
-    except ValueError:
-        return None

@@ -16,10 +16,11 @@ from typing import Any
 
 from torch import Tensor
 
+from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.regular import BadFile, named_faults, shown
 from clearhead.models import build_model
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
 from clearhead.training.answerers import Answerer

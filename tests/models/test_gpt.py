@@ -636,7 +636,7 @@ def test_a_config_goes_to_plain_values_and_back():
         ({"norm_eps": math.nan}, ValueError, "norm_eps must be a finite number, got nan"),
         ({"rotary_base": math.inf}, ValueError, "rotary_base must be a finite number, got inf"),
         ({"soft_cap": math.nan}, ValueError, "soft_cap must be a finite number, got nan"),
-        ({"soft_cap": True}, TypeError, "soft_cap must be a number or nothing, got True"),
+        ({"soft_cap": True}, TypeError, "soft_cap must be a number or none, got True"),
         ({"soft_cap": 0.0}, ValueError, "soft_cap must be positive, got 0.0"),
         ({"soft_cap": -3}, ValueError, "soft_cap must be positive, got -3"),
         ({"norm_eps": 0.0}, ValueError, "norm_eps must be positive, got 0.0"),

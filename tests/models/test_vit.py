@@ -477,7 +477,7 @@ def test_pictures_of_another_kind_are_refused():
         (
             {"image_size": (6, 8, 3)},
             TypeError,
-            r"image_size must be a whole number or tuple\[int, int\]",
+            r"image_size must be a whole number or \(a whole number, a whole number\)",
         ),
         ({"image_size": True}, TypeError, "image_size must be a whole number or .* got True"),
         ({"image_size": "32"}, TypeError, "image_size must be a whole number or .* got '32'"),

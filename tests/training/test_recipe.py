@@ -79,7 +79,7 @@ def test_a_change_is_typed_by_its_field(change, value):
         ("data.number=nan", "number must be a finite number, got nan"),
         ("data.flag=1", "data.flag must be true or false, got '1'"),
         ("data.maybe=x", "data.maybe must be a whole number or none, got 'x'"),
-        ("data.pair=1", r"data.pair must be a whole number, a whole number \(with commas\)"),
+        ("data.pair=1", r"data.pair must be \(a whole number, a whole number\), got '1'"),
         ("data.pair=1,2,3", "data.pair must be"),
         ("data.pair=1,x", "data.pair must be"),
         ("data.whole", "a change is written section.name=value, got 'data.whole'"),

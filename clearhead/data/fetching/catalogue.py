@@ -8,11 +8,11 @@ size and SHA-256 in checksums.py, so what arrives is what was meant. fetch.py br
 heavy is imported here, so that the sets are listed at once.
 """
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from clearhead.config import find_nearest
 from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
 
@@ -88,8 +88,8 @@ def _checked(home: str) -> Path:
 def find(name: str) -> DataSet:
     """The data set of this name."""
     if name not in CATALOGUE:
-        near = difflib.get_close_matches(str(name), CATALOGUE, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = find_nearest(name, CATALOGUE, cutoff=0.6)
+        hint = f"; did you mean {near}?" if near else ""
         raise ValueError(f"data set must be one of {', '.join(CATALOGUE)}, got {name!r:.80}{hint}")
     return CATALOGUE[name]
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from clearhead.attention import Mask
 from clearhead.attention.mechanisms import DotProductAttention
-from clearhead.models.model import Config, Model
+from clearhead.config import Config
+from clearhead.models.model import Model
 from clearhead.models.smallest.numpy_form import NumpyTransformer
 from clearhead.shapes import check_length, check_positive, check_token_mask, shape_text
 
@@ -30,9 +31,9 @@ class TorchTransformerConfig(Config):
     max_len: int = 10
 
     def check(self) -> None:
-        check_positive(d_input=self.d_input, d_qk=self.d_qk, d_v=self.d_v)
         if self.d_pos is not None:
             check_positive(d_pos=self.d_pos, max_len=self.max_len)
+        check_positive(d_qk=self.d_qk, d_v=self.d_v, d_input=self.d_input)
 
 
 class TorchTransformer(Model):

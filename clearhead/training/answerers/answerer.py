@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
 
+from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.regular import BadFile, named_faults, shown
 from clearhead.files.strict_json import read_json
-from clearhead.models.model import Config
 
 TOKENIZER = "tokenizer.json"
 

@@ -9,9 +9,10 @@ vit_cifar10.py     photographs, by two Vision Transformers
 smallest.py        identity, first, unique
 """
 
-import difflib
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from clearhead.config import find_nearest
 
 if TYPE_CHECKING:
     from clearhead.training.recipe import Recipe
@@ -45,7 +46,7 @@ def find_recipe(name: str) -> "Recipe":
 def check_name(name: str) -> None:
     """A name in the table; another is answered with the nearest."""
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, n=1, cutoff=0.0)[0]
+        near = find_nearest(name, RECIPES)
         raise ValueError(f"there is no recipe {name!r:.80}; the nearest is {near!r}")
 
 

@@ -17,9 +17,10 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from clearhead.config import Config
 from clearhead.data.batch import Batch, in_batches
 from clearhead.models import build_model
-from clearhead.models.model import Config, Model
+from clearhead.models.model import Model
 from clearhead.training.answerers.answerer import Answerer
 
 Plan = Sequence[int]
