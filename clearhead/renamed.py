@@ -21,6 +21,13 @@ MODULES: dict[str, str] = {
     # attention, positions
     # config, layers, models
     # data, files
+    "clearhead.data.draws": "clearhead.data.randomness",
+    "clearhead.data.drawings": "clearhead.data.digits",
+    "clearhead.data.inert_pickle": "clearhead.files.pickles",
+    "clearhead.data.tokenizers.prose": "clearhead.data.tokenizers.detokenize",
+    "clearhead.data.tokenizers.scored_pairs": "clearhead.data.tokenizers.sentence_pieces",
+    "clearhead.data.tokenizers.subwords": "clearhead.data.tokenizers.subword_tokenizer",
+    "clearhead.files.regular": "clearhead.files.reading",
     # generation
     # training, runs
     # inspection, lab, bench
@@ -32,6 +39,41 @@ NAMES: dict[str, str] = {
     # attention, positions
     # config, layers, models
     # data, files
+    "clearhead.files.regular.shown": "clearhead.files.reading.quote",
+    "clearhead.files.regular.named_faults": "clearhead.files.reading.prefix_errors",
+    "clearhead.files.regular.replacing": "clearhead.files.writing.replace_file",
+    "clearhead.files.regular.new_folder": "clearhead.files.writing.create_folder",
+    "clearhead.files.regular.sync_folder": "clearhead.files.writing.sync_folder",
+    "clearhead.files.regular.DISK_FAULTS": "clearhead.files.writing.DISK_FAULTS",
+    "clearhead.files.replacing": "clearhead.files.replace_file",
+    "clearhead.files.strict_json.digest_of": "clearhead.files.strict_json.hash_json",
+    "clearhead.files.pictures.fitted": "clearhead.files.pictures.fit_picture",
+    "clearhead.data.inert_pickle.read_inert": "clearhead.files.pickles.read_pickle",
+    "clearhead.data.inert_pickle.byte_array": "clearhead.files.pickles.read_byte_table",
+    "clearhead.data.draws.draws": "clearhead.data.randomness.draw_bits",
+    "clearhead.data.draws.below": "clearhead.data.randomness.choose_below",
+    "clearhead.data.draws.row_keys": "clearhead.data.randomness.hash_rows",
+    "clearhead.data.draws.whole_number": "clearhead.data.randomness.check_integer",
+    "clearhead.data.draws.counting_number": "clearhead.data.randomness.check_index",
+    "clearhead.data.draws.counting_numbers": "clearhead.data.randomness.check_indices",
+    "clearhead.data.batch.in_batches": "clearhead.data.batch.plan_batches",
+    "clearhead.data.packing.buckets": "clearhead.data.packing.bucket",
+    "clearhead.data.packing.packed": "clearhead.data.packing.join_documents",
+    "clearhead.data.buckets": "clearhead.data.bucket",
+    "clearhead.data.packed": "clearhead.data.join_documents",
+    "clearhead.data.images.mean_and_std": "clearhead.data.images.compute_mean_and_std",
+    "clearhead.data.images.read_cifar10": "clearhead.data.cifar10.read_cifar10",
+    "clearhead.data.fetching.catalogue.path_of": "clearhead.data.fetching.catalogue.find_data",
+    "clearhead.data.path_of": "clearhead.data.find_data",
+    "clearhead.data.tokenizers.prose.to_prose": "clearhead.data.tokenizers.detokenize.detokenize",
+    "clearhead.data.tokenizers.scored_pairs.ScoredPairTokenizer": "clearhead.data.tokenizers.sentence_pieces.SentencePieceTokenizer",  # noqa: E501
+    "clearhead.data.tokenizers.scored_pairs.byte_name": "clearhead.data.tokenizers.sentence_pieces.format_byte",  # noqa: E501
+    "clearhead.data.tokenizers.ScoredPairTokenizer": "clearhead.data.tokenizers.SentencePieceTokenizer",  # noqa: E501
+    "clearhead.data.tokenizers.subwords.join_pairs": "clearhead.data.tokenizers.merges.merge_pairs",
+    "clearhead.data.tokenizers.subwords.read_merges": "clearhead.data.tokenizers.merges.read_merges",  # noqa: E501
+    "clearhead.data.tokenizers.subwords.tokens_by_id": "clearhead.data.tokenizers.subword_tokenizer.sort_by_id",  # noqa: E501
+    "clearhead.interop.ScoredPairTokenizer": "clearhead.data.tokenizers.SentencePieceTokenizer",
+    "clearhead.data.images.CIFAR10_CLASSES": "clearhead.data.cifar10.CIFAR10_CLASSES",
     # generation
     # training, runs
     # inspection, lab, bench

@@ -19,7 +19,7 @@ from clearhead.cli.options import (
     device_named,
     thread_count,
 )
-from clearhead.files.regular import shown
+from clearhead.files.reading import quote
 from clearhead.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
     from clearhead.training import load_run
 
     run = load_run(name, device="cpu", tell=warn)
-    words = f"{run.recipe.name} from {shown(name)}, after step {run.step}: "
+    words = f"{run.recipe.name} from {quote(name)}, after step {run.step}: "
     return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
 
 

@@ -25,7 +25,8 @@ with leaving_at_once():
     from clearhead.cli import bench, data, generate, lab, plot, predict, recipes, train
     from clearhead.cli import eval as evaluation
     from clearhead.cli.streams import prepare_streams
-    from clearhead.files.regular import DISK_FAULTS, shown
+    from clearhead.files.reading import quote
+    from clearhead.files.writing import DISK_FAULTS
 
 # What went wrong, by the name of its class: to import the classes would be to import torch.
 CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
@@ -112,7 +113,7 @@ def _said_of_the_option(sentence: str, arguments: list[str]) -> str:
 
 
 def _disk_sentence(fault: OSError) -> str:
-    place = "the output" if fault.filename is None else shown(fault.filename)
+    place = "the output" if fault.filename is None else quote(fault.filename)
     way_out = "make room or " if fault.errno in (errno.ENOSPC, errno.EDQUOT) else ""
     return f"{place}: {(fault.strerror or str(fault)).lower()}; {way_out}take another folder"
 

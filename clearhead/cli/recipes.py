@@ -13,7 +13,7 @@ import typer
 
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Json
-from clearhead.files.regular import open_regular, shown
+from clearhead.files.reading import open_regular, quote
 from clearhead.training.recipes import RECIPES, check_name, source_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def copy(
             file.write(source_of(name))
     except FileExistsError:
         raise ValueError(
-            f"{shown(path)} is there already; move it away or give another --out"
+            f"{quote(path)} is there already; move it away or give another --out"
         ) from None
     told = f"{path}\nnext: change it, then clearhead train {shlex.quote(str(path))}"
     typer.echo(json_format.dumps({"path": str(path)}) if json else told)
@@ -88,7 +88,7 @@ def check_recipe(name: str) -> None:
     if is_file(name):
         open_regular(name, MAX_BYTES).close()
     elif Path(name, "config.json").is_file():
-        raise ValueError(f"{shown(name)} is a run, not a recipe; go on with it by --resume")
+        raise ValueError(f"{quote(name)} is a run, not a recipe; go on with it by --resume")
     else:
         check_name(name)
 
@@ -103,12 +103,12 @@ def recipe_named(name: str) -> "Recipe":
         return find_recipe(name)
     made = _function_of(Path(name))()
     if not isinstance(made, Recipe):
-        raise ValueError(f"{shown(name)}: its function must return a Recipe, got {made!r:.80}")
+        raise ValueError(f"{quote(name)}: its function must return a Recipe, got {made!r:.80}")
     try:
         return Recipe.from_dict(made.to_dict(), config_kinds())
     except ValueError as fault:  # a class of the file itself
         raise ValueError(
-            f"{shown(name)}: {fault}; its run could be trained, but not used by later commands"
+            f"{quote(name)}: {fault}; its run could be trained, but not used by later commands"
         ) from None
 
 
@@ -118,18 +118,18 @@ def _function_of(path: Path) -> Any:
 
     spec = spec_from_file_location(f"recipe_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{shown(path)} is no Python file")
+        raise ValueError(f"{quote(path)} is no Python file")
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except SyntaxError as fault:
-        raise ValueError(f"{shown(path)}, line {fault.lineno}: {fault.msg}") from None
+        raise ValueError(f"{quote(path)}, line {fault.lineno}: {fault.msg}") from None
     except ImportError as fault:
-        raise ValueError(f"{shown(path)}: {fault}") from None
+        raise ValueError(f"{quote(path)}: {fault}") from None
     listed = getattr(module, "__all__", [])
     name = path.stem if hasattr(module, path.stem) or len(listed) != 1 else listed[0]
     if not callable(getattr(module, name, None)):
-        raise ValueError(f"{shown(path)} must have a function {name}() that returns a Recipe")
+        raise ValueError(f"{quote(path)} must have a function {name}() that returns a Recipe")
     return getattr(module, name)
 
 

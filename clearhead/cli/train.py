@@ -16,7 +16,7 @@ from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Device, Json, Quiet, Threads, check_threads, device_named
 from clearhead.cli.progress import duration, measures, progress_shown
 from clearhead.cli.recipes import check_recipe, is_file, recipe_named
-from clearhead.files.regular import named_faults, shown
+from clearhead.files.reading import prefix_errors, quote
 from clearhead.training.recipes import RECIPES
 from clearhead.training.run_folder import CONFIG, RunFolder, find_runs
 
@@ -131,13 +131,13 @@ def _run_to_go_on_with(out: Path, resume: str, name: str | None) -> RunFolder:
         runs = _newest_last(out) if name is None else find_runs(out, name)
         if not runs:
             of = "" if name is None else f" of {name}"
-            raise ValueError(f"--resume last: {shown(out)} has no run{of}; start one without it")
+            raise ValueError(f"--resume last: {quote(out)} has no run{of}; start one without it")
         return runs[-1]
     run = RunFolder(resume)
     its = run.config.get("recipe")
     if name not in (None, its):
         raise ValueError(
-            f"{shown(run.path)} is a run of {its!r:.80}, not of {name!r}; leave the recipe out"
+            f"{quote(run.path)} is a run of {its!r:.80}, not of {name!r}; leave the recipe out"
         )
     return run
 
@@ -155,7 +155,7 @@ def _recipe(
         return recipe_named(str(name)), overfit
     from clearhead.training.run import read_recipe
 
-    with named_faults(run / CONFIG):
+    with prefix_errors(run / CONFIG):
         return read_recipe(run.config), run.config.get("overfit") if overfit is None else overfit
 
 

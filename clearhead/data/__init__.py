@@ -1,6 +1,6 @@
 """Raw things become batches. Read in this order:
 
-draws.py           random numbers that depend on (seed, index) alone; training and validation parts
+randomness.py      random numbers as a function of (seed, index); training and validation parts
 tokenizers/        text ⇄ ids: characters, words, pieces of words
 batch.py           Batch(inputs, targets, token_mask); padding, order
 packing.py         no work on padding: buckets of like length, several documents in a row
@@ -8,10 +8,10 @@ substrings.py      haystack|needle → does it occur?
 dialogue.py        speeches of a play
 number_words.py    numbers, years and days in words
 pairs.py           sentence pairs, from a file or a generated language
-images.py          labelled pictures; CIFAR-10
-inert_pickle.py    the pickled form of CIFAR-10, read without running it
+images.py          labelled pictures
+cifar10.py         CIFAR-10, in three forms
 mnist.py           MNIST
-drawings.py        small drawn digits that need no download
+digits.py          small drawn digits that need no download
 augmentation.py    pictures changed in ways that keep their meaning
 fetching/          data sets from the package registries: found, checked and kept
 
@@ -21,16 +21,19 @@ Names are imported when they are used, so that the command line can list the dat
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from clearhead.renamed import forward
+
 if TYPE_CHECKING:
     from clearhead.data.batch import IGNORE, Batch, next_tokens, order, pad_left, pad_right
+    from clearhead.data.cifar10 import read_cifar10
     from clearhead.data.dialogue import Dialogue, read_speeches, split_speeches
-    from clearhead.data.drawings import draw_digits
-    from clearhead.data.draws import split
-    from clearhead.data.fetching.catalogue import path_of
-    from clearhead.data.images import Pictures, read_cifar10, to_float
+    from clearhead.data.digits import draw_digits
+    from clearhead.data.fetching.catalogue import find_data
+    from clearhead.data.images import Pictures, to_float
     from clearhead.data.mnist import read_mnist
-    from clearhead.data.packing import buckets, pack, packed
+    from clearhead.data.packing import bucket, join_documents, pack
     from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
+    from clearhead.data.randomness import split
     from clearhead.data.substrings import Substrings
     from clearhead.data.tokenizers import CharTokenizer, Tokenizer, WordTokenizer, load_tokenizer
 
@@ -45,17 +48,17 @@ __all__ = [
     "Substrings",
     "Tokenizer",
     "WordTokenizer",
-    "buckets",
+    "bucket",
     "draw_digits",
+    "find_data",
+    "join_documents",
     "load_tokenizer",
     "next_tokens",
     "order",
     "pack",
-    "packed",
     "pad_left",
     "pad_right",
     "pair_tokenizers",
-    "path_of",
     "read_cifar10",
     "read_mnist",
     "read_pairs",
@@ -68,12 +71,13 @@ __all__ = [
 _HOMES = {
     "batch": ["IGNORE", "Batch", "next_tokens", "order", "pad_left", "pad_right"],
     "dialogue": ["Dialogue", "read_speeches", "split_speeches"],
-    "drawings": ["draw_digits"],
-    "draws": ["split"],
-    "fetching.catalogue": ["path_of"],
-    "images": ["Pictures", "read_cifar10", "to_float"],
+    "digits": ["draw_digits"],
+    "randomness": ["split"],
+    "fetching.catalogue": ["find_data"],
+    "cifar10": ["read_cifar10"],
+    "images": ["Pictures", "to_float"],
     "mnist": ["read_mnist"],
-    "packing": ["buckets", "pack", "packed"],
+    "packing": ["bucket", "join_documents", "pack"],
     "pairs": ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"],
     "substrings": ["Substrings"],
     "tokenizers": ["CharTokenizer", "Tokenizer", "WordTokenizer", "load_tokenizer"],
@@ -84,4 +88,4 @@ def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"clearhead.data.{home}"), name)
-    raise AttributeError(f"clearhead.data has no {name!r}")
+    return forward(__name__)(name)

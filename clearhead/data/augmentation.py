@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
-from clearhead.data.draws import counting_number, draws
 from clearhead.data.images import check_labels
+from clearhead.data.randomness import check_index, draw_bits
 from clearhead.shapes import (
     check_choice,
     check_float_tensor,
@@ -33,7 +33,7 @@ MOST_ALPHA = 1e6  # there all weights are 0.5 ± 0.002; a far larger one overflo
 
 def step_generator(seed: int, step: int) -> torch.Generator:
     """A generator that depends on these two numbers alone."""
-    word = draws(seed, "augmentation", counting_number("step", step))
+    word = draw_bits(seed, "augmentation", check_index("step", step))
     return torch.Generator().manual_seed(int(word[0] >> np.uint64(1)))
 
 

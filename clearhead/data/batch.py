@@ -16,8 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.data.draws import counting_number, draws, whole_number
+from clearhead.data.randomness import check_index, check_integer, draw_bits
+from clearhead.renamed import forward
 from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
+
+__getattr__ = forward(__name__)
 
 IGNORE = -100  # a target that is no target; PyTorch's own choice in its cross-entropy
 
@@ -63,7 +66,7 @@ class Batches(Sequence[Made], Generic[Plan, Made]):
     def __getitem__(self, place: int | slice) -> Any:
         if isinstance(place, slice):
             return Batches(self.plans[place], self.make)
-        return self.make(self.plans[whole_number("place", place)])
+        return self.make(self.plans[check_integer("place", place)])
 
     def __iter__(self) -> Iterator[Made]:
         return map(self.make, self.plans)
@@ -81,7 +84,7 @@ def pad_right(
     are filled up with IGNORE; no rows give (0, T), a row of no tokens is all padding.
     """
     lengths, flat = _flat(rows)
-    T = max(lengths, default=0) if length is None else counting_number("length", length)
+    T = max(lengths, default=0) if length is None else check_index("length", length)
     if max(lengths, default=0) > T:
         raise ValueError(
             f"rows[{lengths.index(max(lengths))}] has {max(lengths)} tokens, more than length={T}"
@@ -135,12 +138,12 @@ def next_tokens(
 
 def order(seed: int, epoch: int, n: int, *, purpose: str = "order") -> Tensor:
     """The numbers 0 … n − 1 in an order that depends on (seed, epoch) and its purpose alone."""
-    places = np.arange(counting_number("n", n))
-    numbers = draws(seed, purpose, counting_number("epoch", epoch), places)
+    places = np.arange(check_index("n", n))
+    numbers = draw_bits(seed, purpose, check_index("epoch", epoch), places)
     return torch.from_numpy(np.argsort(numbers, kind="stable"))
 
 
-def in_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
+def plan_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
     """The numbers 0 … n − 1 once each, in random batches; the last may be smaller."""
     check_positive(batch_size=batch_size)
     parts = order(seed, epoch, n).split(int(batch_size))
@@ -152,7 +155,7 @@ def _flat(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]:
     lists = [_as_list(row) for row in rows]
     flat = list(chain.from_iterable(lists))
     if not set(map(type, flat)) <= {int}:  # one look at all of them: this is done for every batch
-        flat = [whole_number("each id in rows", value) for value in flat]
+        flat = [check_integer("each id in rows", value) for value in flat]
     if flat:
         _check_64_bits("each id in rows", min(flat), max(flat))
     return [len(row) for row in lists], torch.tensor(flat, dtype=torch.long)
@@ -167,7 +170,7 @@ def _as_list(row: Any) -> list[int]:
 
 def _placed(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
     """The tokens where the mask is True, in its order, and pad_id elsewhere."""
-    filling = whole_number("pad_id", pad_id)
+    filling = check_integer("pad_id", pad_id)
     _check_64_bits("pad_id", filling)
     return torch.full(token_mask.shape, filling).masked_scatter_(token_mask, flat)
 

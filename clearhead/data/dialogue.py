@@ -27,10 +27,10 @@ from typing import cast
 
 from torch import Tensor
 
-from clearhead.data.batch import Batch, Batches, in_batches, next_tokens, order, pad_right
-from clearhead.data.packing import WINDOW, Examples, check_fit, pack, packed
+from clearhead.data.batch import Batch, Batches, next_tokens, order, pad_right, plan_batches
+from clearhead.data.packing import WINDOW, Examples, check_fit, join_documents, pack
 from clearhead.data.tokenizers.tokenizer import Tokenizer, check_text
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice, check_positive
 
@@ -52,7 +52,7 @@ def read_speeches(path: str | os.PathLike[str], *, only_spoken: bool = False) ->
     """The speeches of a play in a text file."""
     speeches = split_speeches(read_text(path), only_spoken=only_spoken)
     if not speeches:
-        raise BadFile(f"{shown(path)} holds no speech; write them with blank lines between them")
+        raise BadFile(f"{quote(path)} holds no speech; write them with blank lines between them")
     return speeches
 
 
@@ -129,7 +129,7 @@ class Dialogue(Examples[SpeechBatch]):
     def packed_batch(self, rows: Sequence[Sequence[int]], row_length: int) -> SpeechBatch:
         """Rows of speeches, with segments and positions."""
         documents = [[self.rows[i] for i in self._chosen(row)] for row in rows]
-        inputs, segments, positions = packed(documents, self._pad_id, row_length)
+        inputs, segments, positions = join_documents(documents, self._pad_id, row_length)
         token_mask = segments >= 0
         targets = next_tokens(inputs, token_mask, segments)
         return SpeechBatch(inputs, targets, token_mask, segments, positions)
@@ -144,7 +144,7 @@ class Dialogue(Examples[SpeechBatch]):
             near = window.tolist()
             rows = pack([self.lengths[i] for i in near], row_length)
             filled += [[near[place] for place in row] for row in rows]
-        plan = in_batches(len(filled), batch_size, seed=seed, epoch=epoch)
+        plan = plan_batches(len(filled), batch_size, seed=seed, epoch=epoch)
         rows_of = [[filled[i] for i in numbers] for numbers in plan]
         return Batches(rows_of, lambda rows: self.packed_batch(rows, row_length))
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.images import SPLITS, Pictures
-from clearhead.files.regular import BadFile, open_regular, read_bytes, shown
+from clearhead.files.reading import BadFile, open_regular, quote, read_bytes
 from clearhead.shapes import check_choice
 
 MAX_BYTES = 64 << 20  # the largest of the four files has 47 MB
@@ -28,7 +28,7 @@ def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures
     check_choice("split", split, SPLITS)
     if not Path(folder).is_dir():
         raise BadFile(
-            f"{shown(folder)} is no folder; name the folder of your copy of MNIST, "
+            f"{quote(folder)} is no folder; name the folder of your copy of MNIST, "
             f"or get one with: clearhead data get mnist"
         )
     stem = "train" if split == "train" else "t10k"
@@ -36,9 +36,9 @@ def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures
     path = _plain_or_gz(Path(folder), f"{stem}-labels-idx1-ubyte")
     labels = read_idx(path, 1)
     if len(labels) != len(images):
-        raise BadFile(f"{shown(path)} has {len(labels):,} labels for {len(images):,} pictures")
+        raise BadFile(f"{quote(path)} has {len(labels):,} labels for {len(images):,} pictures")
     if int(labels.max()) > 9:
-        raise BadFile(f"{shown(path)} has the label {int(labels.max())}; digits go from 0 to 9")
+        raise BadFile(f"{quote(path)} has the label {int(labels.max())}; digits go from 0 to 9")
     return Pictures(images.unsqueeze(1), labels.long(), tuple("0123456789"))
 
 
@@ -53,15 +53,15 @@ def read_idx(path: str | os.PathLike[str], n_axes: int) -> Tensor:
     header = 4 + 4 * n_axes
     if data[:4] != bytes((0, 0, 8, n_axes)):
         raise BadFile(
-            f"{shown(path)} is no IDX file of bytes with {n_axes} axes: "
+            f"{quote(path)} is no IDX file of bytes with {n_axes} axes: "
             f"it begins with {data[:4].hex(' ')}, not 00 00 08 {n_axes:02x}"
         )
     if len(data) < header:
-        raise BadFile(f"{shown(path)} is cut short: it ends before the lengths of its axes")
+        raise BadFile(f"{quote(path)} is cut short: it ends before the lengths of its axes")
     shape = tuple(int(n) for n in np.frombuffer(data[4:header], ">u4"))
     if math.prod(shape) != len(data) - header or 0 in shape:
         raise BadFile(
-            f"{shown(path)} says that it holds {' × '.join(f'{n:,}' for n in shape)} bytes, "
+            f"{quote(path)} says that it holds {' × '.join(f'{n:,}' for n in shape)} bytes, "
             f"but {len(data) - header:,} follow"
         )
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy())
@@ -73,7 +73,7 @@ def _unpacked(path: str | os.PathLike[str]) -> bytes:
         with open_regular(path, MAX_BYTES) as file, gzip.GzipFile(fileobj=file) as stream:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as reason:
-        raise BadFile(f"{shown(path)} is no whole .gz file: {str(reason).lower()}") from None
+        raise BadFile(f"{quote(path)} is no whole .gz file: {str(reason).lower()}") from None
     if len(data) > MAX_BYTES:
-        raise BadFile(f"{shown(path)} unpacks to more than the {MAX_BYTES:,} bytes read here")
+        raise BadFile(f"{quote(path)} unpacks to more than the {MAX_BYTES:,} bytes read here")
     return data

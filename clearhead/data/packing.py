@@ -18,14 +18,17 @@ from typing import Generic
 
 from torch import Tensor
 
-from clearhead.data.batch import Batches, Made, in_batches, order, pad_right
-from clearhead.data.draws import counting_numbers
+from clearhead.data.batch import Batches, Made, order, pad_right, plan_batches
+from clearhead.data.randomness import check_indices
+from clearhead.renamed import forward
 from clearhead.shapes import check_positive
+
+__getattr__ = forward(__name__)
 
 WINDOW = 4096  # examples sorted together: buckets stay nearly full, and differ in each epoch
 
 
-def buckets(
+def bucket(
     lengths: Sequence[int],
     *,
     batch_size: int | None = None,
@@ -38,7 +41,7 @@ def buckets(
     A batch has batch_size examples, or as many as fit max_tokens with their padding. Lengths are
     sorted within windows of the shuffled data, so an example has other neighbours in each epoch.
     """
-    lengths = counting_numbers("lengths", lengths)
+    lengths = check_indices("lengths", lengths)
     _check_one_limit(lengths, batch_size, max_tokens)
     batches: list[list[int]] = []
     for window in order(seed, epoch, len(lengths)).split(WINDOW):
@@ -58,7 +61,7 @@ def pack(lengths: Sequence[int], row_length: int) -> list[list[int]]:
 
     Best-fit decreasing: the longest first, each into the row where it leaves the least room.
     """
-    lengths = counting_numbers("lengths", lengths)
+    lengths = check_indices("lengths", lengths)
     check_fit(lengths, row_length)
     rows: list[list[int]] = []
     rooms: list[tuple[int, int]] = []  # (room left, row), sorted
@@ -88,7 +91,7 @@ def check_fit(lengths: Sequence[int], row_length: int) -> None:
             )
 
 
-def packed(
+def join_documents(
     rows: Sequence[Sequence[Sequence[int]]], pad_id: int, row_length: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of documents as tokens, segments and positions, each (B, T).
@@ -125,7 +128,7 @@ class Examples(ABC, Generic[Made]):
         self, batch_size: int, *, seed: int = 0, epoch: int = 0
     ) -> Batches[list[int], Made]:
         """Each example once, in random batches."""
-        return Batches(in_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
+        return Batches(plan_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
 
     def bucketed(
         self,
@@ -135,15 +138,15 @@ class Examples(ABC, Generic[Made]):
         seed: int = 0,
         epoch: int = 0,
     ) -> Batches[list[int], Made]:
-        """Each example once, with those of like length in one batch, as `buckets` sorts them."""
-        plan = buckets(
+        """Each example once, with those of like length in one batch, as `bucket` sorts them."""
+        plan = bucket(
             self.lengths, batch_size=batch_size, max_tokens=max_tokens, seed=seed, epoch=epoch
         )
         return Batches(plan, self.batch)
 
     def _chosen(self, indices: Sequence[int]) -> list[int]:
         """The indices, if there are examples with them."""
-        chosen = counting_numbers("indices", indices)
+        chosen = check_indices("indices", indices)
         for place, index in enumerate(chosen):
             if index >= len(self):
                 raise IndexError(

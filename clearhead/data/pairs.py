@@ -22,13 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batch import IGNORE, Batch, pad_right
-from clearhead.data.draws import below, counting_numbers, draws, is_validation, whole_number
 from clearhead.data.number_words import number_words, ordinal, ordinal_words, year_words
 from clearhead.data.packing import Examples
+from clearhead.data.randomness import (
+    check_indices,
+    check_integer,
+    choose_below,
+    draw_bits,
+    is_validation,
+)
 from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.data.tokenizers.words import WordTokenizer
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 from clearhead.shapes import check_choice
 
@@ -51,12 +57,12 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         columns = [column.strip() for column in line.split("\t")]
         if len(columns) < 2 or not columns[0] or not columns[1]:
             raise BadFile(
-                f"{shown(path)} has no two sentences with a tab between them in line {number}: "
+                f"{quote(path)} has no two sentences with a tab between them in line {number}: "
                 f"{line!a:.60}"
             )
         pairs.append((columns[0], columns[1]))
     if not pairs:
-        raise BadFile(f"{shown(path)} holds no sentence pair; write a tab between two sentences")
+        raise BadFile(f"{quote(path)} holds no sentence pair; write a tab between two sentences")
     return pairs
 
 
@@ -106,15 +112,17 @@ class GeneratedPairs:
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, ("dates", "numbers"))
         check_choice("part", self.part, ("train", "validation"))
-        whole_number("seed", self.seed)
+        check_integer("seed", self.seed)
 
     def __getitem__(self, index: int) -> Pair:
         return self.examples([index])[0]
 
     def examples(self, indices: Sequence[int]) -> list[Pair]:
         """The sentence pairs of these indices."""
-        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
-        forms = below(len(self._forms), draws(self.seed, f"forms of {self.kind}", numbers))
+        numbers = np.array(check_indices("indices", indices), dtype=np.int64)
+        forms = choose_below(
+            len(self._forms), draw_bits(self.seed, f"forms of {self.kind}", numbers)
+        )
         return [
             self._pair(meaning, 0 if self.reverse else form)
             for meaning, form in zip(self._meanings(numbers).tolist(), forms.tolist(), strict=True)
@@ -141,11 +149,13 @@ class GeneratedPairs:
         return found
 
     def _tried(self, indices: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
-        numbers = draws(self.seed, self.kind, indices[:, None], attempt, np.arange(2))
+        numbers = draw_bits(self.seed, self.kind, indices[:, None], attempt, np.arange(2))
         if self.kind == "dates":
-            return FIRST_DAY + below(LAST_DAY + 1 - FIRST_DAY, numbers[:, 0])
-        limit = 10 ** (1 + below(MOST_DIGITS, numbers[:, 0]))  # short numbers as often as long ones
-        return below(limit, numbers[:, 1])
+            return FIRST_DAY + choose_below(LAST_DAY + 1 - FIRST_DAY, numbers[:, 0])
+        limit = 10 ** (
+            1 + choose_below(MOST_DIGITS, numbers[:, 0])
+        )  # short numbers as often as long ones
+        return choose_below(limit, numbers[:, 1])
 
 
 # Tokens and batches

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.data.batch import Batch
-from clearhead.data.draws import (
-    below,
-    counting_numbers,
-    draws,
+from clearhead.data.randomness import (
+    check_indices,
+    check_integer,
+    choose_below,
+    draw_bits,
+    hash_rows,
     is_validation,
-    row_keys,
-    whole_number,
 )
 from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import check_text
@@ -61,7 +61,7 @@ class Substrings:
 
     def __post_init__(self) -> None:
         check_choice("part", self.part, PARTS)
-        whole_number("seed", self.seed)
+        check_integer("seed", self.seed)
         _check_alphabet(self.alphabet)
         for name in ("haystack", "needle"):
             object.__setattr__(self, name, _range(name, getattr(self, name)))
@@ -96,7 +96,7 @@ class Substrings:
 
     def examples(self, indices: Sequence[int]) -> tuple[list[str], list[int]]:
         """The texts and labels of these examples."""
-        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
+        numbers = np.array(check_indices("indices", indices), dtype=np.int64)
         letters = self.alphabet + SEPARATOR
         rows = self._codes(numbers).tolist()
         texts = ["".join(letters[code] for code in row if code >= 0) for row in rows]
@@ -107,7 +107,7 @@ class Substrings:
 
         Shorter texts are filled up with id 0, or rows of 0, which token_mask tells apart.
         """
-        numbers = np.array(counting_numbers("indices", indices), dtype=np.int64)
+        numbers = np.array(check_indices("indices", indices), dtype=np.int64)
         codes = torch.from_numpy(self._codes(numbers))
         codes = codes[:, : int((codes >= 0).sum(dim=1).max()) if len(numbers) else 0]
         first = torch.zeros(len(numbers), 1, dtype=torch.long)
@@ -123,7 +123,9 @@ class Substrings:
     def _codes(self, indices: Codes) -> Codes:
         """The letters of each example by their place in alphabet + separator; −1 fills up."""
         codes = np.empty((len(indices), self.max_len - 1), dtype=np.int64)
-        h, m = self._pairs[below(len(self._pairs), draws(self.seed, "lengths", indices))].T
+        h, m = self._pairs[
+            choose_below(len(self._pairs), draw_bits(self.seed, "lengths", indices))
+        ].T
         rows = np.arange(len(indices))  # those still to be found
         for attempt in range(MOST_TRIES):
             if not len(rows):
@@ -158,19 +160,21 @@ class Substrings:
     def _draws(self, seed: int, indices: Codes, attempt: int) -> Bits:
         (_, longest), (_, most) = self._lengths
         slots = np.arange(1 + most + longest)
-        return draws(seed, "substrings", indices[:, None], attempt, slots)
+        return draw_bits(seed, "substrings", indices[:, None], attempt, slots)
 
     def _fits(self, codes: Codes) -> Flags:
         points = np.array([*map(ord, self.alphabet + SEPARATOR), -1])
-        return is_validation(row_keys(points[codes])) == (self.part == "validation")
+        return is_validation(hash_rows(points[codes])) == (self.part == "validation")
 
     def _written(self, occurs: Flags, h: Codes, m: Codes, numbers: Bits) -> Codes:
         """Texts with these lengths and labels, of whichever part."""
         (_, longest), (_, most) = self._lengths
         n_letters = len(self.alphabet)
-        needle = below(n_letters, numbers[:, 1 : 1 + most])
+        needle = choose_below(n_letters, numbers[:, 1 : 1 + most])
         haystack = _without(needle, m, numbers[:, 1 + most :], n_letters, free=occurs)
-        place = np.arange(longest) - below(h - m + 1, numbers[:, 0])[:, None]  # in the needle
+        place = (
+            np.arange(longest) - choose_below(h - m + 1, numbers[:, 0])[:, None]
+        )  # in the needle
         copied = occurs[:, None] & (place >= 0) & (place < m[:, None])
         haystack = np.where(copied, _letters(needle, place), haystack)
         return _joined(haystack, h, needle, m, n_letters)
@@ -186,7 +190,7 @@ def _without(needle: Codes, m: Codes, numbers: Bits, n: int, free: Flags) -> Cod
     for t in range(longest):
         before = haystack[:, t : t + most - 1]
         completes = ((before == right[:, :-1]) | (right[:, :-1] < 0)).all(axis=1) & ~free
-        letter = below(n - completes, numbers[:, t])
+        letter = choose_below(n - completes, numbers[:, t])
         haystack[:, most - 1 + t] = letter + (completes & (letter >= right[:, -1]))
     return haystack[:, most - 1 :]
 
@@ -213,7 +217,7 @@ def _range(name: str, lengths: tuple[int, int] | int) -> tuple[int, int]:
     pair = lengths if isinstance(lengths, tuple | list) else (lengths, lengths)
     if len(pair) != 2:
         raise TypeError(f"{name} must be a length or (shortest, longest), got {lengths!r:.80}")
-    low, high = (whole_number(f"a length of {name}", length) for length in pair)
+    low, high = (check_integer(f"a length of {name}", length) for length in pair)
     check_positive(**{f"the shortest {name}": low, f"the longest {name}": high})
     if low > high:
         raise ValueError(f"{name} lengths must go up, from shortest to longest, got {lengths}")

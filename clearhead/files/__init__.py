@@ -1,6 +1,7 @@
 """What comes from a disk is checked before it is believed.
 
-    regular.py       a file opened after a look, and replaced whole or not at all; BadFile
+    reading.py       a file opened only after it was checked; BadFile
+    writing.py       a file replaced whole or not at all
     text.py          strict UTF-8, no NUL, no endless line
     strict_json.py   JSON with no doubt left: no double key, no NaN, no deep nesting
     tensors.py       named tensors in one file (the safetensors format)
@@ -10,6 +11,7 @@
     zips.py          the members of a zip, read by its directory
     debs.py          the tar inside a Debian package
     pictures.py      PNG and JPEG as tensors
+    pickles.py       pickles read without running them
     names.py         names that are safe as the name of a file
 
 Every fault is a `BadFile`, a ValueError whose one sentence names the file and what is wrong with
@@ -19,9 +21,11 @@ import torch, so they are not imported here: the command line answers before tor
 
 from clearhead.files.archives import read_members
 from clearhead.files.names import check_file_name
-from clearhead.files.regular import BadFile, replacing
+from clearhead.files.reading import BadFile
 from clearhead.files.strict_json import parse_json, read_json, write_json
 from clearhead.files.text import read_text
+from clearhead.files.writing import replace_file
+from clearhead.renamed import forward
 
 __all__ = [
     "BadFile",
@@ -30,6 +34,8 @@ __all__ = [
     "read_json",
     "read_members",
     "read_text",
-    "replacing",
+    "replace_file",
     "write_json",
 ]
+
+__getattr__ = forward(__name__)

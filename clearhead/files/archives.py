@@ -19,8 +19,9 @@ from clearhead.files.debs import MARK as DEB_MARK
 from clearhead.files.debs import Unpacked, find_data
 from clearhead.files.members import Member, Names
 from clearhead.files.names import check_file_name
-from clearhead.files.regular import BadFile, new_folder, open_regular, shown
+from clearhead.files.reading import BadFile, open_regular, quote
 from clearhead.files.tars import Readable, tar_members
+from clearhead.files.writing import create_folder
 from clearhead.files.zips import zip_members
 
 MAX_ARCHIVE = 4 << 30
@@ -44,8 +45,8 @@ def read_members(
     the target name, or None to leave the member out. The whole archive may unpack to max_bytes and
     to max_ratio times its own size.
     """
-    name = shown(archive)
-    with open_regular(archive, MAX_ARCHIVE) as file, new_folder(into) as stage:
+    name = quote(archive)
+    with open_regular(archive, MAX_ARCHIVE) as file, create_folder(into) as stage:
         most = min(max_bytes, max_ratio * os.fstat(file.fileno()).st_size + SLACK)
         members = _members(file, name, max_members, most)
         targets = _unpack(_first(max_members, members, name), wanted, stage, name)
@@ -110,7 +111,7 @@ def _unpack(members: Iterator[Member], wanted: Wanted, stage: Path, archive: str
         found = set(targets.values())
         missing = [name for name in wanted if name not in found]
         if missing:
-            raise BadFile(f"{archive} has no member {shown(missing[0])}")
+            raise BadFile(f"{archive} has no member {quote(missing[0])}")
     return list(targets)
 
 

@@ -7,7 +7,7 @@ name, …, size, `\\n            60 bytes before each member, which is padded to
 import lzma
 from typing import BinaryIO
 
-from clearhead.files.regular import BadFile
+from clearhead.files.reading import BadFile
 
 MARK = b"!<arch>\n"
 CHUNK = 1 << 18

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 
 MAX_NAME = 500
 MAX_DEPTH = 20
@@ -37,9 +37,9 @@ def plain_name(raw: bytes, archive: str) -> str:
     parts = plain.split("/")
     wrong = not name or name.startswith("/") or "\\" in name or ":" in name
     if wrong or not name.isprintable() or any(part in ("", ".", "..") for part in parts):
-        raise BadFile(f"{archive} has a member with the name {shown(ascii(name))}, which is unsafe")
+        raise BadFile(f"{archive} has a member with the name {quote(ascii(name))}, which is unsafe")
     if len(plain) > MAX_NAME or len(parts) > MAX_DEPTH:
-        raise BadFile(f"{archive} has a member with an overlong name: {shown(name)}")
+        raise BadFile(f"{archive} has a member with an overlong name: {quote(name)}")
     return plain
 
 
@@ -69,5 +69,5 @@ class Names:
         known = self.met.setdefault(folded, new)
         if known is not new and (known.path != new.path or known.is_file or new.is_file):
             raise BadFile(
-                f"{self.archive} has two {self.what}: {shown(known.name)} and {shown(new.name)}"
+                f"{self.archive} has two {self.what}: {quote(known.name)} and {quote(new.name)}"
             )

@@ -7,7 +7,7 @@ hidden (`.git`), breaks no line, and is none of the names that Windows keeps for
 
 import unicodedata
 
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 
 LONGEST = 100  # characters: room for a suffix below the 255 bytes that disks allow
 DEVICES = {"con", "prn", "aux", "nul", "conin$", "conout$", "clock$"}
@@ -21,7 +21,7 @@ def check_file_name(name: str, what: str = "name") -> str:
     fault = _fault(name)
     if fault:
         raise BadFile(
-            f"{what} {shown(repr(name))} {fault}; take letters, digits, '.', '_', '-' and a letter "
+            f"{what} {quote(repr(name))} {fault}; take letters, digits, '.', '_', '-' and a letter "
             "or digit first"
         )
     return name

@@ -26,7 +26,10 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from clearhead.files.regular import BadFile, read_bytes, shown
+from clearhead.files.reading import BadFile, quote, read_bytes
+from clearhead.renamed import forward
+
+__getattr__ = forward(__name__)
 
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20
@@ -37,7 +40,7 @@ GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.60
 
 def read_picture(path: str | os.PathLike[str]) -> Tensor:
     """The picture as uint8 (3, height, width)."""
-    name = shown(path)
+    name = quote(path)
     data = read_bytes(path, MAX_BYTES)
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_SCANS:
         raise BadFile(f"{name} is a JPEG with more than {MAX_SCANS} passes")
@@ -81,7 +84,7 @@ def _rgb(picture: Image.Image) -> Image.Image:
     return picture.convert("RGB")
 
 
-def fitted(picture: Tensor, channels: int, size: Sequence[int]) -> Tensor:
+def fit_picture(picture: Tensor, channels: int, size: Sequence[int]) -> Tensor:
     """A picture (3, height, width) of bytes as the wanted (channels, *size).
 
     The largest part in the middle that has the proportions of `size` is taken and resized, each

@@ -14,8 +14,12 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from clearhead.files.regular import BadFile, read_bytes, replacing, shown
+from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.text import decode_utf8
+from clearhead.files.writing import replace_file
+from clearhead.renamed import forward
+
+__getattr__ = forward(__name__)
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32
@@ -24,14 +28,14 @@ NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-def digest_of(values: Mapping[str, Any]) -> str:
+def hash_json(values: Mapping[str, Any]) -> str:
     """The SHA-256 of values as JSON, whatever the order of their keys."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def read_json(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Any:
     """The value in a JSON file."""
-    return parse_json(read_bytes(path, max_bytes), shown(path), max_bytes=max_bytes)
+    return parse_json(read_bytes(path, max_bytes), quote(path), max_bytes=max_bytes)
 
 
 def parse_json(data: bytes | str, name: str = "JSON", *, max_bytes: int = MAX_BYTES) -> Any:
@@ -52,14 +56,14 @@ def parse_json(data: bytes | str, name: str = "JSON", *, max_bytes: int = MAX_BY
 
 def write_json(path: str | os.PathLike[str], value: Any, *, max_bytes: int = MAX_BYTES) -> None:
     """Write a value, keys in their order; the file is replaced whole or not at all."""
-    name = shown(path)
+    name = quote(path)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
     except (ValueError, RecursionError) as reason:
         raise BadFile(f"the value for {name} cannot be written as JSON: {reason}") from None
     data = _as_bytes(text, name)
     parse_json(data, f"the value for {name}", max_bytes=max_bytes)  # else it could not be read
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(data)
 
 

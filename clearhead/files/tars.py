@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from clearhead.files.members import Member, plain_name
-from clearhead.files.regular import BadFile
+from clearhead.files.reading import BadFile
 
 BLOCK = 512
 CHUNK = 1 << 18

@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from clearhead.config import find_nearest
-from clearhead.files.regular import BadFile, open_regular, replacing, shown
+from clearhead.files.reading import BadFile, open_regular, quote
 from clearhead.files.strict_json import parse_json
+from clearhead.files.writing import replace_file
 
 MAX_FILE = 8 << 30
 MAX_HEADER = 8 << 20
@@ -59,14 +60,14 @@ class TensorInfo:
 def read_header(path: str | os.PathLike[str]) -> dict[str, TensorInfo]:
     """Name → dtype, shape and place of every tensor; no tensor is allocated."""
     with open_regular(path, MAX_FILE) as file:
-        return _header(file, shown(path))
+        return _header(file, quote(path))
 
 
 def read_tensors(
     path: str | os.PathLike[str], names: Iterable[str] | None = None, *, finite: bool = True
 ) -> dict[str, Tensor]:
     """Name → tensor for all tensors, or those named; NaN and infinities only if finite=False."""
-    name = shown(path)
+    name = quote(path)
     with open_regular(path, MAX_FILE) as file:
         header = _header(file, name)
         wanted = list(header) if names is None else list(names)
@@ -103,8 +104,8 @@ def write_tensors(
         shape = list(tensor.shape)
         header[key] = {"dtype": CODES[tensor.dtype], "shape": shape, "data_offsets": [start, stop]}
     text = _header_bytes(header)
-    _check_header(text, f"the header for {shown(path)}", stop)  # else it could not be read back
-    with replacing(path) as file:
+    _check_header(text, f"the header for {quote(path)}", stop)  # else it could not be read back
+    with replace_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for key in order:
             dense = tensors[key].detach().cpu().clone(memory_format=torch.contiguous_format)

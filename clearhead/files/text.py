@@ -7,7 +7,7 @@ of old machines become plain newlines. All else, blanks at the end of lines incl
 
 import os
 
-from clearhead.files.regular import BadFile, read_bytes, shown
+from clearhead.files.reading import BadFile, quote, read_bytes
 
 MAX_BYTES = 256 << 20
 MAX_LINE = 1 << 20
@@ -18,7 +18,7 @@ def read_text(
 ) -> str:
     """The text of a file; an empty file is an empty text. Offsets in errors count bytes from 0."""
     data = read_bytes(path, max_bytes)
-    name = shown(path)
+    name = quote(path)
     zero = data.find(0)
     if zero >= 0:
         raise BadFile(f"{name} is not text: it has a NUL at byte {zero:,}")

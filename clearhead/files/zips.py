@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from clearhead.files.members import Member, plain_name
-from clearhead.files.regular import BadFile
+from clearhead.files.reading import BadFile
 
 END = struct.Struct("<4s4H2LH")
 ENTRY = struct.Struct("<4s6H3L5H2L")

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearhead.files.regular import read_bytes, replacing
+from clearhead.files.reading import read_bytes
+from clearhead.files.writing import replace_file
 from clearhead.inspection import report_html as html
 from clearhead.inspection.report_looks import looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
@@ -53,7 +54,7 @@ def write_report(
     loaded = load_run(run, device=device, tell=tell)
     path = loaded.folder / "report.html"
     page = html.page(loaded.folder.path.resolve().name, "\n".join(_body(loaded)))
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(page)
     return path
 

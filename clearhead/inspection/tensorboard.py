@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from clearhead.files.regular import read_bytes, replacing
+from clearhead.files.reading import read_bytes
+from clearhead.files.writing import replace_file
 from clearhead.training.run_folder import CONFIG, MAX_METRICS, RunFolder
 
 EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
@@ -49,7 +50,7 @@ def write_events(run: str | os.PathLike[str]) -> Path:
         with open(path, "ab") as file:
             file.write(events[len(known) :])
     else:
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(events)
     return path
 

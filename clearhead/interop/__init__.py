@@ -15,7 +15,11 @@ loading.py                              from a folder to a model; the report
 tokenizer_json.py, tokenizer_files.py   tokenizers from tokenizer.json and from older files
 """
 
-from clearhead.data.tokenizers import BytePairTokenizer, ScoredPairTokenizer, WordPieceTokenizer
+from clearhead.data.tokenizers import (
+    BytePairTokenizer,
+    SentencePieceTokenizer,
+    WordPieceTokenizer,
+)
 from clearhead.interop.any_kind import Loaded, load
 from clearhead.interop.bert import load_bert
 from clearhead.interop.exporting import export
@@ -24,12 +28,13 @@ from clearhead.interop.llama import load_llama
 from clearhead.interop.loading import Report
 from clearhead.interop.tokenizer_files import find_tokenizer
 from clearhead.interop.vit import load_vit
+from clearhead.renamed import forward
 
 __all__ = [
     "BytePairTokenizer",
     "Loaded",
     "Report",
-    "ScoredPairTokenizer",
+    "SentencePieceTokenizer",
     "WordPieceTokenizer",
     "export",
     "find_tokenizer",
@@ -39,3 +44,5 @@ __all__ = [
     "load_llama",
     "load_vit",
 ]
+
+__getattr__ = forward(__name__)

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from clearhead.config import find_nearest
-from clearhead.data.fetching.catalogue import CATALOGUE, path_of
+from clearhead.data.fetching.catalogue import CATALOGUE, find_data
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.files import BadFile
-from clearhead.files.regular import shown
+from clearhead.files.reading import quote
 from clearhead.interop.bert import BERT
 from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
@@ -48,7 +48,7 @@ def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) ->
         return _load(Path(path), dtype)
     except OSError as reason:  # a folder on the way that one may not enter, a name too long
         words = (reason.strerror or str(reason)).lower()
-        raise BadFile(f"{shown(path)} cannot be opened: {words}") from reason
+        raise BadFile(f"{quote(path)} cannot be opened: {words}") from reason
 
 
 def _load(path: Path, dtype: torch.dtype) -> Loaded:
@@ -73,7 +73,7 @@ def _load(path: Path, dtype: torch.dtype) -> Loaded:
 def _fetched(name: str) -> Path:
     """The folder of a model that was fetched; a sentence if this is no name of one."""
     if name in MODELS:
-        return path_of(name)
+        return find_data(name)
     if name in CATALOGUE:
         raise BadFile(f"{name} is a data set, not a model; the models are {' and '.join(MODELS)}")
     near = find_nearest(name, MODELS, cutoff=0.6)
@@ -83,7 +83,7 @@ def _fetched(name: str) -> Path:
         else "give a folder with config.json and its weights, a llama2.c file, or "
         + " or ".join(MODELS)
     )
-    raise BadFile(f"{shown(name)} is not there; {known}")
+    raise BadFile(f"{quote(name)} is not there; {known}")
 
 
 def _llama2c(path: Path, dtype: torch.dtype) -> Loaded:
@@ -92,7 +92,7 @@ def _llama2c(path: Path, dtype: torch.dtype) -> Loaded:
     model, report = read_llama2c(path, dtype)
     if tokenizer is not None and tokenizer.vocab_size < model.config.vocab_size:
         raise BadFile(  # the file does not say how many it should have
-            f"{shown(beside)} has {tokenizer.vocab_size:,} tokens but the model of {path.name} "
+            f"{quote(beside)} has {tokenizer.vocab_size:,} tokens but the model of {path.name} "
             f"knows {model.config.vocab_size:,}; it is cut short or of another model"
         )
     return _fitting(model, tokenizer, report)
@@ -113,7 +113,7 @@ def _only_bin(folder: Path) -> Path:
     files = [p for p in sorted(folder.glob("*.bin")) if p.name != "tokenizer.bin"]
     if len(files) != 1 or (folder / "model.safetensors").exists():
         raise BadFile(
-            f"{shown(folder)} holds no config.json, which tells what its weights mean, and "
+            f"{quote(folder)} holds no config.json, which tells what its weights mean, and "
             f"{'no' if not files else 'not just one'} llama2.c model"
         )
     return files[0]

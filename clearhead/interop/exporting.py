@@ -12,8 +12,8 @@ import os
 from typing import Any
 
 from clearhead.files import write_json
-from clearhead.files.regular import new_folder
 from clearhead.files.tensors import write_tensors
+from clearhead.files.writing import create_folder
 from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
 from clearhead.interop.mapping import Family, rows_of
@@ -40,7 +40,7 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
         )
     family, config = _as_theirs(model)
     _check_finite(model)
-    with new_folder(folder) as new:
+    with create_folder(folder) as new:
         write_json(new / "config.json", config)
         tensors = _their_tensors(family, model)
         write_tensors(new / "model.safetensors", tensors, metadata={"format": "pt"})

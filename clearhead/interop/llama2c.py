@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from clearhead.files import BadFile
-from clearhead.files.regular import open_regular, shown
+from clearhead.files.reading import open_regular, quote
 from clearhead.interop.loading import Report, check_dtype, fill
 from clearhead.interop.mapping import cast_to
 from clearhead.models import GPT, GPTConfig
@@ -57,7 +57,7 @@ def read_llama2c(path: Path, dtype: torch.dtype = torch.float32) -> tuple[GPT, R
     """The model in a llama2.c file, and what was loaded."""
     check_dtype(dtype)
     with open_regular(path, MAX_BYTES) as file:
-        config = _config(file, shown(path))
+        config = _config(file, quote(path))
         model = empty_model(GPT, config)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         n_angles = config.max_len * (config.d_model // config.n_heads)  # a cosine and a sine table
@@ -66,12 +66,12 @@ def read_llama2c(path: Path, dtype: torch.dtype = torch.float32) -> tuple[GPT, R
             if name is None:
                 file.seek(4 * n_angles, os.SEEK_CUR)
             else:
-                words = f"{shown(path)}: tensor {name}"
+                words = f"{quote(path)}: tensor {name}"
                 tensor = cast_to(dtype, _read(file, shapes[name], words), words)
                 state[name] = _turned(name, tensor, config)
     report = Report(
         kind="llama2.c",
-        source=shown(path),
+        source=quote(path),
         dtypes=("float32",),
         n_tensors=len(state),
         n_bytes=4 * sum(tensor.numel() for tensor in state.values()),

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.files import BadFile
-from clearhead.files.regular import named_faults, shown
+from clearhead.files.reading import prefix_errors, quote
 from clearhead.interop.mapping import Family, Row, cast_to, check_header, rows_of
 from clearhead.interop.settings import Settings
 from clearhead.interop.weights import Weights
@@ -48,7 +48,7 @@ class Report:
         for reason, count in Counter(self.ignored.values()).items():
             first = next(name for name in self.ignored if self.ignored[name] == reason)
             more = f" and {count - 1} more" if count > 1 else ""
-            lines.append(f"  ignored  {shown(first)}{more}: {reason}")
+            lines.append(f"  ignored  {quote(first)}{more}: {reason}")
         lines += [f"  zeros    {name}: the file has none" for name in self.zeros]
         return "\n".join(lines)
 
@@ -61,7 +61,7 @@ def load_family(family: Family, path: Path, dtype: torch.dtype) -> tuple[Model, 
     if settings.kind != family.kind:
         raise settings.bad(f"model_type is {settings.kind!a:.40}, not {family.kind!r}")
     weights = Weights.find(path)
-    with named_faults(settings.path):
+    with prefix_errors(settings.path):
         settings.must_be_absent("quantization_config")
         config: Any = family.config(settings)
         if config.n_layers > len(weights.header):
@@ -75,7 +75,7 @@ def load_family(family: Family, path: Path, dtype: torch.dtype) -> tuple[Model, 
     infos = [weights.header[row.theirs] for row in read]
     report = Report(
         kind=family.kind,
-        source=shown(path),
+        source=quote(path),
         dtypes=tuple(sorted({str(info.dtype).removeprefix("torch.") for info in infos})),
         n_tensors=len(infos),
         n_bytes=sum(info.stop - info.start for info in infos),
@@ -102,7 +102,7 @@ def check_dtype(dtype: torch.dtype) -> None:
 def check_folder(path: Path) -> None:
     if not path.is_dir():
         fault = "is not a folder" if path.exists() else "is not there"
-        raise BadFile(f"{shown(path)} {fault}; give a folder with config.json and its weights")
+        raise BadFile(f"{quote(path)} {fault}; give a folder with config.json and its weights")
 
 
 def _plan(
@@ -137,13 +137,13 @@ def _state(
     state: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
     for theirs, tensor in weights.read(by_name):
-        tensor = cast_to(dtype, tensor, f"{shown(weights.places[theirs])}: tensor {theirs}")
+        tensor = cast_to(dtype, tensor, f"{quote(weights.places[theirs])}: tensor {theirs}")
         for name, ours in by_name[theirs].to_ours(tensor, shapes).items():
             (state if first[name] == name else copies)[name] = ours
     for name, copy in copies.items():
         if not torch.equal(copy, state[first[name]]):
             raise BadFile(
-                f"{shown(weights.folder)}: its config ties {name} to {first[name]}, but the file "
+                f"{quote(weights.folder)}: its config ties {name} to {first[name]}, but the file "
                 f"has other numbers for it; set tie_word_embeddings to false"
             )
     return state

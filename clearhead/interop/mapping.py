@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.files import BadFile
-from clearhead.files.regular import shown
+from clearhead.files.reading import quote
 from clearhead.files.tensors import TensorInfo
 from clearhead.interop.settings import Settings
 from clearhead.models import Config, Model
@@ -154,10 +154,10 @@ def check_header(where: object, header: Mapping[str, TensorInfo], expected: Shap
         elif not header[name].dtype.is_floating_point:
             differences.append(f"{name} holds {str(header[name].dtype)[6:]}, not floating point")
     extra = header.keys() - expected.keys()
-    differences += [f"{shown(name)} {header[name].shape} is not expected" for name in sorted(extra)]
+    differences += [f"{quote(name)} {header[name].shape} is not expected" for name in sorted(extra)]
     if differences:
         more = f"; and {len(differences) - 5} more" if len(differences) > 5 else ""
         raise BadFile(
-            f"{shown(where)} does not hold the model of its config, {len(differences)} "
+            f"{quote(where)} does not hold the model of its config, {len(differences)} "
             f"difference{'s' * (len(differences) > 1)}: {'; '.join(differences[:5])}{more}"
         )

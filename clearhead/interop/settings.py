@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.files import BadFile, read_json
-from clearhead.files.regular import shown
+from clearhead.files.reading import quote
 
 LARGEST = 1 << 24  # no size of a model is larger: 16 million words, positions or columns
 MISSING: Any = object()
@@ -38,7 +38,7 @@ class Settings:
         path = folder / "config.json"
         values = read_json(path)
         if not isinstance(values, dict):
-            raise BadFile(f"{shown(path)} must hold names and values, got {values!a:.60}")
+            raise BadFile(f"{quote(path)} must hold names and values, got {values!a:.60}")
         return cls(path, values)
 
     @property
@@ -80,7 +80,7 @@ class Settings:
 
     def bad(self, fault: object) -> BadFile:
         """The error that names this file."""
-        return BadFile(f"{shown(self.path)}: {fault}")
+        return BadFile(f"{quote(self.path)}: {fault}")
 
     def _value(self, name: str, default: Any, kinds: Any, words: str) -> Any:
         value = self.values.get(name)

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
-from clearhead.data.tokenizers.scored_pairs import (
+from clearhead.data.tokenizers.sentence_pieces import (
     FIRST_BYTE,
     FIRST_PIECE,
-    ScoredPairTokenizer,
-    byte_name,
+    SentencePieceTokenizer,
+    format_byte,
 )
-from clearhead.data.tokenizers.subwords import SubwordTokenizer, tokens_by_id
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, sort_by_id
 from clearhead.data.tokenizers.tokenizer import MAX_BYTES, MAX_TOKENS
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json, read_text
-from clearhead.files.regular import named_faults, read_bytes
+from clearhead.files.reading import prefix_errors, read_bytes
 from clearhead.interop.tokenizer_json import read_tokenizer_json
 
 END_OF_TEXT = "<|endoftext|>"
@@ -42,17 +42,17 @@ def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
     return None
 
 
-def read_tokenizer_bin(path: str | os.PathLike[str]) -> ScoredPairTokenizer:
+def read_tokenizer_bin(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
     """The tokenizer of a llama2.c tokenizer.bin."""
     data = read_bytes(path, MAX_BYTES)
-    with named_faults(path):
+    with prefix_errors(path):
         tokens, scores = _read_entries(data)
         # The newer files write bytes as <0x0A>, the first ones as the character of that number.
         for byte, token in enumerate(tokens[FIRST_BYTE:FIRST_PIECE]):
-            if token not in (byte_name(byte), chr(byte)):
-                raise ValueError(f"id {FIRST_BYTE + byte} must be the byte {byte_name(byte)}")
-            tokens[FIRST_BYTE + byte] = byte_name(byte)
-        return ScoredPairTokenizer(tokens, scores)
+            if token not in (format_byte(byte), chr(byte)):
+                raise ValueError(f"id {FIRST_BYTE + byte} must be the byte {format_byte(byte)}")
+            tokens[FIRST_BYTE + byte] = format_byte(byte)
+        return SentencePieceTokenizer(tokens, scores)
 
 
 def _read_entries(data: bytes) -> tuple[list[str], list[float]]:
@@ -85,10 +85,10 @@ def _read_entries(data: bytes) -> tuple[list[str], list[float]]:
 def _from_vocab_json(folder: Path) -> BytePairTokenizer:
     ids = read_json(folder / "vocab.json", max_bytes=MAX_BYTES)
     lines = read_text(folder / "merges.txt", max_bytes=MAX_BYTES).split("\n")
-    with named_faults(folder / "vocab.json"):
-        tokens = tokens_by_id(ids)
+    with prefix_errors(folder / "vocab.json"):
+        tokens = sort_by_id(ids)
         specials = {END_OF_TEXT: ids[END_OF_TEXT]} if END_OF_TEXT in ids else {}
-    with named_faults(f"{folder / 'vocab.json'} and merges.txt"):
+    with prefix_errors(f"{folder / 'vocab.json'} and merges.txt"):
         merges = [line for line in lines if line and not line.startswith("#version")]
         return BytePairTokenizer(tokens, merges, specials)
 
@@ -98,7 +98,7 @@ def _from_vocab_txt(folder: Path) -> WordPieceTokenizer:
     told = {}
     if (folder / "tokenizer_config.json").exists():
         told = read_json(folder / "tokenizer_config.json")
-    with named_faults(folder / "vocab.txt"):
+    with prefix_errors(folder / "vocab.txt"):
         lower = _switch(told, "do_lower_case", True)
         return WordPieceTokenizer(
             tokens,

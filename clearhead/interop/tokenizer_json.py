@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
-from clearhead.data.tokenizers.scored_pairs import ScoredPairTokenizer
-from clearhead.data.tokenizers.subwords import SubwordTokenizer, tokens_by_id
+from clearhead.data.tokenizers.sentence_pieces import SentencePieceTokenizer
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, sort_by_id
 from clearhead.data.tokenizers.tokenizer import MAX_BYTES
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json
-from clearhead.files.regular import named_faults
+from clearhead.files.reading import prefix_errors
 
 TO_BLANK_SIGNS = {
     "type": "Sequence",
@@ -30,7 +30,7 @@ TO_BLANK_SIGNS = {
 def read_tokenizer_json(path: str | os.PathLike[str]) -> SubwordTokenizer:
     """The tokenizer of a tokenizer.json whose pipeline is that of GPT-2, BERT or Llama 2."""
     values = read_json(path, max_bytes=MAX_BYTES)
-    with named_faults(path):
+    with prefix_errors(path):
         model = _part(values, "model")
         if model.get("type") == "WordPiece":
             return _word_pieces(values, model)
@@ -48,18 +48,18 @@ def _byte_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> BytePair
     _check(values, "post_processor", None, offsets)  # it changes no id
     _check_pairs(model)
     ids, specials = _vocabulary(values, model)
-    return BytePairTokenizer(tokens_by_id(ids), _merges(model), specials)
+    return BytePairTokenizer(sort_by_id(ids), _merges(model), specials)
 
 
-def _scored_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> ScoredPairTokenizer:
+def _scored_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> SentencePieceTokenizer:
     """Llama 2."""
     _check(values, "normalizer", TO_BLANK_SIGNS)
     _check(values, "pre_tokenizer", None)
     _check_pairs(model)
     _check_frame(values, ["<s>", "A"])
-    tokens = tokens_by_id(_vocabulary(values, model)[0])
+    tokens = sort_by_id(_vocabulary(values, model)[0])
     pieces = [token.replace("▁", " ") for token in tokens]
-    return ScoredPairTokenizer(pieces, merges=_merges(model))
+    return SentencePieceTokenizer(pieces, merges=_merges(model))
 
 
 def _word_pieces(values: Mapping[str, Any], model: Mapping[str, Any]) -> WordPieceTokenizer:
@@ -73,7 +73,7 @@ def _word_pieces(values: Mapping[str, Any], model: Mapping[str, Any]) -> WordPie
     normalizer = values["normalizer"]
     lower, strip = normalizer.get("lowercase", True), normalizer.get("strip_accents")
     return WordPieceTokenizer(
-        tokens_by_id(_vocabulary(values, model)[0]),
+        sort_by_id(_vocabulary(values, model)[0]),
         lower=lower,
         strip_accents=lower if strip is None else strip,
         split_ideographs=normalizer.get("handle_chinese_chars", True),

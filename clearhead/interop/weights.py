@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.files import BadFile, check_file_name, read_json
-from clearhead.files.regular import shown
+from clearhead.files.reading import quote
 from clearhead.files.tensors import TensorInfo, read_header, read_tensors
 
 INDEX = "model.safetensors.index.json"
@@ -56,7 +56,7 @@ class Weights:
             for name, info in read_header(path).items():
                 if name in header:
                     raise BadFile(
-                        f"{shown(folder)}: {shown(name)} stands in {places[name].name} and again "
+                        f"{quote(folder)}: {quote(name)} stands in {places[name].name} and again "
                         f"in {path.name}"
                     )
                 header[name], places[name] = info, path
@@ -71,7 +71,7 @@ class Weights:
         for name in sorted(promised.keys() | actual.keys()):
             if promised.get(name) != actual.get(name):
                 raise BadFile(
-                    f"{shown(index)} says that {shown(name)} stands in {promised.get(name)}, but "
+                    f"{quote(index)} says that {quote(name)} stands in {promised.get(name)}, but "
                     f"it stands in {actual.get(name)}"
                 )
         return found
@@ -82,12 +82,12 @@ def _weight_map(index: Path) -> dict[str, str]:
     values: Any = read_json(index)
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
-        raise BadFile(f"{shown(index)} must hold a weight_map of tensors to names of files")
+        raise BadFile(f"{quote(index)} must hold a weight_map of tensors to names of files")
     files = set(names.values())
     if len(files) > MAX_FILES:
-        raise BadFile(f"{shown(index)} names {len(files):,} files; at most {MAX_FILES:,} are read")
+        raise BadFile(f"{quote(index)} names {len(files):,} files; at most {MAX_FILES:,} are read")
     for file in files:
-        check_file_name(file, f"in {shown(index)} the file")
+        check_file_name(file, f"in {quote(index)} the file")
     return names
 
 
@@ -97,7 +97,7 @@ def _only_file(folder: Path) -> Path:
         return files[0]
     if files:
         names = ", ".join(path.name for path in files[:5])
-        raise BadFile(f"{shown(folder)} holds several weight files ({names}) and no {INDEX}")
+        raise BadFile(f"{quote(folder)} holds several weight files ({names}) and no {INDEX}")
     pickled = [name for name in ("pytorch_model.bin", "model.bin") if (folder / name).exists()]
     why = f"; {pickled[0]} is a pickle, which runs code when it is read" if pickled else ""
-    raise BadFile(f"{shown(folder)} holds no model.safetensors{why}; save the model as safetensors")
+    raise BadFile(f"{quote(folder)} holds no model.safetensors{why}; save the model as safetensors")

@@ -6,7 +6,7 @@ write_page({"vanishing": finding, …}, "lab/index.html")
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from clearhead.files.regular import replacing
+from clearhead.files.writing import replace_file
 from clearhead.inspection import report_html as html
 from clearhead.lab.finding import Finding, Table, written
 
@@ -18,7 +18,7 @@ def write_page(findings: Mapping[str, Finding], path: str | Path) -> Path:
     """Write the page, whole or not at all, and return where it is."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(html.page(TITLE, "\n".join(_body(findings))))
     return path
 

@@ -27,9 +27,10 @@ from typing import Any
 from torch import Tensor
 
 from clearhead import __version__
-from clearhead.files.regular import BadFile, new_folder, open_regular, read_bytes, shown
-from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
+from clearhead.files.reading import BadFile, open_regular, quote, read_bytes
+from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
+from clearhead.files.writing import create_folder
 
 FORMAT = 1
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -65,7 +66,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         # A damaged one, or one that was saved in the middle of its evaluation. Until the new one
         # stands there, it is found under its other name.
         os.rename(place, place.with_name(f"{place.name}.{secrets.token_hex(4)}.old"))
-    with new_folder(place) as staged:
+    with create_folder(place) as staged:
         write_tensors(staged / MODEL, checkpoint.model)
         write_tensors(staged / OPTIMIZER, checkpoint.optimizer)
         owned = {"step": checkpoint.step, "run": checkpoint.run}
@@ -107,7 +108,7 @@ def _remove(place: Path, tell: Tell) -> None:
             (place / name).unlink()
         place.rmdir()
     except OSError as fault:
-        tell(f"{shown(place)} could not be removed: {(fault.strerror or str(fault)).lower()}")
+        tell(f"{quote(place)} could not be removed: {(fault.strerror or str(fault)).lower()}")
 
 
 def _manifest(folder: Path, step: int) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _manifest(folder: Path, step: int) -> dict[str, Any]:
         "step": step,
         "files": {name: _size_and_digest(folder / name) for name in (MODEL, OPTIMIZER, STATE)},
     }
-    return {**manifest, "sha256": digest_of(manifest)}
+    return {**manifest, "sha256": hash_json(manifest)}
 
 
 # Reading
@@ -125,29 +126,29 @@ def _manifest(folder: Path, step: int) -> dict[str, Any]:
 
 def check(place: Path) -> dict[str, Any]:
     """The manifest of a checkpoint of which every byte is right; else BadFile says what is not."""
-    name = shown(place / MANIFEST)
+    name = quote(place / MANIFEST)
     data = read_bytes(place / MANIFEST, CHUNK)
     manifest = parse_json(data, name)
     if not isinstance(manifest, dict) or not data.endswith(b"}\n"):
         raise BadFile(f"{name} is no whole manifest of a checkpoint")
     if manifest.get("format") != FORMAT:
         raise BadFile(
-            f"{shown(place)} has the format {manifest.get('format')!r:.20}, written by clearhead "
+            f"{quote(place)} has the format {manifest.get('format')!r:.20}, written by clearhead "
             f"{manifest.get('clearhead')!r:.20}; this version reads {FORMAT}: use that version"
         )
-    if manifest.pop("sha256", None) != digest_of(manifest):
+    if manifest.pop("sha256", None) != hash_json(manifest):
         raise BadFile(f"{name} is damaged: it does not have its own SHA-256")
     files = manifest.get("files")
     if not isinstance(files, dict) or files.keys() != {MODEL, OPTIMIZER, STATE}:
         raise BadFile(f"{name} does not list the three files of a checkpoint")
     if manifest.get("step") != step_of(place):
-        raise BadFile(f"{shown(place)} is by its manifest of step {manifest.get('step')!r:.20}")
+        raise BadFile(f"{quote(place)} is by its manifest of step {manifest.get('step')!r:.20}")
     for odd in sorted({path.name for path in place.iterdir()} ^ {*files, MANIFEST}):
         word = "is missing" if odd in files else "does not belong there"
-        raise BadFile(f"{shown(place / odd)} {word}")
+        raise BadFile(f"{quote(place / odd)} {word}")
     for file, size_and_digest in files.items():
         if _size_and_digest(place / file) != size_and_digest:
-            raise BadFile(f"{shown(place / file)} is damaged: it is not what its manifest says")
+            raise BadFile(f"{quote(place / file)} is damaged: it is not what its manifest says")
     return manifest
 
 
@@ -156,7 +157,7 @@ def _state(place: Path) -> dict[str, Any]:
     step = check(place)["step"]
     state = read_json(place / STATE)
     if not isinstance(state, dict) or state.get("step") != step:
-        raise BadFile(f"{shown(place / STATE)} is no state of step {step}")
+        raise BadFile(f"{quote(place / STATE)} is no state of step {step}")
     return state
 
 
@@ -173,7 +174,7 @@ def load(place: Path, run: str) -> Checkpoint:
     state = _state(place)
     step, owner = state.pop("step"), state.pop("run", None)
     if owner != run:
-        raise BadFile(f"{shown(place)} belongs to another run: its config is not config.json's")
+        raise BadFile(f"{quote(place)} belongs to another run: its config is not config.json's")
     model, optimizer = (read_tensors(place / name) for name in (MODEL, OPTIMIZER))
     return Checkpoint(step, run, model, optimizer, state)
 
@@ -181,7 +182,7 @@ def load(place: Path, run: str) -> Checkpoint:
 def load_newest(folder: Path, run: str, tell: Tell = lambda sentence: None) -> Checkpoint | None:
     """The newest good checkpoint, by its step; None if there has never been one."""
     for staged in _unfinished(folder):
-        tell(f"{shown(staged)} is a save that did not finish; it is left out")
+        tell(f"{quote(staged)} is a save that did not finish; it is left out")
     faults, gone = [], False
     for place in reversed(places(folder)):
         try:
@@ -191,7 +192,7 @@ def load_newest(folder: Path, run: str, tell: Tell = lambda sentence: None) -> C
                 gone = True
                 continue
             if not any(place.iterdir()):
-                tell(f"{shown(place)} is an empty folder; it is left out")
+                tell(f"{quote(place)} is an empty folder; it is left out")
                 continue
             faults.append(str(fault))
             tell(f"{fault}; this checkpoint is left out")
@@ -199,7 +200,7 @@ def load_newest(folder: Path, run: str, tell: Tell = lambda sentence: None) -> C
         return load_newest(folder, run, tell)
     if faults:
         raise NoGoodCheckpoint(
-            f"none of the {len(faults)} checkpoints in {shown(folder)} can be used, the newest "
+            f"none of the {len(faults)} checkpoints in {quote(folder)} can be used, the newest "
             f"because {faults[0]}; restore one, or move the run away to start anew"
         )
     return None

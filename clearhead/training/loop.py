@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from clearhead.data.batch import IGNORE, Batch
-from clearhead.files.regular import named_faults
-from clearhead.files.strict_json import digest_of
+from clearhead.files.reading import prefix_errors
+from clearhead.files.strict_json import hash_json
 from clearhead.models.model import Model
 from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
@@ -56,7 +56,7 @@ def train(
     "auto" measures which number is faster, and a run that goes on keeps its own. force: go on
     although training settings, threads or versions differ. tell: is given all news.
     """
-    asked = digest_of({**recipe.to_dict(), "overfit": overfit})
+    asked = hash_json({**recipe.to_dict(), "overfit": overfit})
     task = recipe.data.open()
     if overfit is not None:
         check_positive(overfit=overfit)
@@ -229,7 +229,7 @@ class Training:
         """Take up the newest good checkpoint, if there is one."""
         found = load_newest(self.folder.checkpoints, self.folder.identity, self.tell)
         if found is not None:
-            with named_faults(self.folder.checkpoints):
+            with prefix_errors(self.folder.checkpoints):
                 self.place = Place.from_dict({**found.state, "step": found.step})
                 fill(self.model, found.model)
                 self.optimizer.load(found.optimizer)

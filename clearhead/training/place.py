@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 
-from clearhead.data.draws import draws
+from clearhead.data.randomness import draw_bits
 from clearhead.training.tasks.task import Plan, Task
 
 
@@ -106,7 +106,7 @@ def seed_torch(device: torch.device, seed: int, purpose: str, step: int) -> None
 
     Not by torch.manual_seed: for every device that is not there it notes who called, 1 ms a step.
     """
-    number = int(draws(seed, purpose, step)[0]) >> 1
+    number = int(draw_bits(seed, purpose, step)[0]) >> 1
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(number)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.files.regular import BadFile, named_faults, shown
+from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
 from clearhead.models.model import Model
 from clearhead.runtime import pick_device
@@ -69,7 +69,7 @@ class Run:
             task = task.overfit(config["overfit"])
         if task.fingerprint != config["examples"]:
             raise BadFile(
-                f"the data of {shown(self.folder.path)} have changed since it was trained: bring "
+                f"the data of {quote(self.folder.path)} have changed since it was trained: bring "
                 f"back those with the fingerprint {config['examples']!r:.14}…"
             )
         return task
@@ -96,12 +96,12 @@ def load_run(
     """The run in a folder, with the weights of its best or its last checkpoint."""
     check_choice("which", which, ("best", "last"))
     folder = RunFolder(path)
-    with named_faults(folder / CONFIG):
+    with prefix_errors(folder / CONFIG):
         recipe = read_recipe(folder.config)
     found = checkpoint_of(folder, which, tell)
     answerer = recipe.data.answerer(folder.path)
     answerer.check(recipe.model, folder.path)
-    with named_faults(folder.path):
+    with prefix_errors(folder.path):
         model = build_model(recipe.model)
         fill(model, found.model)
     return Run(folder, recipe, answerer, model.to(pick_device(device)).eval(), found.step)
@@ -133,7 +133,7 @@ def checkpoint_of(folder: RunFolder, which: str, tell: Callable[[str], None]) ->
     run = folder.identity
     newest = load_newest(folder.checkpoints, run, tell)
     if newest is None:
-        raise BadFile(f"{shown(folder.path)} has no checkpoint yet; let it train a little longer")
+        raise BadFile(f"{quote(folder.path)} has no checkpoint yet; let it train a little longer")
     best = newest.state.get("best_step")
     if which == "last" or best in (None, newest.step):
         return newest

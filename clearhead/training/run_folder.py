@@ -28,8 +28,9 @@ from typing import Any
 
 from clearhead import __version__
 from clearhead.files.names import check_file_name
-from clearhead.files.regular import BadFile, new_folder, read_bytes, shown, sync_folder
-from clearhead.files.strict_json import digest_of, parse_json, read_json, write_json
+from clearhead.files.reading import BadFile, quote, read_bytes
+from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
+from clearhead.files.writing import create_folder, sync_folder
 
 CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
@@ -56,7 +57,7 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """What config.json says."""
         if not self.path.is_dir():
-            raise BadFile(f"{shown(self.path)} is no run folder: there is no such folder")
+            raise BadFile(f"{quote(self.path)} is no run folder: there is no such folder")
         return self._values(CONFIG)
 
     def check(self) -> None:
@@ -71,7 +72,7 @@ class RunFolder:
     def _values(self, name: str) -> dict[str, Any]:
         values = read_json(self / name)
         if not isinstance(values, dict):
-            raise BadFile(f"{shown(self / name)} must hold values by name")
+            raise BadFile(f"{quote(self / name)} must hold values by name")
         return values
 
     def write(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
@@ -88,7 +89,7 @@ class RunFolder:
     def identity(self) -> str:
         """Stands for all that a run cannot change: recipe, data and model."""
         config = self.config
-        return digest_of({name: config[name] for name in config if name not in CHANGEABLE})
+        return hash_json({name: config[name] for name in config if name not in CHANGEABLE})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -101,7 +102,7 @@ class RunFolder:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read(40).strip() or "another process"
-                raise Busy(f"{shown(self.path)} is in use by {holder}; wait or stop it") from None
+                raise Busy(f"{quote(self.path)} is in use by {holder}; wait or stop it") from None
             file.truncate(0)
             file.write(f"process {os.getpid()}")
             file.flush()
@@ -152,7 +153,7 @@ class RunFolder:
             path, known = self / name, sizes.get(name, 0)
             size = path.stat().st_size if path.exists() else 0
             if size < known:
-                tell(f"{shown(path)} has lost {known - size} bytes; they stay lost")
+                tell(f"{quote(path)} has lost {known - size} bytes; they stay lost")
                 known = read_bytes(path, MAX_METRICS).rfind(b"\n") + 1 if size else 0
             if size > known:
                 with open(path, "ab") as file:
@@ -188,7 +189,7 @@ def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> Run
         number = 1 + max((number for number, _ in _numbered(parent, name)), default=0)
         path = parent / f"{name}-{number:04d}"
         try:
-            with new_folder(path) as staged:
+            with create_folder(path) as staged:
                 fill(RunFolder(staged))
             return RunFolder(path)
         except (BadFile, OSError) as fault:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.training.checkpoint import newest_state
 from clearhead.training.run_folder import RunFolder, find_runs
 
@@ -46,7 +46,7 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
         return run
     runs = find_runs(parent, name)
     if not runs:
-        raise BadFile(f"{shown(parent)} has no run of {name}; start one: clearhead train {name}")
+        raise BadFile(f"{quote(parent)} has no run of {name}; start one: clearhead train {name}")
     return runs[-1]
 
 
@@ -79,7 +79,7 @@ def check_same(
     if different and (is_another or not force):
         forced = "" if is_another else "give --force to go on with other numbers, or "
         raise ValueError(
-            f"{shown(run.path)} cannot go on as it began:\n  "
+            f"{quote(run.path)} cannot go on as it began:\n  "
             + "\n  ".join(different)
             + f"\nmake them equal, or {forced}take another --out to start anew"
         )

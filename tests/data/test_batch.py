@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import Batch, order, pad_left, pad_right
-from clearhead.data.batch import IGNORE, Batches, in_batches, next_tokens
+from clearhead.data.batch import IGNORE, Batches, next_tokens, plan_batches
 
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=5)
 
@@ -171,7 +171,7 @@ def test_T26_each_example_comes_once_in_an_epoch(n):
     for seed, epoch in ((0, 0), (3, 0), (3, 1)):
         assert sorted(order(seed, epoch, n).tolist()) == list(range(n))
         for batch_size in (1, 4, 17, 30):
-            batches = in_batches(n, batch_size, seed=seed, epoch=epoch)
+            batches = plan_batches(n, batch_size, seed=seed, epoch=epoch)
             assert sorted(i for batch in batches for i in batch) == list(range(n))
             assert [len(batch) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
             assert all(batches)
@@ -216,17 +216,17 @@ def test_a_wrong_order_is_refused(arguments, error, words):
 
 def test_an_order_is_asked_for_with_numbers_of_numpy_too():
     assert torch.equal(order(np.int64(5), np.uint8(2), np.int32(9)), order(5, 2, 9))
-    assert in_batches(np.int64(9), np.int64(4), seed=0, epoch=0) == in_batches(
+    assert plan_batches(np.int64(9), np.int64(4), seed=0, epoch=0) == plan_batches(
         9, 4, seed=0, epoch=0
     )
 
 
 def test_a_batch_holds_at_least_one():
     with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
-        in_batches(3, 0, seed=0, epoch=0)
+        plan_batches(3, 0, seed=0, epoch=0)
     for nothing in (0.0, False):
         with pytest.raises(TypeError, match="n must be a whole number"):
-            in_batches(nothing, 3, seed=0, epoch=0)
+            plan_batches(nothing, 3, seed=0, epoch=0)
 
 
 # Batch and Batches

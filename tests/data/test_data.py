@@ -25,5 +25,5 @@ def test_opening_the_folder_imports_nothing_heavy():
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="has no 'Tokeniser'"):
+    with pytest.raises(AttributeError, match="has no attribute 'Tokeniser'"):
         clearhead.data.Tokeniser  # noqa: B018

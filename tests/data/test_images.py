@@ -6,8 +6,9 @@ import torch
 from picture_files import TRAIN, N, binary_batch, some_pictures, write_cifar10
 from PIL import Image
 
-from clearhead.data.images import CIFAR10_CLASSES, Pictures, mean_and_std, read_cifar10, to_float
-from clearhead.files.regular import BadFile
+from clearhead.data.cifar10 import CIFAR10_CLASSES, read_cifar10
+from clearhead.data.images import Pictures, compute_mean_and_std, to_float
+from clearhead.files.reading import BadFile
 
 # CIFAR-10
 
@@ -185,6 +186,6 @@ def test_N29_a_class_number_beyond_the_classes_is_named():
 
 def test_mean_and_deviation_by_hand():
     images = torch.tensor([[0, 255], [51, 51]], dtype=torch.uint8).view(1, 2, 1, 2)
-    mean, std = mean_and_std(images)
+    mean, std = compute_mean_and_std(images)
     assert mean == pytest.approx([0.5, 0.2])
     assert std == pytest.approx([0.5, 1.0])  # a channel that never changes is not divided by 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from picture_files import idx, write_mnist
 
 from clearhead.data.mnist import read_idx, read_mnist
-from clearhead.files.regular import BadFile
+from clearhead.files.reading import BadFile
 
 
 @pytest.mark.parametrize(("pack", "ending"), [(lambda data: data, ""), (gzip.compress, ".gz")])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.attention import Mask
-from clearhead.data import buckets, pack, packed
+from clearhead.data import bucket, join_documents, pack
 from clearhead.data.packing import WINDOW
 from clearhead.layers import Block, Stack
 from clearhead.positions import LearnedPositions
@@ -33,28 +33,28 @@ def padding(lengths, batches):
 @pytest.mark.parametrize("limit", [{"batch_size": 4}, {"max_tokens": 20}, {"batch_size": 1}])
 def test_T26_each_example_comes_once_in_an_epoch(n, limit):
     lengths = [1 + (i * 7) % 11 for i in range(n)]
-    batches = buckets(lengths, **limit, seed=1, epoch=2)
+    batches = bucket(lengths, **limit, seed=1, epoch=2)
     assert flat(batches) == list(range(n))
     assert all(batches)
 
 
 @given(LENGTHS, st.integers(12, 60), st.integers(0, 3))
 def test_a_batch_with_its_padding_stays_within_max_tokens(lengths, max_tokens, epoch):
-    batches = buckets(lengths, max_tokens=max_tokens, seed=0, epoch=epoch)
+    batches = bucket(lengths, max_tokens=max_tokens, seed=0, epoch=epoch)
     assert flat(batches) == list(range(len(lengths)))
     assert all(len(b) * max(lengths[i] for i in b) <= max_tokens for b in batches)
 
 
 @given(LENGTHS, st.integers(1, 9))
 def test_batches_have_the_asked_size_but_for_one(lengths, batch_size):
-    sizes = [len(b) for b in buckets(lengths, batch_size=batch_size, seed=0, epoch=0)]
+    sizes = [len(b) for b in bucket(lengths, batch_size=batch_size, seed=0, epoch=0)]
     assert all(size <= batch_size for size in sizes)
     assert sum(size < batch_size for size in sizes) <= 1
 
 
 def test_examples_of_like_length_meet():
     lengths = [1 + (i * i) % 97 for i in range(400)]
-    batches = buckets(lengths, batch_size=8, seed=0, epoch=0)
+    batches = bucket(lengths, batch_size=8, seed=0, epoch=0)
     assert padding(lengths, batches) < 0.04
     sizes = [max(lengths[i] for i in b) for b in batches]
     assert sizes != sorted(sizes), "short batches must not all come first"
@@ -63,7 +63,7 @@ def test_examples_of_like_length_meet():
 def test_the_epochs_of_a_large_set_differ_in_who_meets_whom():
     lengths = [1 + i % 50 for i in range(WINDOW + 500)]
     first, again, second = (
-        buckets(lengths, batch_size=16, seed=3, epoch=epoch) for epoch in (0, 0, 1)
+        bucket(lengths, batch_size=16, seed=3, epoch=epoch) for epoch in (0, 0, 1)
     )
     assert first == again
     assert {frozenset(b) for b in first} != {frozenset(b) for b in second}
@@ -73,14 +73,14 @@ def test_the_epochs_of_a_large_set_differ_in_who_meets_whom():
 @pytest.mark.parametrize("limit", [{}, {"batch_size": 2, "max_tokens": 9}])
 def test_one_limit_is_given(limit):
     with pytest.raises(ValueError, match="give either batch_size or max_tokens"):
-        buckets([1, 2], **limit, seed=0, epoch=0)
+        bucket([1, 2], **limit, seed=0, epoch=0)
 
 
 def test_an_example_beyond_the_limit_is_named():
     with pytest.raises(ValueError, match=r"lengths\[1\] is 9, more than max_tokens=8; cut it"):
-        buckets([3, 9, 2], max_tokens=8, seed=0, epoch=0)
+        bucket([3, 9, 2], max_tokens=8, seed=0, epoch=0)
     with pytest.raises(ValueError, match="max_tokens must be at least 1"):
-        buckets([], max_tokens=0, seed=0, epoch=0)
+        bucket([], max_tokens=0, seed=0, epoch=0)
 
 
 KINDS = {
@@ -96,8 +96,8 @@ def test_lengths_may_be_of_numpy_and_pytorch(kind):
     lengths = [100, 90, 3, 100, 7, 99]  # of bytes, 3 · 100 would be 44
     for limit in ({"batch_size": np.int64(4)}, {"max_tokens": np.uint8(200)}):
         plain = {name: int(most) for name, most in limit.items()}
-        expected = buckets(lengths, **plain, seed=1, epoch=2)
-        assert buckets(kind(lengths), **limit, seed=1, epoch=2) == expected
+        expected = bucket(lengths, **plain, seed=1, epoch=2)
+        assert bucket(kind(lengths), **limit, seed=1, epoch=2) == expected
     assert pack(kind(lengths), np.uint8(200)) == pack(lengths, 200)
 
 
@@ -114,13 +114,13 @@ def test_lengths_may_be_of_numpy_and_pytorch(kind):
 )
 def test_lengths_are_counts(lengths, error, words):
     with pytest.raises(error, match=words):
-        buckets(lengths, batch_size=2, seed=0, epoch=0)
+        bucket(lengths, batch_size=2, seed=0, epoch=0)
     with pytest.raises(error, match=words):
         pack(lengths, 9)
 
 
 def test_N23_examples_without_a_token_have_their_batch_too():
-    batches = buckets([0, 3, 0, 2], max_tokens=3, seed=0, epoch=0)
+    batches = bucket([0, 3, 0, 2], max_tokens=3, seed=0, epoch=0)
     assert flat(batches) == [0, 1, 2, 3]
 
 
@@ -164,21 +164,23 @@ def test_a_document_that_fits_no_row_is_named():
 
 
 def test_packed_rows_worked_by_hand():
-    tokens, segments, positions = packed([[[5, 6, 7], [8, 9]], [[4]]], pad_id=1, row_length=6)
+    tokens, segments, positions = join_documents(
+        [[[5, 6, 7], [8, 9]], [[4]]], pad_id=1, row_length=6
+    )
     assert tokens.tolist() == [[5, 6, 7, 8, 9, 1], [4, 1, 1, 1, 1, 1]]
     assert segments.tolist() == [[0, 0, 0, 1, 1, -1], [0, -1, -1, -1, -1, -1]]
     assert positions.tolist() == [[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0]]
-    assert packed([[[5, 6], [7]]], 1)[0].tolist() == [[5, 6, 7]]
-    assert [x.shape for x in packed([], 1)] == [(0, 0)] * 3
+    assert join_documents([[[5, 6], [7]]], 1)[0].tolist() == [[5, 6, 7]]
+    assert [x.shape for x in join_documents([], 1)] == [(0, 0)] * 3
     with pytest.raises(ValueError, match=r"rows\[0\] has 3 tokens, more than length=2"):
-        packed([[[5, 6], [7]]], 1, row_length=2)
+        join_documents([[[5, 6], [7]]], 1, row_length=2)
 
 
 @given(
     st.lists(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=4), max_size=4), max_size=3)
 )
 def test_the_mask_of_the_segments_counts_the_same_positions(rows):
-    tokens, segments, positions = packed(rows, pad_id=0)
+    tokens, segments, positions = join_documents(rows, pad_id=0)
     if tokens.numel():
         counted = Mask.segments(segments).positions(tokens.size(1))
         assert torch.equal(counted.expand_as(positions)[segments >= 0], positions[segments >= 0])
@@ -191,7 +193,9 @@ def test_each_packed_document_gets_the_numbers_it_gets_alone():
     model = Stack([Block(D, 3), Block(D, 3)])
     documents = [torch.randint(V, (n,)).tolist() for n in (4, 1, 6, 3, 5)]
     rows = pack([len(d) for d in documents], 9)
-    tokens, segments, positions = packed([[documents[i] for i in row] for row in rows], 0, 9)
+    tokens, segments, positions = join_documents(
+        [[documents[i] for i in row] for row in rows], 0, 9
+    )
     mask = Mask.causal() & Mask.segments(segments)
     together = model(where(embed(tokens), positions=positions), mask=mask)
     for b, row in enumerate(rows):

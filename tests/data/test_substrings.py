@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.data import CharTokenizer, GeneratedPairs, Substrings
-from clearhead.data.draws import is_validation, row_keys
+from clearhead.data.randomness import hash_rows, is_validation
 
 SETTINGS = [
     {},
@@ -29,7 +29,7 @@ def every_example(alphabet, haystack, needle):
 
 
 def part_of(text):
-    keys = row_keys(np.array([[ord(character) for character in text]]))
+    keys = hash_rows(np.array([[ord(character) for character in text]]))
     return "validation" if is_validation(keys)[0] else "train"
 
 

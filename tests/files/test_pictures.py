@@ -13,7 +13,7 @@ import torch
 from PIL import Image, ImageOps
 
 from clearhead.files import BadFile
-from clearhead.files.pictures import fitted, read_picture
+from clearhead.files.pictures import fit_picture, read_picture
 
 RED, GREEN, BLUE = (250, 10, 20), (15, 240, 30), (5, 25, 230)
 
@@ -255,21 +255,21 @@ def test_a_missing_file_and_a_huge_one_are_one_sentence(tmp_path):
 
 def test_a_picture_of_the_right_size_stays_as_it_is():
     picture = torch.randint(256, (3, 7, 5), dtype=torch.uint8)
-    assert torch.equal(fitted(picture, 3, (7, 5)), picture)
+    assert torch.equal(fit_picture(picture, 3, (7, 5)), picture)
     grey = picture[:1].expand(3, -1, -1)
-    assert torch.equal(fitted(grey, 1, (7, 5)), grey[:1])
+    assert torch.equal(fit_picture(grey, 1, (7, 5)), grey[:1])
 
 
 def test_other_pictures_are_cut_to_the_middle_and_made_smaller_or_larger():
     wide = torch.zeros(3, 4, 12, dtype=torch.uint8)
     wide[:, :, 4:8] = 200  # the square in the middle
-    assert torch.equal(fitted(wide, 3, (2, 2)), torch.full((3, 2, 2), 200, dtype=torch.uint8))
+    assert torch.equal(fit_picture(wide, 3, (2, 2)), torch.full((3, 2, 2), 200, dtype=torch.uint8))
     tall = wide.mT.contiguous()
-    assert torch.equal(fitted(tall, 3, (8, 8)), torch.full((3, 8, 8), 200, dtype=torch.uint8))
+    assert torch.equal(fit_picture(tall, 3, (8, 8)), torch.full((3, 8, 8), 200, dtype=torch.uint8))
     thin = torch.zeros(3, 16, 16, dtype=torch.uint8)
     thin[:, :, ::4] = 200  # lines between the places that four pixels wide would look at
-    assert fitted(thin, 3, (4, 4))[:, :, 1:3].flatten().tolist() == 24 * [50]
+    assert fit_picture(thin, 3, (4, 4))[:, :, 1:3].flatten().tolist() == 24 * [50]
     red = torch.zeros(3, 2, 2, dtype=torch.uint8)
     red[0] = 100
-    assert fitted(red, 1, (2, 2)).flatten().tolist() == [30, 30, 30, 30]
-    assert fitted(wide[:, :1, :1], 3, (5, 6)).shape == (3, 5, 6)
+    assert fit_picture(red, 1, (2, 2)).flatten().tolist() == [30, 30, 30, 30]
+    assert fit_picture(wide[:, :1, :1], 3, (5, 6)).shape == (3, 5, 6)

@@ -10,7 +10,7 @@ import torch
 
 from clearhead.data.tokenizers.byte_pairs import CHARACTERS
 from clearhead.files import BadFile
-from clearhead.interop import Loaded, ScoredPairTokenizer, WordPieceTokenizer, load
+from clearhead.interop import Loaded, SentencePieceTokenizer, WordPieceTokenizer, load
 
 LLAMA2C = struct.pack("<7i", 4, 2, 1, 2, 2, 300, 3)
 LLAMA2C += bytes(4 * (300 * 4 + (8 + 4 * 16 + 3 * 8) + 4 + 3 * 2))
@@ -31,7 +31,7 @@ def test_a_llama2c_file_with_its_tokenizer_beside_it(tmp_path):
     for path in (tmp_path / "stories.bin", str(tmp_path)):
         loaded = load(path)
         assert isinstance(loaded, Loaded)
-        assert isinstance(loaded.tokenizer, ScoredPairTokenizer)
+        assert isinstance(loaded.tokenizer, SentencePieceTokenizer)
         assert loaded.report.kind == "llama2.c"
         tokens = torch.tensor([loaded.tokenizer.encode("")])
         assert loaded.model(tokens).shape == (1, 1, 300)

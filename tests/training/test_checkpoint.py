@@ -23,7 +23,7 @@ from clearhead.training.checkpoint import (
     Checkpoint,
     NoGoodCheckpoint,
     check,
-    digest_of,
+    hash_json,
     load,
     load_newest,
     places,
@@ -351,7 +351,7 @@ def signed(place, **changes):
     manifest = json.loads((place / MANIFEST).read_text())
     manifest.pop("sha256")
     manifest |= changes
-    (place / MANIFEST).write_text(json.dumps({**manifest, "sha256": digest_of(manifest)}) + "\n")
+    (place / MANIFEST).write_text(json.dumps({**manifest, "sha256": hash_json(manifest)}) + "\n")
 
 
 def swapped(folder, name):

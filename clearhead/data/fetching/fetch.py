@@ -28,7 +28,8 @@ from clearhead.data.fetching.clients import (
 from clearhead.data.fetching.download import download, has_sum
 from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
-from clearhead.files.regular import DISK_FAULTS, shown, sync_folder
+from clearhead.files.reading import quote
+from clearhead.files.writing import DISK_FAULTS, sync_folder
 
 CHUNK = 1 << 20
 
@@ -190,7 +191,7 @@ def _disk_words(reason: OSError, home: Path) -> str:
     if reason.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {home} is full; make room and run this again to go on"
     if isinstance(reason, FileExistsError | NotADirectoryError):
-        fault = f"a file stands where {shown(reason.filename)} should be a folder"
+        fault = f"a file stands where {quote(reason.filename)} should be a folder"
     else:
         fault = f"{home} cannot be written ({(reason.strerror or str(reason)).lower()})"
     return f"{fault}; take another folder (--out or CLEARHEAD_HOME)"

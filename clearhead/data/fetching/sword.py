@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 from clearhead.files import BadFile
-from clearhead.files.regular import read_bytes
+from clearhead.files.reading import read_bytes
 from clearhead.files.text import decode_utf8
 
 MAX_FILE = 64 << 20

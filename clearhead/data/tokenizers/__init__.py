@@ -4,11 +4,12 @@ tokenizer.py       what every tokenizer has: a vocabulary, batches, a file
 characters.py      characters
 word_rules.py      words and punctuation by NLTK's rules, line by line
 words.py           words and punctuation
-prose.py           tokens as people write them
-subwords.py        pieces of words: what the three below have in common
-byte_pairs.py      those of GPT-2
-scored_pairs.py    those of Llama
-word_pieces.py     those of BERT
+detokenize.py      tokens back to running text
+subword_tokenizer.py   what the three subword tokenizers below share
+merges.py          byte-pair merging
+byte_pairs.py      the tokenizer of GPT-2
+sentence_pieces.py the tokenizer of Llama
+word_pieces.py     the tokenizer of BERT
 """
 
 import os
@@ -16,17 +17,18 @@ from collections.abc import Mapping
 
 from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
 from clearhead.data.tokenizers.characters import CharTokenizer
-from clearhead.data.tokenizers.scored_pairs import ScoredPairTokenizer
+from clearhead.data.tokenizers.sentence_pieces import SentencePieceTokenizer
 from clearhead.data.tokenizers.tokenizer import MAX_BYTES, Tokenizer
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.data.tokenizers.words import WordTokenizer
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.files.strict_json import read_json
+from clearhead.renamed import forward
 
 __all__ = [
     "BytePairTokenizer",
     "CharTokenizer",
-    "ScoredPairTokenizer",
+    "SentencePieceTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
@@ -39,10 +41,12 @@ KINDS: dict[str, type[Tokenizer]] = {
         CharTokenizer,
         WordTokenizer,
         BytePairTokenizer,
-        ScoredPairTokenizer,
+        SentencePieceTokenizer,
         WordPieceTokenizer,
     )
 }
+
+__getattr__ = forward(__name__)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
@@ -50,5 +54,5 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     values = read_json(path, max_bytes=MAX_BYTES)
     kind = values.get("tokenizer") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise BadFile(f"{shown(path)} is no tokenizer: its kind is {kind!a:.80}")
+        raise BadFile(f"{quote(path)} is no tokenizer: its kind is {kind!a:.80}")
     return KINDS[kind].load(path)

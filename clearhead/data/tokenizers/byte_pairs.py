@@ -16,12 +16,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizers.subwords import (
-    SubwordTokenizer,
-    check_vocabulary,
-    join_pairs,
-    read_merges,
-)
+from clearhead.data.tokenizers.merges import merge_pairs, read_merges
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, check_vocabulary
 from clearhead.data.tokenizers.tokenizer import Ids
 
 PATTERN = re.compile(
@@ -106,7 +102,7 @@ class BytePairTokenizer(SubwordTokenizer):
 
     def _cut_word(self, word: str) -> list[int]:
         characters = [CHARACTERS[byte] for byte in word.encode("utf-8")]
-        parts = join_pairs(characters, lambda left, right: self._ranks.get((left, right)))
+        parts = merge_pairs(characters, lambda left, right: self._ranks.get((left, right)))
         return [self._ids[part] for part in parts]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from clearhead.files.regular import named_faults, shown
+from clearhead.files.reading import prefix_errors, quote
 from clearhead.files.strict_json import read_json, write_json
 
 Ids = Sequence[int] | Tensor
@@ -167,7 +167,7 @@ class Tokenizer(ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The tokenizer in a file that `save` wrote."""
         values = read_json(path, max_bytes=MAX_BYTES)
-        with named_faults(f"{shown(path)} is no tokenizer of {cls.kind}"):
+        with prefix_errors(f"{quote(path)} is no tokenizer of {cls.kind}"):
             return cls.from_dict(values)
 
     def __eq__(self, other: object) -> bool:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizers.subwords import SubwordTokenizer, check_vocabulary
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, check_vocabulary
 from clearhead.data.tokenizers.tokenizer import Ids
 
 ROLES = {"unk": "[UNK]", "start": "[CLS]", "end": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}

@@ -4,7 +4,7 @@
     tokenizer.tokenize("We know't.")        We know't .             NLTK's rules: word_rules.py
     tokenizer.encode("We know't.")          <start> We know't .     as ids
     tokenizer.decode(ids)                   "We know't ."           joined with spaces
-    tokenizer.detokenize(ids)               "We know't."            as people write: prose.py
+    tokenizer.detokenize(ids)               "We know't."            as people write: detokenize.py
 
 Blanks are not kept, line breaks only when asked for (keep_newlines=True, the token "\\n"). A word
 that the vocabulary does not have becomes <unk>.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Self
 
-from clearhead.data.tokenizers.prose import to_prose
+from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
 from clearhead.data.tokenizers.word_rules import split_lines
 from clearhead.shapes import check_positive
@@ -85,7 +85,7 @@ class WordTokenizer(Tokenizer):
 
     def detokenize(self, ids: Ids) -> str:
         """The text of these ids as people write it: blanks, quotes and line breaks in place."""
-        return to_prose(self.spell(ids))
+        return detokenize(self.spell(ids))
 
     def _content(self) -> list[str]:
         first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.files.regular import BadFile, named_faults, shown
+from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import read_json
 
 TOKENIZER = "tokenizer.json"
@@ -42,7 +42,7 @@ class Answerer(ABC):
             own = getattr(config, name)
             if own != value:
                 raise BadFile(
-                    f"{shown(folder)} does not hold together: by {' and '.join(self.files)} "
+                    f"{quote(folder)} does not hold together: by {' and '.join(self.files)} "
                     f"{name} is {value}, but by config.json {own}; bring back the files of this run"
                 )
 
@@ -60,7 +60,7 @@ class TextAnswerer(Answerer):
 def read_values(path: Path, *names: str) -> dict[str, Any]:
     """The values of a JSON file that must hold these names and no others."""
     values = read_json(path)
-    with named_faults(path):
+    with prefix_errors(path):
         if not isinstance(values, dict) or values.keys() != set(names):
             raise ValueError(f"it must hold {', '.join(names)} and nothing else")
     return values

@@ -8,7 +8,7 @@ import torch
 
 from clearhead.data.batch import pad_left
 from clearhead.data.tokenizers import WordTokenizer
-from clearhead.files.regular import named_faults
+from clearhead.files.reading import prefix_errors
 from clearhead.generation import generate
 from clearhead.models import GPT
 from clearhead.models.model import at_rest
@@ -29,7 +29,7 @@ class DialogueAnswerer(TextAnswerer):
     @classmethod
     def load(cls, folder: Path, n_words: int) -> Self:
         """What `save` wrote."""
-        with named_faults(folder / TOKENIZER):
+        with prefix_errors(folder / TOKENIZER):
             return cls(WordTokenizer.load(folder / TOKENIZER), n_words)
 
     @property

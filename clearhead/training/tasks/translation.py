@@ -17,10 +17,10 @@ from typing import Any, Self
 from torch import Tensor
 
 from clearhead.data.batch import IGNORE, Batch
-from clearhead.data.draws import split
 from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
+from clearhead.data.randomness import split
 from clearhead.data.tokenizers import Tokenizer
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 from clearhead.models import Seq2Seq
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2SeqConfig
@@ -76,7 +76,7 @@ class TranslationData(DataConfig):
             pairs = [(target, source) for source, target in pairs]
         if len({source for source, _ in pairs}) < 2:
             raise BadFile(
-                f"{shown(self.path)} has one sentence to translate, but two or more different ones "
+                f"{quote(self.path)} has one sentence to translate, but two or more different ones "
                 f"are needed, some to learn from and some to measure; add pairs"
             )
         kept = split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])

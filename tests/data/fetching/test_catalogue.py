@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearhead.data.fetching import catalogue
-from clearhead.data.fetching.catalogue import CATALOGUE, find, folder, is_here, path_of
+from clearhead.data.fetching.catalogue import CATALOGUE, find, find_data, folder, is_here
 from clearhead.files import check_file_name
 
 NAMES = ["shakespeare", "cifar10", "mnist", "stories15m", "minilm", "spanish"]
@@ -90,7 +90,7 @@ def test_the_home_of_nobody_is_refused(monkeypatch, home):
     """Else a folder called ~nobody_at_all would be made wherever one stands."""
     monkeypatch.setenv("CLEARHEAD_HOME", home)
     words = f"^CLEARHEAD_HOME is '{home}', but there is no home of ~nobody_at_all; write the whole"
-    for ask in (folder, lambda: path_of("mnist"), lambda: is_here(CATALOGUE["mnist"])):
+    for ask in (folder, lambda: find_data("mnist"), lambda: is_here(CATALOGUE["mnist"])):
         with pytest.raises(ValueError, match=words):
             ask()
 
@@ -105,7 +105,7 @@ def test_a_file_is_no_home(monkeypatch, tmp_path):
 def test_a_missing_set_is_one_sentence_with_the_way_out(monkeypatch, tmp_path):
     monkeypatch.setenv("CLEARHEAD_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"^mnist is not here yet; run clearhead data get mnist$"):
-        path_of("mnist")
+        find_data("mnist")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
@@ -114,7 +114,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
     ):
         find("mnits")
     with pytest.raises(ValueError, match=r"got 'zzz'$"):
-        path_of("zzz")
+        find_data("zzz")
 
 
 def test_a_set_is_here_when_every_file_has_its_size(monkeypatch, tmp_path):
@@ -127,10 +127,10 @@ def test_a_set_is_here_when_every_file_has_its_size(monkeypatch, tmp_path):
         with open(place / file.name, "wb") as new:
             new.truncate(file.size)
     assert is_here(data)
-    assert path_of("mnist") == place
+    assert find_data("mnist") == place
     (place / data.files[0].name).write_bytes(b"cut")
     with pytest.raises(ValueError, match="not here yet"):
-        path_of("mnist")
+        find_data("mnist")
     assert not is_here(data, tmp_path / "elsewhere")
 
 

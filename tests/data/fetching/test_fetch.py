@@ -75,7 +75,7 @@ def assert_all_there(home):
 def assert_nothing_there(home):
     assert not (home / "toy").exists()
     with pytest.raises(ValueError, match="toy is not here yet"):
-        catalogue.path_of("toy")
+        catalogue.find_data("toy")
     assert "stage" not in os.listdir(home / ".fetch" / "toy")
 
 
@@ -89,7 +89,7 @@ def test_a_set_comes_whole_and_checked(toy, home, registry, client):
     fetched = get("toy", watch=lambda *step: steps.append(step))
     assert (fetched.path, fetched.was_here) == (home / "toy", False)
     assert_all_there(home)
-    assert catalogue.path_of("toy") == home / "toy"
+    assert catalogue.find_data("toy") == home / "toy"
     sizes = [step for step in steps if step[2]]
     assert sizes[-1] == (fetched.data.archives[0].file, len(archive), len(archive))
     assert [done for _, done, _ in sizes] == sorted({done for _, done, _ in sizes})

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 
 from clearhead.data import Pictures, draw_digits
 from clearhead.files import BadFile
-from clearhead.files.pictures import fitted, read_picture
+from clearhead.files.pictures import fit_picture, read_picture
 from clearhead.layers import whitening_filters
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.training import train
@@ -371,7 +371,7 @@ def test_what_a_run_keeps_can_be_tried_at_once(tmp_path):
         task.save(tmp_path)
         assert task.data.answerer(tmp_path).class_names == task.class_names
         assert task.next_command(tmp_path) == f"clearhead predict {tmp_path} {tmp_path}/example.png"
-        shown = fitted(read_picture(tmp_path / "example.png"), *_size(task))
+        shown = fit_picture(read_picture(tmp_path / "example.png"), *_size(task))
         assert torch.equal(shown, task.validation.images[0])
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.tokenizers.subwords import join_pairs, read_merges, tokens_by_id
+from clearhead.data.tokenizers.merges import merge_pairs, read_merges
+from clearhead.data.tokenizers.subword_tokenizer import sort_by_id
 
 
 def join_plainly(parts, rank):
@@ -30,7 +31,7 @@ def test_joining_is_that_of_the_plain_loop(text, scores):
     def by_union(left, right):
         return scores.get(left + right)
 
-    assert join_pairs(text, by_union) == join_plainly(text, by_union)
+    assert merge_pairs(text, by_union) == join_plainly(text, by_union)
 
 
 @given(
@@ -43,35 +44,35 @@ def test_joining_by_an_order_of_pairs_is_that_of_the_plain_loop(text, pairs):
     def by_pair(left, right):
         return ranks.get((left, right))
 
-    assert join_pairs(text, by_pair) == join_plainly(text, by_pair)
+    assert merge_pairs(text, by_pair) == join_plainly(text, by_pair)
 
 
 def test_of_equal_pairs_the_leftmost_is_joined_first():
-    assert join_pairs("aaaaa", lambda a, b: 0 if a + b == "aa" else None) == ["aa", "aa", "a"]
-    assert join_pairs("aaaaa", lambda a, b: 0) == ["aaaaa"]
-    assert join_pairs("", lambda a, b: 0) == []
-    assert join_pairs("a", lambda a, b: 0) == ["a"]
+    assert merge_pairs("aaaaa", lambda a, b: 0 if a + b == "aa" else None) == ["aa", "aa", "a"]
+    assert merge_pairs("aaaaa", lambda a, b: 0) == ["aaaaa"]
+    assert merge_pairs("", lambda a, b: 0) == []
+    assert merge_pairs("a", lambda a, b: 0) == ["a"]
 
 
 def test_a_long_text_without_blanks_is_no_trap():
     """100 000 characters: the plain loop would look at 5 · 10⁹ pairs."""
     start = time.process_time()
-    parts = join_pairs("ab" * 50_000, lambda a, b: len(a + b) if len(a + b) <= 16 else None)
+    parts = merge_pairs("ab" * 50_000, lambda a, b: len(a + b) if len(a + b) <= 16 else None)
     assert "".join(parts) == "ab" * 50_000
     assert time.process_time() - start < 5
 
 
 def test_F18_a_gap_a_double_and_a_strange_id_are_refused():
-    assert tokens_by_id({"b": 1, "a": 0}) == ["a", "b"]
+    assert sort_by_id({"b": 1, "a": 0}) == ["a", "b"]
     with pytest.raises(ValueError, match="no token has the id 1, but ids go up to 2"):
-        tokens_by_id({"a": 0, "b": 2})
+        sort_by_id({"a": 0, "b": 2})
     with pytest.raises(ValueError, match="'a' and 'b' have the same id, 0"):
-        tokens_by_id({"a": 0, "b": 0})
+        sort_by_id({"a": 0, "b": 0})
     with pytest.raises(ValueError, match="no token has the id 0"):
-        tokens_by_id({"a": -1})
+        sort_by_id({"a": -1})
     for value in (True, 0.0, "0", None, [0]):
         with pytest.raises(ValueError, match="the id of 'a' must be a whole number"):
-            tokens_by_id({"a": value})
+            sort_by_id({"a": value})
 
 
 def test_F18_too_many_tokens_are_refused():
@@ -80,7 +81,7 @@ def test_F18_too_many_tokens_are_refused():
             return 10_000_000
 
     with pytest.raises(ValueError, match="10,000,000 tokens is too large, 1,000,000 go"):
-        tokens_by_id(Huge())
+        sort_by_id(Huge())
 
 
 def test_F18_merges_to_the_unknown_are_refused():

@@ -25,7 +25,7 @@ BEFORE = _set("a an fa gi ha i o s t th wi 'n")  # i' the, o' the, th' other
 TAILS = _set("s t m d re ve ll")  # what follows the ’ of it’s, don’t, we’ll
 
 
-def to_prose(tokens: Sequence[str]) -> str:
+def detokenize(tokens: Sequence[str]) -> str:
     """The text of these tokens; "\\n" is a line break."""
     written: list[str] = []
     stuck = True  # whether the next token follows without a blank

@@ -1,71 +1,18 @@
-"""A file opened after a look, and replaced whole or not at all."""
+"""A file is replaced whole or not at all; a folder appears when it is filled."""
 
 import errno
 import os
-import socket
 
 import pytest
 
-from clearhead.files import BadFile, replacing
-from clearhead.files.regular import new_folder, open_regular, read_bytes, shown, sync_folder
-
-
-def test_a_file_is_read_whole(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc")
-    assert read_bytes(tmp_path / "a", 3) == b"abc"
-
-
-def test_a_bad_file_is_a_value_error():
-    assert issubclass(BadFile, ValueError)
-
-
-def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
-    os.mkfifo(tmp_path / "pipe")  # a plain open would wait for a writer for ever
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "socket"))
-        cases = {
-            tmp_path: "is a folder, not a file",
-            tmp_path / "none": "is not there",
-            tmp_path / "pipe": "is not a regular file but a pipe",
-            tmp_path / "socket": "cannot be opened",
-            "/dev/zero": "is not a regular file",
-            "a\0b": "cannot be opened: embedded null",
-            "x" * 5000: "cannot be opened: file name too long",
-        }
-        for path, words in cases.items():
-            with pytest.raises(BadFile, match=words):
-                open_regular(path, 10)
-
-
-def test_a_file_that_may_not_be_read_is_one_sentence(tmp_path, monkeypatch):
-    (tmp_path / "secret").touch()
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)  # the tests may run as root, who may read all
-    with pytest.raises(BadFile, match=r"secret cannot be opened: permission denied$"):
-        open_regular(tmp_path / "secret", 10)
-
-
-def test_a_file_over_the_cap_is_refused_before_it_is_read(tmp_path):
-    with open(tmp_path / "big", "wb") as file:
-        file.truncate(1 << 40)  # a hole: no bytes on the disk
-    with pytest.raises(BadFile, match="big has 1,099,511,627,776 bytes, more than the 5 read"):
-        read_bytes(tmp_path / "big", 5)
-
-
-def test_a_name_is_shown_on_one_short_line():
-    assert shown("plain name é") == "plain name é"
-    assert shown("two\nlines\x1b[31m") == r"'two\nlines\x1b[31m'"
-    assert len(shown("x" * 9999)) < 200
-    assert shown(b"\xff") == r"'\udcff'"
+from clearhead.files import BadFile, replace_file
+from clearhead.files.writing import create_folder, sync_folder
 
 
 def test_the_new_file_takes_the_name_at_the_end(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"old")
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write(b"new")
         file.flush()
         assert path.read_bytes() == b"old"
@@ -79,7 +26,7 @@ def test_after_an_error_the_old_file_stands_and_nothing_else(tmp_path, stop):
     path.write_bytes(b"old")
 
     def write():
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(b"half")
             raise stop
 
@@ -92,7 +39,7 @@ def test_after_an_error_the_old_file_stands_and_nothing_else(tmp_path, stop):
 def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("real")
-    with replacing(tmp_path / "link") as file:
+    with replace_file(tmp_path / "link") as file:
         file.write(b"new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
@@ -104,14 +51,14 @@ def test_bytes_and_names_reach_the_disk_in_order(tmp_path, monkeypatch):
     sync, replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda n: (calls.append("sync"), sync(n))[1])
     monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("replace"), replace(a, b))[1])
-    with replacing(tmp_path / "a") as file:
+    with replace_file(tmp_path / "a") as file:
         file.write(b"x")
     assert calls == ["sync", "replace", "sync"]
 
 
 def test_a_fault_of_the_disk_is_told_of_the_file_and_not_of_the_name_beside_it(tmp_path):
     def write(path):
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write(b"half")
             raise OSError(28, "No space left on device")  # as a write raises it: without a name
 
@@ -122,9 +69,9 @@ def test_a_fault_of_the_disk_is_told_of_the_file_and_not_of_the_name_beside_it(t
 
 
 def test_a_fault_of_another_file_keeps_its_name(tmp_path):
-    with pytest.raises(OSError, match=r"other'$"), replacing(tmp_path / "a"):
+    with pytest.raises(OSError, match=r"other'$"), replace_file(tmp_path / "a"):
         raise OSError(2, "No such file or directory", "other")
-    with pytest.raises(OSError, match=r"^\[Errno 104\] reset$"), replacing(tmp_path / "a"):
+    with pytest.raises(OSError, match=r"^\[Errno 104\] reset$"), replace_file(tmp_path / "a"):
         raise OSError(104, "reset")
 
 
@@ -133,7 +80,7 @@ def test_a_new_folder_takes_its_name_at_the_end(tmp_path, empty):
     place = tmp_path / "below" / "folder"
     if empty:
         place.mkdir(parents=True)
-    with new_folder(place) as new:
+    with create_folder(place) as new:
         (new / "a").write_bytes(b"a")
         assert not (place / "a").exists()
     assert (place / "a").read_bytes() == b"a"
@@ -143,7 +90,7 @@ def test_a_new_folder_takes_its_name_at_the_end(tmp_path, empty):
 @pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt, OSError(28, "No space left")])
 def test_a_folder_that_was_not_filled_is_not_there(tmp_path, stop):
     def fill():
-        with new_folder(tmp_path / "folder") as new:
+        with create_folder(tmp_path / "folder") as new:
             (new / "a").write_bytes(b"half")
             raise stop
 
@@ -158,14 +105,14 @@ def test_a_new_folder_overwrites_nothing(tmp_path):
     (tmp_path / "kept").write_text("mine")
     for place in (tmp_path, tmp_path / "kept"):
         refused = pytest.raises(BadFile, match="there already and not an empty folder")
-        with refused, new_folder(place):
+        with refused, create_folder(place):
             raise AssertionError("too late")
     assert os.listdir(tmp_path) == ["kept"]
 
 
 def test_a_folder_that_came_meanwhile_is_kept(tmp_path):
     def fill():
-        with new_folder(tmp_path / "folder") as new:
+        with create_folder(tmp_path / "folder") as new:
             (new / "a").write_bytes(b"ours")
             (tmp_path / "folder").mkdir()
             (tmp_path / "folder" / "b").write_bytes(b"theirs")
@@ -217,7 +164,7 @@ def test_T32_what_may_not_have_reached_the_disk_is_not_called_written(tmp_path, 
         sync(number)
 
     monkeypatch.setattr(os, "fsync", fails_for_the_folder)
-    with pytest.raises(OSError, match="Input/output error"), replacing(tmp_path / "a") as file:
+    with pytest.raises(OSError, match="Input/output error"), replace_file(tmp_path / "a") as file:
         file.write(b"x")
 
 

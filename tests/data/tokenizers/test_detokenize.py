@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import WordTokenizer
-from clearhead.data.tokenizers.prose import to_prose
+from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.word_rules import split_words
 
 PROSE = """\
@@ -70,16 +70,16 @@ def test_lines_and_empty_lines_come_back():
     ],
 )
 def test_tokens_stand_where_people_write_them(tokens, text):
-    assert to_prose(tokens.split()) == text
+    assert detokenize(tokens.split()) == text
 
 
 def test_a_quote_that_is_open_is_closed_by_the_next_mark_over_lines():
     tokens = ["``", "We", "know", ",", "\n", "we", "know", ".", "''", "he", "said"]
-    assert to_prose(tokens) == '"We know,\nwe know." he said'
+    assert detokenize(tokens) == '"We know,\nwe know." he said'
 
 
 def test_no_blank_stands_at_a_line_break():
-    assert to_prose(["a", "\n", "b", ":", "\n", "\n", "(", "c", ")"]) == "a\nb:\n\n(c)"
+    assert detokenize(["a", "\n", "b", ":", "\n", "\n", "(", "c", ")"]) == "a\nb:\n\n(c)"
 
 
 @given(
@@ -87,7 +87,7 @@ def test_no_blank_stands_at_a_line_break():
 )
 def test_letters_and_marks_are_never_lost_or_doubled(tokens):
     """Only blanks and the spelling of quotes are chosen."""
-    written = to_prose(tokens)
+    written = detokenize(tokens)
     plain = "".join(tokens).replace("``", '"').replace("''", '"')
     assert written.replace(" ", "").replace('"', "").replace("'", "") == plain.replace(
         '"', ""
@@ -98,6 +98,6 @@ def test_letters_and_marks_are_never_lost_or_doubled(tokens):
 @given(st.lists(st.sampled_from(["we", "know", "Bob", "12", ",", ".", "?", "\n"]), max_size=12))
 def test_prose_is_read_as_the_same_words(tokens):
     """Lines of words and marks give their tokens again, up to where a line's full stop stands."""
-    text = to_prose(tokens)
+    text = detokenize(tokens)
     again = [token for line in text.split("\n") for token in split_words(line)]
     assert "".join(again) == "".join(tokens).replace("\n", "")

@@ -5,8 +5,8 @@ GLOBAL fetches any Python object by its name and REDUCE calls it, which is how a
 command. The python batches of CIFAR-10 need both, for one NumPy array. Here a name stays a word,
 and a call stays a note of what would have been called with what:
 
-    read_inert(data, "data_batch_1")[b"labels"]             # a list of numbers
-    byte_array(read_inert(…)[b"data"], "data_batch_1")      # (N, 3072), from the note
+    read_pickle(data, "data_batch_1")[b"labels"]             # a list of numbers
+    read_byte_table(read_pickle(…)[b"data"], "data_batch_1")      # (N, 3072), from the note
 
 The machine knows the instructions that Python 2 writes for such a dictionary (protocol 2), and four
 names. Any other instruction or name is refused, and the file with it.
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clearhead.files.regular import BadFile, shown
+from clearhead.files.reading import BadFile, quote
 
 NAMES = {
     "numpy.core.multiarray._reconstruct",
@@ -47,12 +47,12 @@ class Call:
     state: Any = None
 
 
-def read_inert(data: bytes, file: str) -> Any:
+def read_pickle(data: bytes, file: str) -> Any:
     """The one value that the pickle describes, of plain types, Name and Call; file: for errors."""
     return _Machine(data, file).run()
 
 
-def byte_array(value: Any, file: str) -> NDArray[np.uint8]:
+def read_byte_table(value: Any, file: str) -> NDArray[np.uint8]:
     """The table of bytes that a Call describes, (rows, columns); file: for errors."""
     match value:
         case Call(Name(maker), _, (1, (int(rows), int(columns)), Call(kind, code), False, data)):
@@ -170,7 +170,7 @@ class _Machine:
     def name(self) -> None:
         word = f"{self.line()}.{self.line()}"
         if word not in NAMES:
-            raise self.bad(f"names {shown(word)}, which no batch of CIFAR-10 needs")
+            raise self.bad(f"names {quote(word)}, which no batch of CIFAR-10 needs")
         self.stack.append(Name(word))
 
     def call(self) -> None:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.drawings import draw_digits
+from clearhead.data.digits import draw_digits
 from clearhead.data.images import to_float
 
 
@@ -60,7 +60,7 @@ def test_digits_can_be_told_apart_by_their_mean_picture():
 
 
 def test_ink_covers_a_line_and_fades_over_one_pixel():
-    from clearhead.data.drawings import _inked
+    from clearhead.data.digits import _inked
 
     line = np.array([[[[2.0, 3.5], [6.0, 3.5]]]])  # from (2, 3½) to (6, 3½), across row 3
     ink = _inked(line, np.array([1.0]), 8)[0]

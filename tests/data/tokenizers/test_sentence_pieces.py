@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, processors
 
 from clearhead.files import BadFile
-from clearhead.interop import ScoredPairTokenizer, find_tokenizer
+from clearhead.interop import SentencePieceTokenizer, find_tokenizer
 from clearhead.interop.tokenizer_json import read_tokenizer_json
 
 BYTE_NAMES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -34,7 +34,7 @@ def vocabulary(seed=0):
 
 TOKENS = vocabulary()
 SCORES = [0.0] * 259 + [-float(i) for i in range(len(TOKENS) - 259)]
-OURS = ScoredPairTokenizer(TOKENS, SCORES)
+OURS = SentencePieceTokenizer(TOKENS, SCORES)
 TEXTS = st.text(st.sampled_from([*LETTERS, "z", "ñ", "\n", "\x00"])) | st.text()
 
 
@@ -120,7 +120,7 @@ def test_ids_are_those_of_llama2c(text):
 def test_ids_are_those_of_llama2c_if_scores_are_equal(seed, text, n):
     tokens = vocabulary(seed)
     scores = [float(i % n) for i in range(len(tokens))]
-    ours = ScoredPairTokenizer(tokens, scores)
+    ours = SentencePieceTokenizer(tokens, scores)
     assert ours.encode(text) == ids_as_llama2c(text, tokens, scores)
 
 
@@ -139,14 +139,14 @@ def test_every_text_comes_back(text):
 @given(st.text(st.sampled_from([*LETTERS, "z", " "])))
 def test_ids_are_those_of_llama2c_word_by_word(text):
     tokens = vocabulary(seed=1)
-    ours = ScoredPairTokenizer(tokens, SCORES)
+    ours = SentencePieceTokenizer(tokens, SCORES)
     assert any("  " in token for token in tokens)
     assert ours.encode(text) == ids_as_llama2c(text, tokens, SCORES)
 
 
 def test_by_hand():
     tokens = [*TOKENS[:259], " ", "a", "b", "ab", " ab", "ba"]
-    ours = ScoredPairTokenizer(tokens, [0.0] * 259 + [-9, -9, -9, -2, -3, -1])
+    ours = SentencePieceTokenizer(tokens, [0.0] * 259 + [-9, -9, -9, -2, -3, -1])
     assert ours.encode("ab") == [1, 263]  # ab, then blank and ab
     assert ours.encode("bab") == [1, 259, 264, 261]  # ba is best, so that ab is not made
     assert ours.encode("é") == [1, 259, 3 + 0xC3, 3 + 0xA9]
@@ -190,7 +190,7 @@ def test_tokenizer_json_of_llama2(oracle, tmp_path):
 def test_merges_decide_as_in_tokenizers_even_if_some_are_left_out(text, oracle):
     values = json.loads(oracle.to_str())
     kept = values["model"]["merges"][::2]
-    ours = ScoredPairTokenizer(TOKENS, merges=[" ".join(pair) for pair in kept])
+    ours = SentencePieceTokenizer(TOKENS, merges=[" ".join(pair) for pair in kept])
     values["model"]["merges"] = kept
     if "▁" not in text:
         assert ours.encode(text) == Tokenizer.from_str(json.dumps(values)).encode(text).ids
@@ -215,11 +215,11 @@ def test_a_tokenizer_json_that_is_not_llamas_is_refused(oracle, tmp_path, name, 
 
 
 @pytest.mark.parametrize(
-    "made", [OURS, ScoredPairTokenizer(TOKENS, merges=[" ".join(m) for m in merges_by_score()])]
+    "made", [OURS, SentencePieceTokenizer(TOKENS, merges=[" ".join(m) for m in merges_by_score()])]
 )
 def test_what_save_wrote_load_reads(made, tmp_path):
     made.save(tmp_path / "own.json")
-    back = ScoredPairTokenizer.load(tmp_path / "own.json")
+    back = SentencePieceTokenizer.load(tmp_path / "own.json")
     assert back == made
     assert back.encode("ab cab é z") == made.encode("ab cab é z")
 
@@ -241,7 +241,7 @@ def test_what_save_wrote_load_reads(made, tmp_path):
 )
 def test_F18_a_vocabulary_that_is_none_is_refused(tokens, options, words):
     with pytest.raises(ValueError, match=r".") as error:
-        ScoredPairTokenizer(tokens, **options)
+        SentencePieceTokenizer(tokens, **options)
     assert words in str(error.value)
 
 

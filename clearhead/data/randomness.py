@@ -23,31 +23,31 @@ FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 ONE_IN = 10  # examples of a generated task that are kept for validation
 
 
-def draws(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
+def draw_bits(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
     """Numbers of 64 random bits, one for each combination of the counters, which broadcast.
 
     The purpose keeps two uses of one seed apart.
     """
-    state = _stirred(np.atleast_1d(np.uint64(_word(f"{whole_number('seed', seed)} {purpose}"))))
+    state = _mix(np.atleast_1d(np.uint64(_hash_text(f"{check_integer('seed', seed)} {purpose}"))))
     for counter in counters:
         numbers = np.atleast_1d(counter)
         if numbers.dtype.kind not in "iu":  # a cast would give 0.2 and 0.7 the same number
             raise TypeError(f"counters must be whole numbers of 64 bits, got {counter!r:.80}")
-        state = _stirred(state ^ _stirred(numbers.astype(np.uint64)))
+        state = _mix(state ^ _mix(numbers.astype(np.uint64)))
     return state
 
 
-def below(limit: int | NDArray[Any], numbers: Words) -> NDArray[np.int64]:
+def choose_below(limit: int | NDArray[Any], numbers: Words) -> NDArray[np.int64]:
     """Numbers from 0 to limit − 1, each as likely; limit is at most 2³²."""
     scaled = (numbers >> np.uint64(32)) * np.asarray(limit, dtype=np.uint64)
     return (scaled >> np.uint64(32)).astype(np.int64)
 
 
-def row_keys(codes: NDArray[np.int64]) -> Words:
+def hash_rows(codes: NDArray[np.int64]) -> Words:
     """64 bits that stand for each row of codes; negative ones, which fill rows up, do not count."""
     keys = np.zeros(codes.shape[0], dtype=np.uint64)
     for column in codes.T:
-        keys = np.where(column < 0, keys, _stirred(keys ^ column.astype(np.uint64)))
+        keys = np.where(column < 0, keys, _mix(keys ^ column.astype(np.uint64)))
     return keys
 
 
@@ -56,7 +56,7 @@ def is_validation(keys: Words) -> NDArray[np.bool_]:
 
     So no setting of a generated task can bring a validation example into a training set.
     """
-    return below(ONE_IN, draws(0, "validation", keys)) == 0
+    return choose_below(ONE_IN, draw_bits(0, "validation", keys)) == 0
 
 
 def split(
@@ -69,8 +69,8 @@ def split(
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must be between 0 and 1, got {share}")
     keys = [key(item) for item in items]
-    start = f"{whole_number('seed', seed)} split"
-    ranked = sorted(set(keys), key=lambda text: (_word(f"{start} {text}"), text))
+    start = f"{check_integer('seed', seed)} split"
+    ranked = sorted(set(keys), key=lambda text: (_hash_text(f"{start} {text}"), text))
     if len(ranked) < 2:
         raise ValueError(
             f"items must hold at least 2 different ones to split, got {len(ranked)}; "
@@ -84,7 +84,7 @@ def split(
 # Whole numbers, as people have them: of Python, NumPy or PyTorch
 
 
-def whole_number(name: str, value: Any) -> int:
+def check_integer(name: str, value: Any) -> int:
     """A seed or the like as a plain int; a bool or a float is refused, even if it is whole."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     if isinstance(plain, bool) or not hasattr(plain, "__index__"):
@@ -94,29 +94,29 @@ def whole_number(name: str, value: Any) -> int:
     return operator.index(plain)
 
 
-def counting_number(name: str, value: Any) -> int:
+def check_index(name: str, value: Any) -> int:
     """A whole number from 0 on, of at most 63 bits: an index, a length, an epoch."""
-    number = whole_number(name, value)
+    number = check_integer(name, value)
     if not 0 <= number < 1 << 63:
         rule = "not be negative" if number < 0 else "be below 2⁶³"
         raise ValueError(f"{name} must {rule}, got {number}")
     return number
 
 
-def counting_numbers(name: str, values: Any) -> list[int]:
+def check_indices(name: str, values: Any) -> list[int]:
     """A row of them: a list, a range, an array or a tensor with one axis."""
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, str) or not isinstance(plain, Iterable):
         raise TypeError(f"{name} must be a list of whole numbers, got {values!r:.80}")
-    return [counting_number(f"{name}[{i}]", value) for i, value in enumerate(plain)]
+    return [check_index(f"{name}[{i}]", value) for i, value in enumerate(plain)]
 
 
-def _word(text: str) -> int:
+def _hash_text(text: str) -> int:
     """64 bits that stand for a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def _stirred(x: Words) -> Words:
+def _mix(x: Words) -> Words:
     x = x + STEP
     for shift, factor in zip((30, 27), FACTORS, strict=True):
         x = (x ^ (x >> np.uint64(shift))) * factor

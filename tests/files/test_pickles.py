@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from picture_files import python2_batch, some_pictures, text
 
-from clearhead.data.images import read_cifar10
-from clearhead.data.inert_pickle import Call, Name, byte_array, read_inert
-from clearhead.files.regular import BadFile
+from clearhead.data.cifar10 import read_cifar10
+from clearhead.files.pickles import Call, Name, read_byte_table, read_pickle
+from clearhead.files.reading import BadFile
 
 TABLE, LABELS = some_pictures()
 
@@ -25,17 +25,17 @@ def read_one(tmp_path, data):
 def test_the_instructions_mean_what_python_says_they_mean():
     data = python2_batch(TABLE, LABELS, n_names=1300)
     theirs = pickle.loads(data, encoding="bytes")
-    ours = read_inert(data, "it")
+    ours = read_pickle(data, "it")
     assert ours.keys() == theirs.keys()
     assert {key: ours[key] for key in ours if key != b"data"} == {
         key: theirs[key] for key in theirs if key != b"data"
     }
-    assert np.array_equal(byte_array(ours[b"data"], "it"), theirs[b"data"])
+    assert np.array_equal(read_byte_table(ours[b"data"], "it"), theirs[b"data"])
     assert len(ours[b"filenames"]) == 1300
 
 
 def test_a_name_stays_a_word_and_a_call_stays_a_note():
-    value = read_inert(b"\x80\x02cnumpy\ndtype\nU\x02u1\x85R.", "it")
+    value = read_pickle(b"\x80\x02cnumpy\ndtype\nU\x02u1\x85R.", "it")
     assert isinstance(value, Call)
     assert (value.name, value.arguments, value.state) == (Name("numpy.dtype"), (b"u1",), None)
 
@@ -106,8 +106,10 @@ def test_F10_a_changed_batch_is_read_or_refused():
         if chance.random() < 0.1:
             del data[chance.randrange(len(data)) :]
         try:
-            batch = read_inert(bytes(data), "it")
-            byte_array(batch[b"data"] if type(batch) is dict and b"data" in batch else None, "it")
+            batch = read_pickle(bytes(data), "it")
+            read_byte_table(
+                batch[b"data"] if type(batch) is dict and b"data" in batch else None, "it"
+            )
             outcomes["read"] += 1
         except BadFile:
             outcomes["refused"] += 1

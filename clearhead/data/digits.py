@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clearhead.data.draws import counting_number, draws
 from clearhead.data.images import Pictures
+from clearhead.data.randomness import check_index, draw_bits
 from clearhead.shapes import check_positive
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ def draw_digits(
     and paper have colours.
     """
     check_positive(n=n, size=size, channels=channels)
-    n, size, channels, start = int(n), int(size), int(channels), counting_number("start", start)
+    n, size, channels, start = int(n), int(size), int(channels), check_index("start", start)
     images = np.empty((n, channels, size, size), np.uint8)
     labels = np.empty(n, np.int64)
     for first in range(0, n, CHUNK):
@@ -48,7 +48,7 @@ def _draw(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pictures (N, channels, size, size) and their digits (N,)."""
     counters = np.arange(14 + 2 * channels + channels * size * size)
-    words = draws(seed, "digits", numbers[:, None], counters)
+    words = draw_bits(seed, "digits", numbers[:, None], counters)
     uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53  # [0, 1)
     chance, shades, grain = np.split(uniform, (14, 14 + 2 * channels), axis=1)
     digit = (chance[:, 0] * 10).astype(np.int64)

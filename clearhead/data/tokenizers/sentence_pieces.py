@@ -13,7 +13,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizers.subwords import SubwordTokenizer, join_pairs, read_merges
+from clearhead.data.tokenizers.merges import merge_pairs, read_merges
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer
 from clearhead.data.tokenizers.tokenizer import Ids
 
 FIRST_BYTE, FIRST_PIECE = 3, 259
@@ -22,12 +23,12 @@ WORD, WORD_END = re.compile(" +[^ ]*|[^ ]+"), re.compile("[^ ] ")
 BLANK = "▁"  # how a blank is written where blanks separate: in merges
 
 
-def byte_name(byte: int) -> str:
+def format_byte(byte: int) -> str:
     """<0x0A>, how a vocabulary writes a byte."""
     return f"<0x{byte:02X}>"
 
 
-class ScoredPairTokenizer(SubwordTokenizer):
+class SentencePieceTokenizer(SubwordTokenizer):
     """Llama's tokenizer. `encode` puts <s> first and no </s> last: a prompt goes on."""
 
     kind = "scored pairs"
@@ -43,7 +44,7 @@ class ScoredPairTokenizer(SubwordTokenizer):
 
         Either scores, one for each token, or merges "left right" with ▁ for a blank.
         """
-        of_bytes = {byte_name(byte): FIRST_BYTE + byte for byte in range(256)}
+        of_bytes = {format_byte(byte): FIRST_BYTE + byte for byte in range(256)}
         super().__init__(tokens, ROLES | of_bytes)
         for name, i in of_bytes.items():
             if i >= len(tokens) or tokens[i] != name:
@@ -78,7 +79,7 @@ class ScoredPairTokenizer(SubwordTokenizer):
 
     def _cut_part(self, text: str) -> list[int]:
         ids: list[int] = []
-        for part in join_pairs(text, self._rank):
+        for part in merge_pairs(text, self._rank):
             if part in self._ids:
                 ids.append(self._ids[part])
             else:

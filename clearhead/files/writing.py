@@ -1,0 +1,113 @@
+"""Replace a file whole or not at all; fill a new folder in the same way.
+
+The bytes are written under a temporary name in the same folder, forced to the disk (fsync), and
+renamed in one step. A reader, or a restart after a crash, finds the old file or the new one, never
+a part of either. A fault of the disk stays an OSError and names the file that was to be written.
+"""
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from clearhead.files.reading import BadFile, check_regular, quote
+
+# The disk is full or broken, or we may not write to it: another name or number would not help.
+DISK_FAULTS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+)
+
+# Raised by file systems that cannot sync a folder, and need not.
+NOT_SYNCED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes the name `path` when the block ends without an error.
+
+    A symbolic link is followed: the file it points to is replaced, the link stays.
+    """
+    target = Path(os.path.realpath(path))
+    mode = _find_mode(target)
+    temporary = _choose_temporary(target)
+    try:
+        with open(temporary, "xb") as file:
+            if mode is not None:
+                os.chmod(temporary, mode)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as fault:
+        with suppress(OSError):
+            temporary.unlink()
+        _name_target(fault, target, temporary)
+        raise
+    sync_folder(target.parent)
+
+
+@contextmanager
+def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Create a folder to fill that takes the name `path` when the block ends without an error.
+
+    Only an empty folder may have that name already, so nothing is overwritten.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadFile(
+            f"{quote(target)} is there already and not an empty folder; take another name"
+        )
+    temporary = _choose_temporary(target)
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        sync_folder(temporary)
+        os.replace(temporary, target)
+    except BaseException as fault:
+        shutil.rmtree(temporary, ignore_errors=True)
+        _name_target(fault, target, temporary)
+        raise
+    sync_folder(target.parent)
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Force the names in a folder to the disk, where the system can do that."""
+    try:
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+    except OSError as fault:
+        if fault.errno not in NOT_SYNCED:
+            fault.filename = fault.filename or os.fspath(folder)
+            raise
+
+
+def _choose_temporary(target: Path) -> Path:
+    """An unused name in the same folder."""
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+
+
+def _name_target(fault: BaseException, target: Path, temporary: Path) -> None:
+    """Let a fault of the disk name the target, not a temporary name the user never gave."""
+    if not isinstance(fault, OSError):
+        return
+    unnamed = fault.filename is None and fault.errno in DISK_FAULTS
+    if unnamed or str(fault.filename).startswith(str(temporary)):
+        fault.filename = str(target)
+
+
+def _find_mode(target: Path) -> int | None:
+    """The permissions of the file to be replaced, None if there is none yet."""
+    try:
+        found = os.stat(target)
+    except OSError:
+        return None
+    check_regular(target, found, max_bytes=found.st_size)
+    return stat.S_IMODE(found.st_mode)
