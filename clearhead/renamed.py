@@ -32,6 +32,12 @@ MODULES: dict[str, str] = {
     # training, runs
     # inspection, lab, bench
     # interop, cli
+    "clearhead.interop.any_kind": "clearhead.interop.load",
+    "clearhead.interop.exporting": "clearhead.interop.export",
+    "clearhead.interop.loading": "clearhead.interop.hugging_face",
+    "clearhead.interop.mapping": "clearhead.interop.name_table",
+    "clearhead.interop.settings": "clearhead.interop.config_json",
+    "clearhead.interop.weights": "clearhead.interop.weight_files",
 }
 
 # Old name → new name, where more than the module changed.
@@ -78,6 +84,17 @@ NAMES: dict[str, str] = {
     # training, runs
     # inspection, lab, bench
     # interop, cli
+    "clearhead.interop.any_kind.MODELS": "clearhead.interop.load.FETCHED",
+    "clearhead.interop.exporting.THEIR_NAMES": "clearhead.interop.export.THEIR_ACTIVATIONS",
+    "clearhead.interop.loading.Report": "clearhead.interop.report.Report",
+    "clearhead.interop.loading.check_dtype": "clearhead.interop.fill.check_dtype",
+    "clearhead.interop.loading.fill": "clearhead.interop.fill.fill_model",
+    "clearhead.interop.loading.load_family": "clearhead.interop.hugging_face.load_folder",
+    "clearhead.interop.mapping.cast_to": "clearhead.interop.fill.cast_to",
+    "clearhead.interop.mapping.rows_of": "clearhead.interop.name_table.list_rows",
+    "clearhead.interop.settings.LARGEST": "clearhead.interop.config_json.MAX_SIZE",
+    "clearhead.interop.settings.Settings": "clearhead.interop.config_json.TheirConfig",
+    "clearhead.interop.weights.Weights": "clearhead.interop.weight_files.WeightFiles",
 }
 
 

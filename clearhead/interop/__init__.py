@@ -1,31 +1,29 @@
-"""Other projects' weights in our models, and ours in theirs.
+"""Weights of other projects in our models, and ours in theirs.
 
-    model = load_gpt2("gpt2")                   a Hugging Face folder: config.json and safetensors
-    loaded = load("stories15m")                 any kind: .model, .tokenizer, .report
-    export(model, "for-transformers")           a GPT of ours as such a folder
+    loaded = load("stories15m")             whatever a path holds: .model, .tokenizer, .report
+    model = load_gpt2("gpt2")               a Hugging Face folder: config.json and safetensors
+    export(model, "for-transformers")       our GPT as such a folder
 
-gpt2.py, llama.py, bert.py, vit.py      a page for each family: its config, its names and ours
-llama2c.py                              models of llama2.c
-any_kind.py                             one door for all of them
-exporting.py                            a GPT of ours as a folder that transformers loads
-mapping.py                              tables of names, and what a file must hold
-settings.py                             their config.json, asked by name
-weights.py                              one safetensors file, or several and an index
-loading.py                              from a folder to a model; the report
-tokenizer_json.py, tokenizer_files.py   tokenizers from tokenizer.json and from older files
+Read in this order:
+
+    load.py                                 the one function that finds out what a path holds
+    gpt2.py, llama.py, bert.py, vit.py      one file per family: its config, its names and ours
+    name_table.py                           how such a table is written, and what a file must hold
+    hugging_face.py                         from a folder to a model
+    config_json.py, weight_files.py         the two halves of a folder: settings and tensors
+    fill.py, report.py                      tensors into a model; what was loaded
+    llama2c.py                              the single file of llama2.c
+    export.py                               from our GPT to a folder that transformers loads
+    tokenizer_files.py, tokenizer_json.py   tokenizers, from the files that lie beside the weights
 """
 
-from clearhead.data.tokenizers import (
-    BytePairTokenizer,
-    SentencePieceTokenizer,
-    WordPieceTokenizer,
-)
-from clearhead.interop.any_kind import Loaded, load
+from clearhead.data.tokenizers import BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer
 from clearhead.interop.bert import load_bert
-from clearhead.interop.exporting import export
+from clearhead.interop.export import export
 from clearhead.interop.gpt2 import load_gpt2
 from clearhead.interop.llama import load_llama
-from clearhead.interop.loading import Report
+from clearhead.interop.load import Loaded, load
+from clearhead.interop.report import Report
 from clearhead.interop.tokenizer_files import find_tokenizer
 from clearhead.interop.vit import load_vit
 from clearhead.renamed import forward

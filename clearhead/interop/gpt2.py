@@ -1,48 +1,44 @@
 """GPT-2 (Radford et al. 2019) from a Hugging Face folder.
 
-Its linear layers keep their weights on the side, (inputs, outputs), and one layer makes queries,
+Weights of linear layers are stored transposed, (inputs, outputs), and one layer computes queries,
 keys and values together. The head is the embedding table unless the config says otherwise.
 """
 
 import os
 from pathlib import Path
-from typing import cast
 
 import torch
 
-from clearhead.interop.loading import load_family
-from clearhead.interop.mapping import Family, layer, norm, same
-from clearhead.interop.settings import Settings
+from clearhead.interop.config_json import TheirConfig
+from clearhead.interop.hugging_face import load_folder
+from clearhead.interop.name_table import Family, layer, norm, same
 from clearhead.models import GPT, GPTConfig
 
 THEIRS, OURS = "transformer.h.#", "stack.blocks.#"
 QUERY_KEY_VALUE = [f"{OURS}.attention.proj_{part}" for part in "qkv"]
 
 
-def _config(settings: Settings) -> GPTConfig:
-    settings.must_be(
-        scale_attn_weights=True,
-        scale_attn_by_inverse_layer_idx=False,
-        add_cross_attention=False,
-    )
+def _build_config(theirs: TheirConfig) -> GPTConfig:
+    theirs.require(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False)
+    theirs.require(add_cross_attention=False)
     return GPTConfig(
-        vocab_size=settings.size("vocab_size"),
-        max_len=settings.size("n_positions"),
-        d_model=settings.size("n_embd"),
-        n_layers=settings.size("n_layer"),
-        n_heads=settings.size("n_head"),
-        d_ff=settings.size("n_inner", None),
-        norm_eps=settings.number("layer_norm_epsilon", 1e-5),
-        activation=settings.activation("activation_function", "gelu_new"),
-        tied=settings.flag("tie_word_embeddings", True),
-        dropout=settings.number("resid_pdrop", 0.1),
+        vocab_size=theirs.get_size("vocab_size"),
+        max_len=theirs.get_size("n_positions"),
+        d_model=theirs.get_size("n_embd"),
+        n_layers=theirs.get_size("n_layer"),
+        n_heads=theirs.get_size("n_head"),
+        d_ff=theirs.get_size("n_inner", None),
+        norm_eps=theirs.get_number("layer_norm_epsilon", 1e-5),
+        activation=theirs.get_activation("activation_function", "gelu_new"),
+        tied=theirs.get_flag("tie_word_embeddings", True),
+        dropout=theirs.get_number("resid_pdrop", 0.1),
     )
 
 
 GPT2 = Family(
     kind="gpt2",
     model=GPT,
-    config=_config,
+    config=_build_config,
     prefix="transformer.",
     rows=(
         same("transformer.wte.weight", "embedding.weight"),
@@ -57,12 +53,12 @@ GPT2 = Family(
         same("lm_head.weight", "head.weight"),
     ),
     ignored=(
-        (f"{THEIRS}.attn.bias", "the causal mask, which Mask.causal() is here"),
-        (f"{THEIRS}.attn.masked_bias", "the number that stood for −∞ in masked places"),
+        (f"{THEIRS}.attn.bias", "the causal mask; ours is Mask.causal()"),
+        (f"{THEIRS}.attn.masked_bias", "the number used for −∞ in masked scores"),
     ),
 )
 
 
 def load_gpt2(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) -> GPT:
-    """The GPT in a folder with config.json and safetensors, with or without its head's name."""
-    return cast(GPT, load_family(GPT2, Path(path), dtype)[0])
+    """Load GPT-2 from a folder with config.json and safetensors, saved with or without a head."""
+    return load_folder(GPT2, Path(path), dtype)[0]

@@ -1,8 +1,8 @@
-"""The tokenizer files that come with other people's weights.
+"""Tokenizer files that lie beside the weights of other projects.
 
-tokenizer.json              all kinds: tokenizer_json.py
+tokenizer.json              every kind; see tokenizer_json.py
 vocab.json, merges.txt      GPT-2
-vocab.txt                   BERT, one piece a line
+vocab.txt                   BERT, one piece per line
 tokenizer.bin               llama2.c: int32 longest; then float32 score, int32 length, bytes …
 """
 
@@ -29,25 +29,25 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
-    """The tokenizer in a folder, by the files that are there; None if there are none of these."""
+    """Read the tokenizer of a folder from the files it holds; None if it holds none of these."""
     folder = Path(folder)
     if (folder / "tokenizer.json").exists():
         return read_tokenizer_json(folder / "tokenizer.json")
     if (folder / "vocab.json").exists():
-        return _from_vocab_json(folder)
+        return _read_vocab_json(folder)
     if (folder / "vocab.txt").exists():
-        return _from_vocab_txt(folder)
+        return _read_vocab_txt(folder)
     if (folder / "tokenizer.bin").exists():
         return read_tokenizer_bin(folder / "tokenizer.bin")
     return None
 
 
 def read_tokenizer_bin(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
-    """The tokenizer of a llama2.c tokenizer.bin."""
+    """Read the tokenizer of llama2.c."""
     data = read_bytes(path, MAX_BYTES)
     with prefix_errors(path):
         tokens, scores = _read_entries(data)
-        # The newer files write bytes as <0x0A>, the first ones as the character of that number.
+        # Newer files write a byte as <0x0A>, the first ones as the character of that number.
         for byte, token in enumerate(tokens[FIRST_BYTE:FIRST_PIECE]):
             if token not in (format_byte(byte), chr(byte)):
                 raise ValueError(f"id {FIRST_BYTE + byte} must be the byte {format_byte(byte)}")
@@ -58,31 +58,29 @@ def read_tokenizer_bin(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
 def _read_entries(data: bytes) -> tuple[list[str], list[float]]:
     if len(data) < 4:
         raise ValueError(f"it has {len(data)} bytes, too few for a tokenizer")
-    longest, place = struct.unpack_from("<i", data)[0], 4
+    longest, start = struct.unpack_from("<i", data)[0], 4
     tokens: list[str] = []
     scores: list[float] = []
-    while place < len(data):
+    while start < len(data):
         if len(tokens) == MAX_TOKENS:
             raise ValueError(f"it has more than {MAX_TOKENS:,} tokens")
-        if place + 8 > len(data):
+        if start + 8 > len(data):
             raise ValueError(f"it ends within token {len(tokens)}")
-        score, length = struct.unpack_from("<fi", data, place)
-        place += 8
-        if not 0 <= length <= longest or place + length > len(data):
+        score, length = struct.unpack_from("<fi", data, start)
+        start += 8
+        if not 0 <= length <= longest or start + length > len(data):
             raise ValueError(f"token {len(tokens)} claims {length} bytes")
         try:
-            tokens.append(data[place : place + length].decode("utf-8"))
+            tokens.append(data[start : start + length].decode("utf-8"))
         except UnicodeDecodeError:
             raise ValueError(f"token {len(tokens)} is not UTF-8") from None
         scores.append(score)
-        place += length
+        start += length
     return tokens, scores
 
 
-# GPT-2 and BERT before tokenizer.json
-
-
-def _from_vocab_json(folder: Path) -> BytePairTokenizer:
+def _read_vocab_json(folder: Path) -> BytePairTokenizer:
+    """GPT-2 before it had a tokenizer.json."""
     ids = read_json(folder / "vocab.json", max_bytes=MAX_BYTES)
     lines = read_text(folder / "merges.txt", max_bytes=MAX_BYTES).split("\n")
     with prefix_errors(folder / "vocab.json"):
@@ -93,21 +91,21 @@ def _from_vocab_json(folder: Path) -> BytePairTokenizer:
         return BytePairTokenizer(tokens, merges, specials)
 
 
-def _from_vocab_txt(folder: Path) -> WordPieceTokenizer:
+def _read_vocab_txt(folder: Path) -> WordPieceTokenizer:
+    """BERT before it had a tokenizer.json."""
     tokens = read_text(folder / "vocab.txt", max_bytes=MAX_BYTES).removesuffix("\n").split("\n")
-    told = {}
-    if (folder / "tokenizer_config.json").exists():
-        told = read_json(folder / "tokenizer_config.json")
+    options_file = folder / "tokenizer_config.json"
+    options = read_json(options_file) if options_file.exists() else {}
     with prefix_errors(folder / "vocab.txt"):
-        lower = _switch(told, "do_lower_case", True)
+        lower = _get_option(options, "do_lower_case", True)
         return WordPieceTokenizer(
             tokens,
             lower=lower,
-            strip_accents=_switch(told, "strip_accents", lower),
-            split_ideographs=_switch(told, "tokenize_chinese_chars", True),
+            strip_accents=_get_option(options, "strip_accents", lower),
+            split_ideographs=_get_option(options, "tokenize_chinese_chars", True),
         )
 
 
-def _switch(values: Any, name: str, default: bool) -> Any:
+def _get_option(values: Any, name: str, default: bool) -> Any:
     value = values.get(name) if isinstance(values, dict) else None
     return default if value is None else value

@@ -1,67 +1,66 @@
 """The Vision Transformer (Dosovitskiy et al. 2021) from a Hugging Face folder.
 
-A file for classifying pictures has a head; a base model has none. Its head is then zeros, as a
-model is fine-tuned from in the paper, and the report says so.
+A picture classifier has a head; a base model has none. Our head is zeros then, from which the paper
+starts fine-tuning, and the report says so.
 """
 
 import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import torch
 
-from clearhead.interop.loading import load_family
-from clearhead.interop.mapping import Family, layer, norm, same
-from clearhead.interop.settings import Settings
+from clearhead.interop.config_json import TheirConfig
+from clearhead.interop.hugging_face import load_folder
+from clearhead.interop.name_table import Family, layer, norm, same
 from clearhead.models.vit import VisionTransformer, ViTConfig
 
 THEIRS, OURS = "vit.encoder.layer.#", "stack.blocks.#"
 
 
-def _config(settings: Settings, n_classes: int | None = None) -> ViTConfig:
-    settings.must_be(qkv_bias=True)
+def _build_config(theirs: TheirConfig, n_classes: int | None = None) -> ViTConfig:
+    theirs.require(qkv_bias=True)
     return ViTConfig(
-        n_classes=_n_labels(settings) if n_classes is None else n_classes,
-        image_size=_size(settings, "image_size"),
-        patch_size=_size(settings, "patch_size"),
-        channels=settings.size("num_channels", 3),
-        d_model=settings.size("hidden_size"),
-        n_layers=settings.size("num_hidden_layers"),
-        n_heads=settings.size("num_attention_heads"),
-        d_ff=settings.size("intermediate_size"),
-        norm_eps=settings.number("layer_norm_eps", 1e-12),
-        activation=settings.activation("hidden_act", "gelu"),
-        dropout=settings.number("hidden_dropout_prob", 0.0),
+        n_classes=_count_labels(theirs) if n_classes is None else n_classes,
+        image_size=_get_sides(theirs, "image_size"),
+        patch_size=_get_sides(theirs, "patch_size"),
+        channels=theirs.get_size("num_channels", 3),
+        d_model=theirs.get_size("hidden_size"),
+        n_layers=theirs.get_size("num_hidden_layers"),
+        n_heads=theirs.get_size("num_attention_heads"),
+        d_ff=theirs.get_size("intermediate_size"),
+        norm_eps=theirs.get_number("layer_norm_eps", 1e-12),
+        activation=theirs.get_activation("hidden_act", "gelu"),
+        dropout=theirs.get_number("hidden_dropout_prob", 0.0),
     )
 
 
-def _n_labels(settings: Settings) -> int:
-    """How many classes have a name; a file that names none has two."""
-    names = settings.values.get("id2label")
+def _count_labels(theirs: TheirConfig) -> int:
+    """Count the named classes; a file that names none has two."""
+    names = theirs.values.get("id2label")
     if names is None:
-        return settings.size("num_labels", 2)
+        return theirs.get_size("num_labels", 2)
     if not isinstance(names, dict):
-        raise settings.bad(f"id2label must hold the names of the classes, got {names!a:.60}")
+        raise theirs.error(f"id2label must hold the names of the classes, got {names!a:.60}")
     return len(names)
 
 
-def _size(settings: Settings, name: str) -> int | tuple[int, int]:
-    """A side, or [height, width]."""
-    value = settings.values.get(name)
+def _get_sides(theirs: TheirConfig, name: str) -> int | tuple[int, int]:
+    """Read one side of a square, or [height, width]."""
+    value = theirs.values.get(name)
     if not isinstance(value, list):
-        return settings.size(name)
+        return theirs.get_size(name)
     if len(value) != 2:
-        raise settings.bad(f"{name} must be a number or [height, width], got {value!a:.60}")
-    height, width = (Settings(settings.path, {name: side}).size(name) for side in value)
+        raise theirs.error(f"{name} must be a number or [height, width], got {value!a:.60}")
+    height, width = (TheirConfig(theirs.path, {name: side}).get_size(name) for side in value)
     return height, width
 
 
 VIT = Family(
     kind="vit",
     model=VisionTransformer,
-    config=_config,
+    config=_build_config,
     prefix="vit.",
     rows=(
         same("vit.embeddings.cls_token", "class_token", axes=2),
@@ -78,7 +77,7 @@ VIT = Family(
         *norm("vit.layernorm", "stack.norm"),
         *layer("classifier", "head", optional=True),
     ),
-    ignored=(("vit.pooler.dense.*", "a layer between class token and head that ours has not"),),
+    ignored=(("vit.pooler.dense.*", "a layer after the class token, which our model lacks"),),
 )
 
 
@@ -88,6 +87,9 @@ def load_vit(
     n_classes: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> VisionTransformer:
-    """The model in a folder with config.json and safetensors; n_classes: if it has no head yet."""
-    family = replace(VIT, config=partial(_config, n_classes=n_classes))
-    return cast(VisionTransformer, load_family(family, Path(path), dtype)[0])
+    """Load ViT from a folder with config.json and safetensors.
+
+    n_classes: how many classes the new head of a file without a head gets.
+    """
+    family = replace(VIT, config=partial(_build_config, n_classes=n_classes))
+    return load_folder(family, Path(path), dtype)[0]

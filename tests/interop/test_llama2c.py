@@ -159,9 +159,7 @@ def test_the_report_says_what_was_read(write):
     assert report.kind == "llama2.c"
     assert report.n_bytes == sum(a.nbytes for a in arrays.values())
     assert report.n_parameters == model.n_parameters == report.n_bytes // 4
-    assert report.ignored == {
-        "freq_cis": f"{angles} rotary angles, which follow from the positions"
-    }
+    assert report.ignored == {"freq_cis": f"{angles} rotary angles, computed from the positions"}
     assert not model.training
 
 

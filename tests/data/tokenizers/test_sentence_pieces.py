@@ -203,7 +203,7 @@ def test_merges_decide_as_in_tokenizers_even_if_some_are_left_out(text, oracle):
         ("normalizer", {"type": "Replace"}, "normalizer is {'type': 'Replace'}"),
         ("pre_tokenizer", {"type": "Metaspace"}, "pre_tokenizer is {'type': 'Metaspace'}"),
         ("post_processor", None, "post_processor must hold"),
-        ("post_processor", {"type": "TemplateProcessing", "single": []}, "a text is framed as []"),
+        ("post_processor", {"type": "TemplateProcessing", "single": []}, "a text is encoded as []"),
     ],
 )
 def test_a_tokenizer_json_that_is_not_llamas_is_refused(oracle, tmp_path, name, value, words):

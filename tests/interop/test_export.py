@@ -2,6 +2,7 @@
 
 import errno
 import os
+from importlib import import_module
 
 import pytest
 import torch
@@ -132,7 +133,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("clearhead.interop.exporting.write_tensors", full)
+    monkeypatch.setattr(import_module("clearhead.interop.export"), "write_tensors", full)
     with pytest.raises(OSError, match="no space"):
         export(random_gpt("gpt2"), tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []

@@ -9,7 +9,7 @@ import torch
 from clearhead.files import BadFile
 from clearhead.files.tensors import read_tensors, write_tensors
 from clearhead.interop import load
-from clearhead.interop.weights import Weights
+from clearhead.interop.weight_files import WeightFiles
 
 INDEX = "model.safetensors.index.json"
 
@@ -37,10 +37,10 @@ def test_several_files_hold_the_same_model_as_one(sharded, oracles):
 
 
 def test_tensors_are_read_file_by_file_and_each_once(sharded):
-    weights = Weights.find(sharded)
+    weights = WeightFiles.find(sharded)
     names = [name for name, _ in weights.read(weights.header)]
     assert sorted(names) == sorted(weights.header)
-    files = [weights.places[name] for name in names]
+    files = [weights.files[name] for name in names]
     assert files == sorted(files)
 
 
@@ -66,15 +66,13 @@ def test_an_index_that_is_wrong_about_a_tensor_is_refused(sharded):
         index["weight_map"][name] = files[1]
 
     change_index(sharded, swap)
-    with pytest.raises(BadFile, match=rf"index.json says that .* stands in {files[1]}, but it"):
+    with pytest.raises(BadFile, match=rf"index.json says that .* is in {files[1]}, but it"):
         load(sharded)
 
 
 def test_an_index_that_forgets_or_invents_a_tensor_is_refused(sharded):
     change_index(sharded, lambda index: index["weight_map"].pop("transformer.ln_f.bias"))
-    with pytest.raises(
-        BadFile, match=r"transformer.ln_f.bias stands in None, but it stands in mod"
-    ):
+    with pytest.raises(BadFile, match=r"transformer.ln_f.bias is in None, but it is in mod"):
         load(sharded)
     change_index(sharded, lambda index: index["weight_map"].update({"new": "model-00001-of-00002"}))
     with pytest.raises(BadFile, match="model-00001-of-00002 is not there"):
@@ -109,7 +107,7 @@ def test_a_tensor_in_two_files_is_refused(sharded):
     tensors = read_tensors(first)
     name = next(iter(tensors))
     write_tensors(second, read_tensors(second) | {name: tensors[name]})
-    with pytest.raises(BadFile, match=f"{name} stands in {first.name} and again in {second.name}"):
+    with pytest.raises(BadFile, match=f"{name} is in {first.name} and again in {second.name}"):
         load(sharded)
 
 
@@ -147,12 +145,12 @@ def test_a_config_without_weights(folder):
 
 def test_weights_without_a_config(folder):
     (folder / "config.json").unlink()
-    with pytest.raises(BadFile, match=r"bert holds no config.json, which tells what its weights"):
+    with pytest.raises(BadFile, match=r"bert holds neither a config.json, which says what its"):
         load(folder)
 
 
 def test_an_empty_folder_a_missing_one_and_a_file(tmp_path):
-    with pytest.raises(BadFile, match=r"holds no config.json"):
+    with pytest.raises(BadFile, match=r"holds neither a config.json"):
         load(tmp_path)
     with pytest.raises(BadFile, match="nowhere is not there"):
         load(tmp_path / "nowhere")

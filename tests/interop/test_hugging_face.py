@@ -117,10 +117,8 @@ def test_the_text_of_the_report_gives_each_reason_once(oracles, tmp_path):
     folder = rewritten(oracles["gpt2"], tmp_path, lambda t: t | BUFFERS["gpt2"])
     lines = str(load(folder).report).splitlines()
     assert lines[2:] == [
-        "  ignored  transformer.h.0.attn.bias and 1 more: the causal mask, which Mask.causal() is "
-        "here",
-        "  ignored  transformer.h.0.attn.masked_bias: the number that stood for −∞ in masked "
-        "places",
+        "  ignored  transformer.h.0.attn.bias and 1 more: the causal mask; ours is Mask.causal()",
+        "  ignored  transformer.h.0.attn.masked_bias: the number used for −∞ in masked scores",
     ]
 
 

@@ -50,7 +50,7 @@ def test_a_tokenizer_with_more_or_fewer_tokens_than_the_model_is_refused(tmp_pat
 def test_two_models_in_a_folder_are_not_guessed_between(tmp_path):
     (tmp_path / "a.bin").write_bytes(LLAMA2C)
     (tmp_path / "b.bin").write_bytes(LLAMA2C)
-    with pytest.raises(BadFile, match=r"not just one llama2.c model"):
+    with pytest.raises(BadFile, match=r"nor exactly one llama2.c model"):
         load(tmp_path)
 
 

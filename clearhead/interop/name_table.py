@@ -1,17 +1,17 @@
-"""Other people's names for the tensors of our models, as tables.
+"""Tables of names: which tensor of another project holds which of ours.
 
     layer("transformer.h.#.attn.c_attn", (q, k, v), transposed=True)
 
-says that their one tensor, on its side, holds our three weights one after the other, and likewise
-the three biases; # is the number of a block. A table and the shapes of our model – built on the
-"meta" device, which has shapes but no memory – say all that a file must hold. So a file is compared
-with what is expected before anything is read, and one table serves reading and writing.
+says: one transposed tensor of theirs holds our three weights, one after the other, and likewise the
+three biases; # is the number of a block. The table and the shapes of our model – built on the
+"meta" device, which has shapes but no memory – tell exactly what a file must hold. So a file is
+compared with the model before its numbers are read, and one table serves loading and exporting.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ from torch import Tensor
 from clearhead.files import BadFile
 from clearhead.files.reading import quote
 from clearhead.files.tensors import TensorInfo
-from clearhead.interop.settings import Settings
+from clearhead.interop.config_json import TheirConfig
+from clearhead.interop.fill import ModelType, get_shapes
 from clearhead.models import Config, Model
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -27,10 +28,10 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Row:
-    """Their tensor and those of ours that it holds, one after the other along the first axis.
+    """Their tensor, and our tensors that it holds one after the other along the first axis.
 
-    transposed: theirs is (inputs, outputs). axes: theirs has so many axes of length 1 in front.
-    optional: a file may do without it, and ours are then zeros.
+    transposed: theirs is (inputs, outputs). axes: theirs has this many axes of length 1 in front.
+    optional: a file may lack it; ours are zeros then.
     """
 
     theirs: str
@@ -39,14 +40,14 @@ class Row:
     axes: int = 0
     optional: bool = False
 
-    def shape(self, shapes: Shapes) -> tuple[int, ...]:
-        """The shape of theirs, if ours have these shapes."""
+    def their_shape(self, shapes: Shapes) -> tuple[int, ...]:
+        """The shape of their tensor, given the shapes of ours."""
         parts = [shapes[name] for name in self.ours]
         whole = (sum(part[0] for part in parts), *parts[0][1:])
         return (1,) * self.axes + (whole[::-1] if self.transposed else whole)
 
     def to_ours(self, tensor: Tensor, shapes: Shapes) -> dict[str, Tensor]:
-        """Ours by name, each in memory of its own."""
+        """Split their tensor into ours, by name; each gets its own memory."""
         tensor = tensor.reshape(tensor.shape[self.axes :])
         whole = tensor.t().contiguous() if self.transposed else tensor
         if len(self.ours) == 1:
@@ -54,9 +55,9 @@ class Row:
         parts = whole.split([shapes[name][0] for name in self.ours])
         return {name: part.clone() for name, part in zip(self.ours, parts, strict=True)}
 
-    def to_theirs(self, state: Mapping[str, Tensor]) -> Tensor:
-        """The inverse of to_ours."""
-        whole = torch.cat([state[name] for name in self.ours])
+    def to_theirs(self, tensors: Mapping[str, Tensor]) -> Tensor:
+        """Join our tensors into theirs: the inverse of to_ours."""
+        whole = torch.cat([tensors[name] for name in self.ours])
         whole = whole.t().contiguous() if self.transposed else whole
         return whole.reshape((1,) * self.axes + tuple(whole.shape))
 
@@ -69,7 +70,7 @@ def same(theirs: str, ours: str, *, axes: int = 0) -> Row:
 def layer(
     theirs: str, ours: str | Sequence[str], *, transposed: bool = False, optional: bool = False
 ) -> list[Row]:
-    """The weight and the bias of a linear layer, or of several of ours that theirs has in one."""
+    """The weight and bias of a linear layer, or of several of ours that are one layer in theirs."""
     names = (ours,) if isinstance(ours, str) else tuple(ours)
     return [
         Row(f"{theirs}.{part}", tuple(f"{name}.{part}" for name in names), transposed, 0, optional)
@@ -78,28 +79,27 @@ def layer(
 
 
 def norm(theirs: str, ours: str) -> list[Row]:
-    """The weight and the bias of a norm: our gain and shift."""
+    """The weight and bias of a norm: our gain and shift."""
     return [same(f"{theirs}.weight", f"{ours}.gain"), same(f"{theirs}.bias", f"{ours}.shift")]
 
 
 @dataclass(frozen=True)
-class Family:
-    """All that is known of a kind of model: a page of this folder each.
+class Family(Generic[ModelType]):
+    """A family of models: how its config and its tensors become ours.
 
-    config: their settings → our config. prefix: what their names begin with, unless a file holds
-    the model without its head. ignored: names with the reason why we do not need them; * is
-    anything.
+    config: builds our config from theirs. prefix: the start of their names, which is absent in
+    files saved without a head. ignored: names we do not need, with the reason; * matches anything.
     """
 
     kind: str
-    model: type[Model]
-    config: Callable[[Settings], Config]
+    model: type[ModelType]
+    config: Callable[[TheirConfig], Config]
     rows: tuple[Row, ...]
     prefix: str
     ignored: tuple[tuple[str, str], ...]
 
-    def named_as_in(self, names: Iterable[str]) -> "Family":
-        """The same family with names as this file has them: with the prefix or without."""
+    def match_prefix(self, names: Iterable[str]) -> "Family[ModelType]":
+        """The family with names as in this file: with the prefix or without."""
         if any(name.startswith(self.prefix) for name in names):
             return self
         cut = self.prefix
@@ -110,7 +110,7 @@ class Family:
         )
 
     def reason_to_ignore(self, name: str) -> str | None:
-        """Why a tensor of theirs is not needed; None if it is."""
+        """Why one of their tensors is not needed; None if it is needed."""
         for pattern, reason in self.ignored:
             words = re.escape(pattern).replace(r"\#", "[0-9]+").replace(r"\*", ".*")
             if re.fullmatch(words, name):
@@ -118,17 +118,9 @@ class Family:
         return None
 
 
-def cast_to(dtype: torch.dtype, tensor: Tensor, name: str) -> Tensor:
-    """The tensor in this dtype, whose range must hold all its numbers."""
-    cast = tensor.to(dtype)
-    if cast is not tensor and not bool(cast.isfinite().all()):
-        raise BadFile(f"{name} has numbers too large for {str(dtype)[6:]}; take a wider dtype")
-    return cast
-
-
-def rows_of(family: Family, model: Model) -> list[Row]:
-    """The rows that this model has, one for each block; a model without biases has no bias rows."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def list_rows(family: Family[Any], model: Model) -> list[Row]:
+    """The rows of a model, one per block; a model without biases has no rows for them."""
+    shapes = get_shapes(model)
     config: Any = model.config
     rows = []
     for row in family.rows:
@@ -137,14 +129,14 @@ def rows_of(family: Family, model: Model) -> list[Row]:
             ours = tuple(name.replace("#", n) for name in row.ours)
             if all(name in shapes for name in ours):
                 rows.append(replace(row, theirs=row.theirs.replace("#", n), ours=ours))
-    uncovered = shapes.keys() - {name for row in rows for name in row.ours}
-    if uncovered:
-        raise ValueError(f"the table of {family.kind} says nothing of {sorted(uncovered)}")
+    missing = shapes.keys() - {name for row in rows for name in row.ours}
+    if missing:
+        raise ValueError(f"the table of {family.kind} lacks {sorted(missing)}")
     return rows
 
 
 def check_header(where: object, header: Mapping[str, TensorInfo], expected: Shapes) -> None:
-    """The tensors of a file are exactly those expected, as floating-point numbers; else BadFile."""
+    """Refuse a file whose tensors are not exactly the expected ones, in floating point."""
     differences = []
     for name, shape in expected.items():
         if name not in header:

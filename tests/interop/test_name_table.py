@@ -9,8 +9,8 @@ import torch
 from clearhead.files import BadFile
 from clearhead.files.tensors import read_tensors, write_tensors
 from clearhead.interop import load
-from clearhead.interop.any_kind import FAMILIES
-from clearhead.interop.mapping import Row, layer, norm, rows_of, same
+from clearhead.interop.load import FAMILIES
+from clearhead.interop.name_table import Row, layer, list_rows, norm, same
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import empty_model
 
@@ -44,7 +44,7 @@ def test_a_transposed_row_of_three_is_split_and_joined_again():
     row = Row("x", ("q", "k", "v"), transposed=True)
     shapes = {"q": (2, 3), "k": (1, 3), "v": (1, 3)}
     theirs = torch.arange(12).reshape(3, 4).float()
-    assert row.shape(shapes) == (3, 4)
+    assert row.their_shape(shapes) == (3, 4)
     ours = row.to_ours(theirs, shapes)
     assert ours["q"].tolist() == [[0, 4, 8], [1, 5, 9]]
     assert ours["k"].tolist() == [[2, 6, 10]]
@@ -56,7 +56,7 @@ def test_leading_axes_are_taken_off_and_put_back():
     row = same("x", "y", axes=2)
     theirs = torch.randn(1, 1, 5)
     ours = row.to_ours(theirs, {"y": (5,)})
-    assert row.shape({"y": (5,)}) == (1, 1, 5)
+    assert row.their_shape({"y": (5,)}) == (1, 1, 5)
     assert ours["y"].shape == (5,)
     assert torch.equal(row.to_theirs(ours), theirs)
 
@@ -74,8 +74,8 @@ def test_a_layer_has_a_weight_and_a_bias_and_a_norm_gain_and_shift():
 
 def test_a_parameter_that_a_table_forgets_is_named():
     model = empty_model(GPT, GPTConfig(5, 4, 6, 1, 2, qk_norm=True))
-    with pytest.raises(ValueError, match=r"table of gpt2 says nothing of .*norm_k.weight"):
-        rows_of(FAMILIES["gpt2"], model)
+    with pytest.raises(ValueError, match=r"table of gpt2 lacks .*norm_k.weight"):
+        list_rows(FAMILIES["gpt2"], model)
 
 
 def test_an_empty_model_has_shapes_and_no_memory():
@@ -91,8 +91,8 @@ def test_the_table_used_backwards_gives_their_file_back(oracles, case):
     oracle = oracles[case]
     theirs = read_tensors(oracle.folder / "model.safetensors")
     model = load(oracle.folder).model
-    family = FAMILIES[oracle.kind].named_as_in(theirs)
-    rows = [row for row in rows_of(family, model) if row.theirs in theirs]
+    family = FAMILIES[oracle.kind].match_prefix(theirs)
+    rows = [row for row in list_rows(family, model) if row.theirs in theirs]
     for row in rows:
         assert torch.equal(row.to_theirs(model.state_dict()), theirs[row.theirs])
     unused = theirs.keys() - {row.theirs for row in rows}
@@ -105,7 +105,7 @@ def test_the_table_used_backwards_gives_their_file_back(oracles, case):
 @pytest.mark.parametrize("case", CASES)
 def test_F06_each_missing_tensor_is_named(oracles, case, tmp_path):
     oracle = oracles[case]
-    family = FAMILIES[oracle.kind].named_as_in(read_tensors(oracle.folder / "model.safetensors"))
+    family = FAMILIES[oracle.kind].match_prefix(read_tensors(oracle.folder / "model.safetensors"))
     names = [
         name
         for name in read_tensors(oracle.folder / "model.safetensors")
@@ -188,7 +188,7 @@ def test_F06_layers_that_the_file_does_not_have(oracles, tmp_path):
 def test_F07_a_number_that_is_none_is_refused_with_its_tensor(oracles, case, value, tmp_path):
     oracle = oracles[case]
     names = list(read_tensors(oracle.folder / "model.safetensors"))
-    family = FAMILIES[oracle.kind].named_as_in(names)
+    family = FAMILIES[oracle.kind].match_prefix(names)
     name = next(n for n in names[::-1] if not family.reason_to_ignore(n))
 
     def poison(tensors):
@@ -204,7 +204,7 @@ def test_F07_what_is_not_read_may_hold_anything(oracles, tmp_path):
         lambda t: t.update({"transformer.h.0.attn.masked_bias": torch.tensor(float("-inf"))}),
     )
     assert load(folder).report.ignored == {
-        "transformer.h.0.attn.masked_bias": "the number that stood for −∞ in masked places"
+        "transformer.h.0.attn.masked_bias": "the number used for −∞ in masked scores"
     }
 
 

@@ -1,32 +1,40 @@
-"""A GPT of ours as a Hugging Face folder, which `transformers` loads with the same logits.
+"""Write our GPT as a Hugging Face folder, which `transformers` loads with the same logits.
 
     learned positions, layer norm, biases                   → GPT2LMHeadModel
     rotary positions, RMS norm, SwiGLU, biases or none      → LlamaForCausalLM
 
-The tables are those of reading, used the other way. A config that neither of the two computes is
-refused with the fields that stand in the way, and so are numbers that are not finite. The folder
-takes its name when all of it is there.
+The name tables are those of loading, used backwards. A model that neither of the two can express is
+refused with the settings that prevent it; so are numbers that are not finite. The folder takes its
+name when it is complete.
 """
 
 import os
 from typing import Any
 
+from torch import Tensor
+
 from clearhead.files import write_json
 from clearhead.files.tensors import write_tensors
 from clearhead.files.writing import create_folder
+from clearhead.interop.config_json import ACTIVATIONS
 from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
-from clearhead.interop.mapping import Family, rows_of
-from clearhead.interop.settings import ACTIVATIONS
+from clearhead.interop.name_table import Family, list_rows
 from clearhead.models import GPT, GPTConfig
 
-AS_GPT2 = {"positions": ("learned",), "norm": ("layer",), "bias": (True,)}
-AS_LLAMA = {"positions": ("rotary",), "norm": ("rms",), "activation": ("swiglu",)}
-AS_EITHER = {"qk_norm": (False,), "soft_cap": (None,)}
-THEIR_NAMES = {
-    "gelu_tanh": "gelu_new",
-    **{ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())},
+# Of several names of theirs for one activation, the first is written; GPT-2's own is gelu_new.
+THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+THEIR_ACTIVATIONS["gelu_tanh"] = "gelu_new"
+
+# The settings that each family can express.
+BOTH: dict[str, tuple[Any, ...]] = {"qk_norm": (False,), "soft_cap": (None,)}
+AS_GPT2 = BOTH | {
+    "positions": ("learned",),
+    "norm": ("layer",),
+    "bias": (True,),
+    "activation": tuple(THEIR_ACTIVATIONS),
 }
+AS_LLAMA = BOTH | {"positions": ("rotary",), "norm": ("rms",), "activation": ("swiglu",)}
 
 
 def export(model: GPT, folder: str | os.PathLike[str]) -> None:
@@ -38,11 +46,11 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
             "the config ties head.weight to embedding.weight, but the model has two tables; "
             "tie them again or build it with tied=False"
         )
-    family, config = _as_theirs(model)
+    family, config = _choose_family(model)
     _check_finite(model)
     with create_folder(folder) as new:
         write_json(new / "config.json", config)
-        tensors = _their_tensors(family, model)
+        tensors = _rename_tensors(family, model)
         write_tensors(new / "model.safetensors", tensors, metadata={"format": "pt"})
 
 
@@ -50,47 +58,43 @@ def _check_finite(model: GPT) -> None:
     for name, tensor in model.state_dict().items():
         wrong = ~tensor.isfinite()
         if bool(wrong.any()):
-            value = tensor[wrong][0].item()
             raise ValueError(
-                f"{name} holds {value}, which no model computes with; export the model as it was "
-                f"before its numbers broke"
+                f"{name} holds {tensor[wrong][0].item()}, which no model computes with; export "
+                f"the model as it was before its numbers broke"
             )
 
 
-def _their_tensors(family: Family, model: GPT) -> dict[str, Any]:
+def _rename_tensors(family: Family[GPT], model: GPT) -> dict[str, Tensor]:
+    """Their tensors, by name; a tied head is left out."""
     state = model.state_dict()
     left_out = ("head.weight",) if model.config.tied else ()
-    rows = [row for row in rows_of(family, model) if row.ours != left_out]
+    rows = [row for row in list_rows(family, model) if row.ours != left_out]
     return {row.theirs: row.to_theirs(state) for row in rows}
 
 
-def _as_theirs(model: GPT) -> tuple[Family, dict[str, Any]]:
+def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
     """The family that computes this model, and its config.json."""
     c = model.config
     dtype = str(model.embedding.weight.dtype).removeprefix("torch.")
-    to_gpt2 = _differences(c, AS_GPT2 | AS_EITHER | {"activation": tuple(THEIR_NAMES)})
+    not_in_gpt2, not_in_llama = _find_differences(c, AS_GPT2), _find_differences(c, AS_LLAMA)
     if c.n_kv_heads not in (None, c.n_heads):
-        to_gpt2.append(f"n_kv_heads={c.n_kv_heads}")
-    to_llama = _differences(c, AS_LLAMA | AS_EITHER)
-    if not to_gpt2:
-        return GPT2, _gpt2_config(c, dtype)
-    if not to_llama:
-        return LLAMA, _llama_config(c, dtype)
+        not_in_gpt2.append(f"n_kv_heads={c.n_kv_heads}")
+    if not not_in_gpt2:
+        return GPT2, _write_gpt2_config(c, dtype)
+    if not not_in_llama:
+        return LLAMA, _write_llama_config(c, dtype)
     raise ValueError(
-        f"neither GPT-2 nor Llama computes this model: GPT-2 has no {', '.join(to_gpt2)}; "
-        f"Llama has no {', '.join(to_llama)}"
+        f"neither GPT-2 nor Llama computes this model: GPT-2 has no {', '.join(not_in_gpt2)}; "
+        f"Llama has no {', '.join(not_in_llama)}"
     )
 
 
-def _differences(config: GPTConfig, known: dict[str, tuple[Any, ...]]) -> list[str]:
-    return [
-        f"{name}={getattr(config, name)!r}"
-        for name, values in known.items()
-        if getattr(config, name) not in values
-    ]
+def _find_differences(config: GPTConfig, supported: dict[str, tuple[Any, ...]]) -> list[str]:
+    values = {name: getattr(config, name) for name in supported}
+    return [f"{name}={value!r}" for name, value in values.items() if value not in supported[name]]
 
 
-def _gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
+def _write_gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -102,7 +106,7 @@ def _gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
         "n_head": c.n_heads,
         "n_inner": c.d_ff,
         "layer_norm_epsilon": c.norm_eps,
-        "activation_function": THEIR_NAMES[c.activation],
+        "activation_function": THEIR_ACTIVATIONS[c.activation],
         "tie_word_embeddings": c.tied,
         "embd_pdrop": c.dropout,
         "attn_pdrop": c.dropout,
@@ -112,7 +116,7 @@ def _gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     }
 
 
-def _llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
+def _write_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

@@ -1,10 +1,10 @@
-"""The weights in a Hugging Face folder: one safetensors file, or several and an index.
+"""The weights in a Hugging Face folder: one safetensors file, or several with an index.
 
     model.safetensors
     model.safetensors.index.json        {"weight_map": {"name of a tensor": "name of a file", …}}
 
-A folder with neither, but with exactly one other safetensors file, is taken by that. The headers of
-all files are read and joined first; numbers are read only when a model is known to fit them.
+If both are missing, the only other safetensors file of the folder is used. The headers of all files
+are read first; numbers are read only after the headers are known to fit the model.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,62 +23,62 @@ MAX_FILES = 1000
 
 
 @dataclass(frozen=True)
-class Weights:
-    """What the files of a folder hold, and in which file each tensor stands."""
+class WeightFiles:
+    """What the weight files of a folder hold, and which file holds each tensor."""
 
     folder: Path
     header: dict[str, TensorInfo]
-    places: dict[str, Path]
+    files: dict[str, Path]
 
     @classmethod
-    def find(cls, folder: Path) -> "Weights":
-        """The weights of a folder; only headers are read."""
+    def find(cls, folder: Path) -> "WeightFiles":
+        """Find the weight files of a folder and read their headers."""
         if (folder / "model.safetensors").exists():
-            return cls._of(folder, [folder / "model.safetensors"])
+            return cls._read_headers(folder, [folder / "model.safetensors"])
         if (folder / INDEX).exists():
-            return cls._indexed(folder)
-        return cls._of(folder, [_only_file(folder)])
+            return cls._follow_index(folder)
+        return cls._read_headers(folder, [_find_only_file(folder)])
 
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, Tensor]]:
-        """The named tensors, file by file. NaN and infinities are refused."""
+        """Read the named tensors, file by file. NaN and infinities are refused."""
         wanted = set(names)
-        for path in dict.fromkeys(self.places.values()):
-            here = [name for name in self.header if name in wanted and self.places[name] == path]
+        for path in dict.fromkeys(self.files.values()):
+            here = [name for name in self.header if name in wanted and self.files[name] == path]
             tensors = read_tensors(path, here)
             for name in here:
-                yield name, tensors.pop(name)  # handed over, so that no tensor is held twice
+                yield name, tensors.pop(name)  # popped, so that no tensor is held twice
 
     @classmethod
-    def _of(cls, folder: Path, paths: Iterable[Path]) -> "Weights":
+    def _read_headers(cls, folder: Path, paths: Iterable[Path]) -> "WeightFiles":
         header: dict[str, TensorInfo] = {}
-        places: dict[str, Path] = {}
+        files: dict[str, Path] = {}
         for path in paths:
             for name, info in read_header(path).items():
                 if name in header:
                     raise BadFile(
-                        f"{quote(folder)}: {quote(name)} stands in {places[name].name} and again "
+                        f"{quote(folder)}: {quote(name)} is in {files[name].name} and again "
                         f"in {path.name}"
                     )
-                header[name], places[name] = info, path
-        return cls(folder, header, places)
+                header[name], files[name] = info, path
+        return cls(folder, header, files)
 
     @classmethod
-    def _indexed(cls, folder: Path) -> "Weights":
+    def _follow_index(cls, folder: Path) -> "WeightFiles":
         index = folder / INDEX
-        promised = _weight_map(index)
-        found = cls._of(folder, [folder / name for name in sorted(set(promised.values()))])
-        actual = {name: path.name for name, path in found.places.items()}
-        for name in sorted(promised.keys() | actual.keys()):
-            if promised.get(name) != actual.get(name):
+        listed = _read_index(index)
+        found = cls._read_headers(folder, [folder / name for name in sorted(set(listed.values()))])
+        actual = {name: path.name for name, path in found.files.items()}
+        for name in sorted(listed.keys() | actual.keys()):
+            if listed.get(name) != actual.get(name):
                 raise BadFile(
-                    f"{quote(index)} says that {quote(name)} stands in {promised.get(name)}, but "
-                    f"it stands in {actual.get(name)}"
+                    f"{quote(index)} says that {quote(name)} is in {listed.get(name)}, but "
+                    f"it is in {actual.get(name)}"
                 )
         return found
 
 
-def _weight_map(index: Path) -> dict[str, str]:
-    """Tensor → file, with names that stay inside the folder."""
+def _read_index(index: Path) -> dict[str, str]:
+    """Read which file holds each tensor; only names inside the folder are accepted."""
     values: Any = read_json(index)
     names = values.get("weight_map") if isinstance(values, dict) else None
     if not isinstance(names, dict) or not all(isinstance(file, str) for file in names.values()):
@@ -91,7 +91,7 @@ def _weight_map(index: Path) -> dict[str, str]:
     return names
 
 
-def _only_file(folder: Path) -> Path:
+def _find_only_file(folder: Path) -> Path:
     files = sorted(path for path in folder.iterdir() if path.suffix == ".safetensors")
     if len(files) == 1:
         return files[0]
