@@ -18,7 +18,7 @@ from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.softmax import mix
-from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
+from clearhead.positions import PositionScheme
 from clearhead.shapes import check_bias, check_divides, check_sequence, shape_text
 
 
@@ -46,7 +46,7 @@ class MultiHeadAttention(nn.Module):
         mechanism: Mechanism | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
+        positions: PositionScheme | None = None,
         qk_norm: bool = False,
     ) -> None:
         """n_kv_heads: key/value heads, n_heads unless given; dropout: on the weights of the default
@@ -103,10 +103,10 @@ class MultiHeadAttention(nn.Module):
         if bias is not None:
             check_bias(bias, (*q.shape[:-1], S), q)
         bias = self.with_position_bias(bias, T, S)
-        if isinstance(self.positions, RotaryPositions):
+        if self.positions is not None:
             if positions is None and cache is not None:
                 positions = torch.arange(S - T, S, device=x.device)
-            q, k = self.positions(q, positions=positions), self.positions(k, positions=positions)
+            q, k = self.positions.rotate(q, positions), self.positions.rotate(k, positions)
         if cache is not None:
             dense_mask(mask, (*q.shape[:-1], S), x.device)  # refuses before the cache has grown
             k, v = cache.append(k, v)
@@ -150,7 +150,7 @@ class MultiHeadAttention(nn.Module):
                 f"source must have the batch of x, {x.size(0)}, got {source.size(0)} "
                 f"(x {shape_text(x)}, source {shape_text(source)})"
             )
-        if isinstance(self.positions, RotaryPositions):
+        if self.positions is not None and self.positions.acts_on == "q and k":
             raise ValueError(
                 "rotary positions compare places in one sequence, but source is another; "
                 "build the cross-attention without positions"
@@ -173,32 +173,30 @@ class MultiHeadAttention(nn.Module):
 
     def with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
         """bias plus the scheme's own, if it is one by distance: broadcasts to (B, H, T, S)."""
-        if self.positions is None or isinstance(self.positions, RotaryPositions):
+        scheme = self.positions
+        if scheme is None or (by_distance := scheme.bias(T, S)) is None:  # (H, T, S)
             return bias
-        by_distance = self.positions(T, S)  # (H, T, S)
-        if self.positions.after_scaling and self.mechanism.scaled:
+        if scheme.after_scaling and self.mechanism.scaled:
             by_distance = by_distance * math.sqrt(self.d_head)
         return by_distance if bias is None else bias + by_distance
 
 
-def _check_scheme(positions: object, n_heads: int, d_head: int) -> None:
+def _check_scheme(positions: PositionScheme | None, n_heads: int, d_head: int) -> None:
     """A position scheme that acts inside attention, built for these heads."""
     if positions is None:
         return
-    if isinstance(positions, RotaryPositions):
-        name, has, needs = "d_head", positions.d_head, d_head
-    elif isinstance(positions, ToeplitzBias | AlibiBias):
-        name, has, needs = "n_heads", positions.n_heads, n_heads
-    else:
+    if not isinstance(positions, PositionScheme) or positions.acts_on == "x":
         raise TypeError(
-            f"positions must be RotaryPositions, ToeplitzBias or AlibiBias, "
-            f"got {type(positions).__name__}; what is added to x stands before attention"
+            f"positions must be a scheme that acts inside attention, such as RotaryPositions, "
+            f"ToeplitzBias or AlibiBias, got {type(positions).__name__}; "
+            f"what is added to x is added before the first block"
         )
-    if has != needs:
-        raise ValueError(
-            f"positions was built for other heads, its {name} is {has}; "
-            f"build it with {name}={needs}"
-        )
+    for name, needed in (("n_heads", n_heads), ("d_head", d_head)):
+        if (given := getattr(positions, name)) not in (None, needed):
+            raise ValueError(
+                f"positions was built for other heads, its {name} is {given}; "
+                f"build it with {name}={needed}"
+            )
 
 
 def loop_over_heads(
@@ -232,8 +230,8 @@ def loop_over_heads(
         v = columns(attention.proj_v, h // shared, source)
         if attention.norm_q is not None and attention.norm_k is not None:
             q, k = attention.norm_q(q), attention.norm_k(k)
-        if isinstance(attention.positions, RotaryPositions):
-            q, k = attention.positions(q), attention.positions(k)
+        if attention.positions is not None:
+            q, k = attention.positions.rotate(q), attention.positions.rotate(k)
         weights = attention.mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
         heads.append(mix(weights, v, of_head(allowed, h)))
     return attention.proj_out(torch.cat(heads, dim=-1))

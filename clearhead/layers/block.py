@@ -16,7 +16,7 @@ from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.multi_head import MultiHeadAttention
 from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import make_norm
-from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
+from clearhead.positions import PositionScheme
 
 
 class Block(nn.Module):
@@ -38,7 +38,7 @@ class Block(nn.Module):
         n_kv_heads: int | None = None,
         qk_norm: bool = False,
         mechanism: Mechanism | None = None,
-        positions: RotaryPositions | ToeplitzBias | AlibiBias | None = None,
+        positions: PositionScheme | None = None,
     ) -> None:
         """norm: "layer", "rms" or "none"; activation: as in FeedForward; bias=False: none anywhere.
 

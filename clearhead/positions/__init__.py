@@ -1,28 +1,35 @@
-"""Where a token stands. Attention alone sees a set; each file is one way to tell it the order.
+"""Where a token stands. Attention alone sees a set; each scheme is one way to tell it the order.
 
+    scheme.py        what every scheme can do: add to x, rotate q and k, or bias the scores
     learned.py       a table of vectors, one for each position, added to x       limited by max_len
     sinusoidal.py    waves of many lengths, added to x                           any length
+    rotary.py        q and k turned by an angle that grows with the position     any length
     toeplitz.py      one learned number for each head and distance, in q kᵀ      limited by max_len
     alibi.py         a fixed penalty by distance, added to the scores            any length
-    rotary.py        q and k turned by an angle that grows with the position     any length
-    distance.py      how far apart a query and a key stand
+    by_name.py       the table of names, positions="rotary", and the builder
+    tables.py        angles, tables computed once, and the checks of `positions`
+    distance.py      how far apart a query and a key are
 
-`positions` are integers (T,) or (B, T), and None means 0 … T−1: padded or packed tokens and tokens
-after a cache say where they stand. A bias by distance needs none: padding on the left changes no
-distance.
+`positions` are integers (T,) or (B, T), and None means 0 … T−1. Padded or packed tokens, and tokens
+after a cache, need them. A bias by distance needs none: padding on the left changes no distance.
 """
 
 from clearhead.positions.alibi import AlibiBias
+from clearhead.positions.by_name import SCHEMES, build_positions
 from clearhead.positions.learned import LearnedPositions
 from clearhead.positions.rotary import RotaryPositions
+from clearhead.positions.scheme import PositionScheme
 from clearhead.positions.sinusoidal import SinusoidalPositions, sinusoid_table
 from clearhead.positions.toeplitz import ToeplitzBias
 
 __all__ = [
+    "SCHEMES",
     "AlibiBias",
     "LearnedPositions",
+    "PositionScheme",
     "RotaryPositions",
     "SinusoidalPositions",
     "ToeplitzBias",
+    "build_positions",
     "sinusoid_table",
 ]

@@ -1,4 +1,4 @@
-"""ALiBi (Press et al. 2022): each head minds distance at its own rate; nothing is learned.
+"""ALiBi (Press et al. 2022): each head has its own penalty on distance; nothing is learned.
 
     weights       = softmax(q kᵀ / √Dh + bias)              added after the division
     bias[h, i, j] = −slope[h] · |i − j|                     query at position i, key at position j
@@ -9,9 +9,10 @@ one of the slopes of 2n.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.positions.distance import offsets
+from clearhead.positions.scheme import PositionScheme
 from clearhead.shapes import check_positive
 
 
@@ -23,12 +24,12 @@ def alibi_slopes(n_heads: int) -> list[float]:
     return slopes + between[: n_heads - n]
 
 
-class AlibiBias(nn.Module):
+class AlibiBias(PositionScheme):
     """A penalty that grows with the distance. No parameters, no limit on the length."""
 
-    slopes: Tensor
-    # The paper's numbers: who adds them before the division by √Dh must multiply them by √Dh.
+    acts_on = "scores"
     after_scaling = True
+    slopes: Tensor
 
     def __init__(self, n_heads: int) -> None:
         super().__init__()

@@ -10,10 +10,10 @@ Lengths stay, position 0 changes nothing, and q·k depends only on how far apart
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearhead.positions.learned import check_positions
-from clearhead.positions.sinusoidal import angles, kept_table, rows_needed
+from clearhead.positions.scheme import PositionScheme
+from clearhead.positions.tables import angles, check_positions, kept_table, rows_needed
 from clearhead.shapes import check_last_axis, check_positive
 
 
@@ -30,8 +30,11 @@ def _table(n: int, d_head: int, base: float, dtype: torch.dtype, device: torch.d
     return turns(torch.arange(n, device="cpu"), d_head, base).to(device=device, dtype=dtype)
 
 
-class RotaryPositions(nn.Module):
+class RotaryPositions(PositionScheme):
     """Turns queries or keys by their positions. No parameters, no limit on the length."""
+
+    acts_on = "q and k"
+    d_head: int
 
     def __init__(self, d_head: int, *, base: float = 10000.0) -> None:
         super().__init__()
@@ -54,6 +57,9 @@ class RotaryPositions(nn.Module):
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
         cos, sin = self._turns(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
         return torch.addcmul(wide * cos, wide.roll(self.d_head // 2, -1), sin).to(x.dtype)
+
+    def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return _table(n, self.d_head, self.base, dtype, device)
 
     def _turns(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if positions is None:

@@ -1,37 +1,29 @@
-"""Sinusoidal positions (Vaswani et al. 2017, section 3.5): pairs of columns are clocks, each slower
-than the one before.
+"""Sinusoidal positions (Vaswani et al. 2017, section 3.5): each pair of columns is a clock hand.
 
     PE[pos, 2i]   = sin(pos / 10000^(2i / D))       i = 0, 1, 2, … numbers the pairs, so that both
     PE[pos, 2i+1] = cos(pos / 10000^(2i / D))       columns of a pair share one angle
 
     y[t] = x[t] + PE[position of t]                 or √D · x[t] + …, so that PE does not drown x
 
-There is no limit on the length: the table is computed once, and again when it must be longer.
+Each pair turns more slowly than the one before. There is no limit on the length: the table is
+computed once, and again when it must be longer.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import dropout
 
-from clearhead.positions.learned import check_position_limit, check_positions
-from clearhead.runtime import widest_float
-from clearhead.shapes import (
-    check_dropout,
-    check_length,
-    check_positive,
-    check_sequence,
-    values_at_hand,
+from clearhead.positions.scheme import PositionScheme
+from clearhead.positions.tables import (
+    angles,
+    check_position_limit,
+    check_positions,
+    kept_table,
+    rows_needed,
 )
-
-
-def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
-    """positions / base^(2i/d) for each pair of columns: (...) → (..., ⌈d/2⌉), exact to float64."""
-    wide = widest_float(positions.device)
-    exponents = torch.arange(0, d, 2, dtype=wide, device=positions.device) / d
-    return positions.unsqueeze(-1) * base**-exponents
+from clearhead.shapes import check_dropout, check_length, check_positive, check_sequence
 
 
 def sinusoids(positions: Tensor, d: int) -> Tensor:
@@ -47,32 +39,13 @@ def sinusoid_table(
     return sinusoids(torch.arange(n, device="cpu"), d).to(device=device, dtype=dtype)
 
 
-def kept_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make build(n, *key) → (n, ...) remember: computed once for each key and rounded-up n.
-
-    The table stays outside the modules: no checkpoint carries it and all layers share it.
-    """
-
-    kept: dict[Any, Tensor] = {}
-
-    def table(n: int, *key: Any) -> Tensor:
-        rows = 1 << max(n - 1, 255).bit_length()
-        found = kept.get((rows, *key))
-        if found is None:
-            with torch.inference_mode(False):  # so that it serves training later, too
-                found = build(rows, *key)
-            if type(found) is Tensor and not torch.compiler.is_compiling():
-                kept[rows, *key] = found  # what a tracer makes must not outlive it
-        return found[:n]
-
-    return table
-
-
 _table = kept_table(sinusoid_table)
 
 
-class SinusoidalPositions(nn.Module):
+class SinusoidalPositions(PositionScheme):
     """x + PE, or √D · x + PE, then dropout. No parameters; no limit unless max_len sets one."""
+
+    acts_on = "x"
 
     def __init__(
         self,
@@ -95,7 +68,7 @@ class SinusoidalPositions(nn.Module):
             check_length("x", x.size(1), self.max_len)
         if self.scale_input:
             x = x * math.sqrt(self.d_model)
-        return nn.functional.dropout(x + self._rows(x, positions), self.dropout, self.training)
+        return dropout(x + self._rows(x, positions), self.dropout, self.training)
 
     def _rows(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """PE of each token: (T, D) or (B, T, D)."""
@@ -113,14 +86,3 @@ class SinusoidalPositions(nn.Module):
         return (
             f"d_model={self.d_model}, scale_input={self.scale_input}, dropout={self.dropout}{limit}"
         )
-
-
-def rows_needed(positions: Tensor) -> int | None:
-    """How long a table these positions need; None if they are better computed one by one.
-
-    That is so where asking would mean waiting for a device, and for a few positions far away.
-    """
-    if not values_at_hand(positions):
-        return None
-    n = int(positions.max()) + 1 if positions.numel() else 0
-    return n if n <= max(4096, 4 * positions.numel()) else None

@@ -13,14 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.positions.scheme import PositionScheme
 from clearhead.shapes import check_length, check_positive
 
 
-class ToeplitzBias(nn.Module):
+class ToeplitzBias(PositionScheme):
     """A learned number for each head and distance, 2·max_len + 1 per head, zero at the start."""
 
-    # The numbers are added to q kᵀ, before the division by √Dh.
-    after_scaling = False
+    acts_on = "scores"
+    has_limit = True
+    after_scaling = False  # added to q kᵀ, before the division by √Dh
 
     def __init__(self, n_heads: int, max_len: int) -> None:
         super().__init__()
