@@ -3,7 +3,6 @@
 import io
 import lzma
 import tarfile
-import zipfile
 import zlib
 
 
@@ -43,12 +42,3 @@ def packed(tar, kind):
         packer = zlib.compressobj(9, wbits=31)
         return packer.compress(tar) + packer.flush()
     return deb_of(tar) if kind == "deb" else tar
-
-
-def zip_of(members, method=zipfile.ZIP_DEFLATED):
-    """A zip of (name or ZipInfo, bytes), written by Python's own library."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", method) as file:
-        for name, data in members:
-            file.writestr(name, data, compress_type=method)
-    return buffer.getvalue()

@@ -5,11 +5,7 @@
     text.py          strict UTF-8, no NUL, no endless line
     strict_json.py   JSON with no doubt left: no double key, no NaN, no deep nesting
     tensors.py       named tensors in one file (the safetensors format)
-    archives.py      chosen members of an archive; a bad member anywhere refuses the whole
-    members.py       what may stand in an archive, and under which names
-    tars.py          the members of a tar, read as a stream
-    zips.py          the members of a zip, read by its directory
-    debs.py          the tar inside a Debian package
+    archives.py      chosen members of a tar, tar.gz or Debian package
     pictures.py      PNG and JPEG as tensors
     pickles.py       pickles read without running them
     names.py         names that are safe as the name of a file

@@ -1,31 +1,45 @@
-"""Chosen members of an archive – tar, tar.gz, zip or a Debian package, told apart by their bytes.
+"""Chosen members of a tar, a tar.gz or a Debian package.
 
-Every member is looked at, wanted or not, and one that breaks a rule refuses the whole archive. The
-wanted ones are written, as plain files with new permissions, to a folder beside the target, which
-takes its name when all is done: nothing is ever outside, nothing half there, nothing left behind.
-What is unpacked is counted as it comes, so that a bomb stops at a cap and not at a full disk. An
-archive inside an archive is a file like any other.
+The standard library's tarfile parses the headers. It would also read links and devices, take any
+name, believe any length and stop silently at a broken header, so the rules around it are ours:
+
+    kinds       regular files and folders only, wanted or not; one other refuses the whole archive
+    names       plain, relative, and no two that would share a file on some disk
+    sizes       what is unpacked is counted as it comes: a compression bomb stops at a limit
+    headers     8 KB at most for one member: a forged length costs neither memory nor time
+    the end     a block of zeros, and nothing but zeros after it
+
+Wanted members are written with new permissions into a temporary folder, which takes its name when
+all are complete; `extractall` is never called. An archive inside an archive is an ordinary file.
 """
 
 import gzip
 import lzma
 import os
+import tarfile
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
-from clearhead.files.debs import MARK as DEB_MARK
-from clearhead.files.debs import Unpacked, find_data
-from clearhead.files.members import Member, Names
 from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, open_regular, quote
-from clearhead.files.tars import Readable, tar_members
 from clearhead.files.writing import create_folder
-from clearhead.files.zips import zip_members
 
 MAX_ARCHIVE = 4 << 30
+MAX_HEADER = 1 << 13  # with the extended headers before it; older tarfiles are quadratic in it
+MAX_NAME, MAX_DEPTH = 500, 20
+MAX_XZ_MEMORY = 256 << 20  # xz -9 needs 65 MB; a hostile file may ask for 4 GB
 SLACK = 1 << 20  # a small archive may unpack to this much, whatever the ratio
+CHUNK = 1 << 18
+KINDS = {
+    tarfile.LNKTYPE: "a hard link",
+    tarfile.SYMTYPE: "a symbolic link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a pipe",
+}
 
 Wanted = Mapping[str, str] | Callable[[str], str | None]
 
@@ -46,91 +60,221 @@ def read_members(
     to max_ratio times its own size.
     """
     name = quote(archive)
-    with open_regular(archive, MAX_ARCHIVE) as file, create_folder(into) as stage:
-        most = min(max_bytes, max_ratio * os.fstat(file.fileno()).st_size + SLACK)
-        members = _members(file, name, max_members, most)
-        targets = _unpack(_first(max_members, members, name), wanted, stage, name)
+    with open_regular(archive, MAX_ARCHIVE) as file, create_folder(into) as folder:
+        limit = min(max_bytes, max_ratio * os.fstat(file.fileno()).st_size + SLACK)
+        stream = _Stream(_decompress(file, name), name, limit)
+        targets = _extract(stream, wanted, folder, max_members)
     return {target: Path(into) / target for target in targets}
 
 
-def _members(file: BinaryIO, name: str, max_members: int, most: int) -> Iterator[Member]:
-    """The members of any known kind of archive."""
-    start = file.read(262)
-    file.seek(0)
-    if start.startswith((b"PK\3\4", b"PK\5\6")):
-        yield from zip_members(file, name, max_members, most)
-    elif start.startswith(b"\x1f\x8b"):
-        with gzip.GzipFile(fileobj=file) as unzipped:
-            yield from tar_members(_Counted(unzipped, name, most), name)
-    elif start.startswith(DEB_MARK):
-        find_data(file, name)
-        yield from tar_members(_Counted(Unpacked(file), name, most), name)
-    elif start[257:] == b"ustar":
-        yield from tar_members(_Counted(file, name, most), name)
-    else:
-        raise BadFile(f"{name} is no archive that is read here (tar, tar.gz, zip, deb)")
-
-
-class _Counted:
-    """A stream that stops at a cap, also for what is skipped; a broken one is a BadFile."""
-
-    def __init__(self, stream: Readable, name: str, most: int) -> None:
-        self.stream, self.name, self.left = stream, name, most
-
-    def read(self, n_bytes: int) -> bytes:
-        try:
-            data = self.stream.read(n_bytes)
-        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as reason:
-            raise BadFile(f"{self.name} is broken or cut short: {reason}") from None
-        self.left -= len(data)
-        if self.left < 0:
-            raise BadFile(f"{self.name} unpacks to more than is allowed; it looks like a bomb")
-        return data
-
-
-def _first(most: int, members: Iterator[Member], archive: str) -> Iterator[Member]:
-    """The members, if they are not more than that."""
-    for count, member in enumerate(members, 1):
-        if count > most:
-            raise BadFile(f"{archive} has more than {most:,} members")
-        yield member
-
-
-def _unpack(members: Iterator[Member], wanted: Wanted, stage: Path, archive: str) -> list[str]:
-    names = Names(archive)
-    places = Names(archive, "members whose targets would share a name")
-    targets: dict[str, str] = {}
-    for member in members:
-        names.add(member.name, is_folder=member.is_folder)
-        target = _target(member, wanted)
+def _extract(stream: "_Stream", wanted: Wanted, folder: Path, max_members: int) -> list[str]:
+    """Write the wanted members below the folder; the target names."""
+    names = _Names(stream.archive, "members that would share a name")
+    targets = _Names(stream.archive, "members whose targets would share a name")
+    found: dict[str, str] = {}
+    for count, (name, member) in enumerate(_iterate(stream), 1):
+        if count > max_members:
+            raise BadFile(f"{stream.archive} has more than {max_members:,} members")
+        names.add(name, is_folder=member.isdir())
+        target = None if member.isdir() else _choose_target(name, wanted)
         if target is not None:
-            places.add(target)
-            targets[target] = member.name
-            _write(member, stage / target)
-    if isinstance(wanted, Mapping):
-        found = set(targets.values())
-        missing = [name for name in wanted if name not in found]
-        if missing:
-            raise BadFile(f"{archive} has no member {quote(missing[0])}")
-    return list(targets)
+            targets.add(target)
+            found[target] = name
+            _write(stream.chunks(member.size), folder / target)
+    missing = set(wanted) - set(found.values()) if isinstance(wanted, Mapping) else set()
+    if missing:
+        raise BadFile(f"{stream.archive} has no member {quote(min(missing))}")
+    return list(found)
 
 
-def _target(member: Member, wanted: Wanted) -> str | None:
-    if member.is_folder:
-        return None
-    target = wanted(member.name) if callable(wanted) else wanted.get(member.name)
+def _iterate(stream: "_Stream") -> Iterator[tuple[str, tarfile.TarInfo]]:
+    """Name and header of each member; its bytes may be read before the next one is asked for."""
+    tar = None
+    while True:
+        try:
+            tar = tar or tarfile.TarFile(fileobj=stream, encoding="utf-8", errors="strict")  # type: ignore[arg-type]
+            member = tar.next()
+        except (BadFile, OSError):
+            raise
+        except Exception as reason:  # whatever the parser raises, the file is the cause
+            raise BadFile(f"{stream.archive} has a broken header: {reason!s:.80}") from None
+        if member is None:
+            break
+        yield _check_member(member, stream.archive), member
+        stream.seek(member.offset_data + member.size + -member.size % tarfile.BLOCKSIZE)
+    if stream.last != bytes(tarfile.BLOCKSIZE):  # where tarfile stopped without a word
+        raise BadFile(f"{stream.archive} has a broken header, or ends too early")
+    while rest := stream.take(CHUNK):
+        if rest.strip(b"\0"):
+            raise BadFile(f"{stream.archive} goes on after its end")
+
+
+def _choose_target(name: str, wanted: Wanted) -> str | None:
+    target = wanted(name) if callable(wanted) else wanted.get(name)
     if target is not None:
         if not isinstance(target, str):
-            raise TypeError(f"the target of {member.name} must be a name, got {target!r:.80}")
+            raise TypeError(f"the target of {name} must be a name, got {target!r:.80}")
         for part in target.split("/"):
             check_file_name(part, "target")
     return target
 
 
-def _write(member: Member, path: Path) -> None:
+def _write(chunks: Iterator[bytes], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "xb") as file:  # x: never through a name that is there
-        for chunk in member.chunks():
-            file.write(chunk)
+        file.writelines(chunks)
         file.flush()
         os.fsync(file.fileno())
+
+
+# Streams
+
+
+class Readable(Protocol):
+    """A file, or what unpacks one."""
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """n_bytes, fewer only at the end."""
+
+
+def _decompress(file: BinaryIO, archive: str) -> Readable:
+    """The bytes of the tar, whichever of the three kinds of archive it is in."""
+    start = file.read(262)
+    file.seek(0)
+    if start.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=file)
+    if start.startswith(b"!<arch>\n"):
+        _find_data(file, archive)
+        return _XzStream(file)
+    if start[257:] == b"ustar":
+        return file
+    raise BadFile(f"{archive} is no archive that is read here (tar, tar.gz, deb)")
+
+
+def _find_data(file: BinaryIO, archive: str) -> None:
+    """Move to the data.tar.xz of a Debian package, which is an `ar` archive (deb(5)).
+
+    Before each member, padded to an even length, stand 60 bytes: name, …, size, `\\n.
+    """
+    file.seek(8)
+    while len(header := file.read(60)) == 60 and header.endswith(b"`\n"):
+        name, size = header[:16].rstrip(b" /"), header[48:58].strip()
+        if name == b"data.tar.xz":
+            return
+        if not size.isdigit():
+            break
+        file.seek(int(size) + int(size) % 2, os.SEEK_CUR)
+    raise BadFile(f"{archive} has no data.tar.xz; it is broken or no Debian package read here")
+
+
+class _XzStream:
+    """What an xz stream unpacks to. lzma.open would take no limit on memory."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY)
+
+    def read(self, n_bytes: int) -> bytes:
+        parts: list[bytes] = []
+        while n_bytes and not self.unpacker.eof:
+            packed = self.file.read(CHUNK) if self.unpacker.needs_input else b""
+            if self.unpacker.needs_input and not packed:
+                raise EOFError("the packed data end too early")
+            parts.append(self.unpacker.decompress(packed, n_bytes))
+            n_bytes -= len(parts[-1])
+        return b"".join(parts)
+
+
+class _Stream:
+    """An unpacked tar that only moves forward and counts what passes; looks to tarfile like a file.
+
+    tarfile reads headers by `read`; `chunks` gives the bytes of a member.
+    """
+
+    def __init__(self, source: Readable, archive: str, limit: int) -> None:
+        self.source, self.archive, self.limit = source, archive, limit
+        self.position, self.header_end = 0, MAX_HEADER
+        self.last = b""  # what `read` returned last
+
+    def take(self, n_bytes: int) -> bytes:
+        try:
+            data = self.source.read(n_bytes)
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as reason:
+            raise BadFile(f"{self.archive} is broken or cut short: {reason}") from None
+        self.position += len(data)
+        if self.position > self.limit:
+            raise BadFile(f"{self.archive} unpacks to more than is allowed; it looks like a bomb")
+        return data
+
+    def chunks(self, n_bytes: int) -> Iterator[bytes]:
+        while n_bytes:
+            chunk = self.take(min(n_bytes, CHUNK))
+            if not chunk:
+                raise BadFile(f"{self.archive} ends too early; it is cut short")
+            n_bytes -= len(chunk)
+            yield chunk
+
+    def read(self, n_bytes: int) -> bytes:
+        if not 0 <= n_bytes <= self.header_end - self.position:
+            raise BadFile(f"{self.archive} has a header of more than {MAX_HEADER:,} bytes")
+        self.last = self.take(n_bytes)
+        return self.last
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, position: int) -> int:
+        if position < self.position:
+            raise BadFile(f"{self.archive} has a header that leads back; it is broken")
+        for _ in self.chunks(position - self.position):
+            pass
+        self.header_end = position + MAX_HEADER
+        return position
+
+
+# Members and their names
+
+
+def _check_member(member: tarfile.TarInfo, archive: str) -> str:
+    """The plain name of a regular file or folder; anything else is refused."""
+    name, is_folder = member.name.removeprefix("./"), member.isdir()
+    plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse()
+    if not plain and not is_folder:
+        kind = KINDS.get(member.type, f"of the type {member.type!r}")
+        raise BadFile(f"{archive}: {quote(name)} is {kind}; only files and folders are read")
+    if is_folder and member.name in (".", "./"):
+        return ""  # the root of the archive itself
+    wrong = name.startswith("/") or "\\" in name or ":" in name or not name.isprintable()
+    if wrong or any(part in ("", ".", "..") for part in name.split("/")):
+        raise BadFile(f"{archive} has a member with the unsafe name {quote(ascii(member.name))}")
+    if len(name) > MAX_NAME or name.count("/") >= MAX_DEPTH:
+        raise BadFile(f"{archive} has a member with an overlong name: {quote(name)}")
+    if member.size if is_folder else member.size < 0:
+        raise BadFile(f"{archive}: {name} has an impossible size, {member.size}")
+    if not is_folder and member.mode & 0o6000:
+        raise BadFile(f"{archive}: {name} would run as another user (setuid)")
+    return name
+
+
+class _Names:
+    """Names met so far. Two that differ only in case or in the form of accents are refused:
+
+    on many disks the second would overwrite the first. Nor may one be a file and a folder.
+    """
+
+    def __init__(self, archive: str, what: str) -> None:
+        self.archive, self.what = archive, what
+        self.met: dict[str, tuple[str, bool, str]] = {}  # folded → path, is it a file, first name
+
+    def add(self, name: str, *, is_folder: bool = False) -> None:
+        """Note a name and the folders above it."""
+        parts = name.split("/") if name else []
+        for end in range(1, len(parts) + 1):
+            path, is_file = "/".join(parts[:end]), end == len(parts) and not is_folder
+            folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+            new = (path, is_file, name)
+            known = self.met.setdefault(folded, new)
+            if known is not new and (known[0] != path or known[1] or is_file):
+                raise BadFile(
+                    f"{self.archive} has two {self.what}: {quote(known[2])} and {quote(name)}"
+                )
