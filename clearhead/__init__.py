@@ -13,7 +13,8 @@ Read the package in this order; each folder imports only from those above it.
     layers/        what stands around attention: norms, feed-forward, blocks, patches, recurrence
     models/        whole networks: classifier, ViT, GPT, BERT, translators, the smallest of all
     generation/    from logits to sequences: sampling, generate, beam search
-    training/      from examples to weights: losses, tasks, recipes, one loop, run folders
+    training/      what learning is: losses, optimizer, gradient, the loop, tasks, recipes
+    runs/          a run on a disk: folder, checkpoints, resuming, signals, train, load_run
     inspection/    looking inside: record(model), measures, figures, the report of a run
     lab/           one experiment per file, each returns a table and a figure
     bench/         how fast, as ratios measured in one run

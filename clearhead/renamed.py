@@ -30,6 +30,14 @@ MODULES: dict[str, str] = {
     "clearhead.files.regular": "clearhead.files.reading",
     # generation
     # training, runs
+    "clearhead.training.checkpoint": "clearhead.runs.checkpoint",
+    "clearhead.training.finite": "clearhead.training.gradient",
+    "clearhead.training.learner": "clearhead.training.gradient",
+    "clearhead.training.place": "clearhead.training.state",
+    "clearhead.training.run": "clearhead.runs.run",
+    "clearhead.training.run_folder": "clearhead.runs.folder",
+    "clearhead.training.starting": "clearhead.runs.resume",
+    "clearhead.training.stopping": "clearhead.runs.signals",
     # inspection, lab, bench
     # interop, cli
     "clearhead.interop.any_kind": "clearhead.interop.load",
@@ -82,6 +90,24 @@ NAMES: dict[str, str] = {
     "clearhead.data.images.CIFAR10_CLASSES": "clearhead.data.cifar10.CIFAR10_CLASSES",
     # generation
     # training, runs
+    "clearhead.training.finite.check_step": "clearhead.training.gradient.check_finite_step",
+    "clearhead.training.learner.Learner": "clearhead.training.gradient.Gradients",
+    "clearhead.training.loop.Interrupted": "clearhead.runs.signals.Interrupted",
+    "clearhead.training.loop.Progress": "clearhead.training.progress.Progress",
+    "clearhead.training.loop.RunResult": "clearhead.runs.train_recipe.RunResult",
+    "clearhead.training.loop.train": "clearhead.runs.train_recipe.train",
+    "clearhead.training.place.Place": "clearhead.training.state.State",
+    "clearhead.training.place.Plans": "clearhead.training.state.DataOrder",
+    "clearhead.training.place.Progress": "clearhead.training.progress.Progress",
+    "clearhead.training.place.RunResult": "clearhead.runs.train_recipe.RunResult",
+    "clearhead.training.place.Tell": "clearhead.training.progress.Tell",
+    "clearhead.training.run.checkpoint_of": "clearhead.runs.run.read_checkpoint",
+    "clearhead.training.run.fill": "clearhead.training.storage.load_weights",
+    "clearhead.training.run_folder.environment": "clearhead.runs.folder.describe_environment",
+    "clearhead.training.starting.adopt": "clearhead.runs.resume.record_forced",
+    "clearhead.training.starting.threads_of": "clearhead.runs.resume.choose_threads",
+    "clearhead.training.starting.unfinished_run": "clearhead.runs.resume.find_unfinished",
+    "clearhead.training.stopping.Stop": "clearhead.training.loop.Stop",
     # inspection, lab, bench
     # interop, cli
     "clearhead.interop.any_kind.MODELS": "clearhead.interop.load.FETCHED",

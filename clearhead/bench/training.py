@@ -18,10 +18,11 @@ import torch
 
 from clearhead.bench.timing import Row, best_seconds
 from clearhead.data.batch import Batch
+from clearhead.runs.folder import METRICS, RunFolder
+from clearhead.runs.storage import DiskStorage
 from clearhead.training import Recipe, find_recipe, with_changes
 from clearhead.training.loop import Training
-from clearhead.training.place import Place
-from clearhead.training.run_folder import METRICS, RunFolder
+from clearhead.training.state import State
 
 Rows = list[Row]
 Work = Callable[[], object]
@@ -45,7 +46,7 @@ def loop(seconds: float) -> Rows:
 def _of_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
     """Each of some steps takes its turns with its bare form, so that both have the same batch."""
     ours, bare = _training(recipe, folder / "ours"), _training(recipe, folder / "bare")
-    plans = [bare.plans.next(bare.place) for _ in range(STEPS)]
+    plans = [bare.order.next(bare.state) for _ in range(STEPS)]
     works: dict[str, Work] = {"epoch": _epochs(recipe)}
     for number, plan in enumerate(plans):
         works[f"batch {number}"] = partial(bare.task.batch, plan)
@@ -53,7 +54,7 @@ def _of_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
         works[f"loop {number}"] = partial(_loop_step, ours, number)
     best = best_seconds(works, seconds=2 * seconds, rounds=3)
     step = {way: sum(best[f"{way} {n}"] for n in range(STEPS)) / STEPS for way in WAYS}
-    epoch = best["epoch"] / len(bare.plans.plans)  # the share of a step
+    epoch = best["epoch"] / len(bare.order.plans)  # the share of a step
     other = ("forward, backward, update", step["bare"])
     return [
         Row(f"{recipe.name}, a step of the loop", step["loop"] + epoch, *other, "aim ≤ 1.03×"),
@@ -67,7 +68,7 @@ WAYS = ("loop", "bare", "batch")
 def _loop_step(training: Training, number: int) -> None:
     """The next step; after the last the first again, so that every round has the same batches."""
     if number == 0:
-        training.place = Place()
+        training.state = State()
     training.advance()
 
 
@@ -88,7 +89,7 @@ def _training(recipe: Recipe, folder: Path) -> Training:
     folder.mkdir()
     task = recipe.data.open()
     complete = dataclasses.replace(recipe, model=task.complete(recipe.model))
-    run = Training(complete, task, RunFolder(folder), torch.device("cpu"), lambda news: None)
+    run = Training(complete, task, DiskStorage(RunFolder(folder), keep=complete.training.keep))
     run.model.train()
     return run
 

@@ -21,10 +21,10 @@ from clearhead.cli.options import (
     thread_count,
 )
 from clearhead.cli.progress import duration, measures
-from clearhead.training.run_folder import RunFolder
+from clearhead.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from clearhead.training import Run
+    from clearhead.runs import Run
 
 RunPath = Annotated[
     Path, typer.Argument(metavar="RUN", help="A run folder, such as runs/substring-0001.")
@@ -59,7 +59,7 @@ def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
     check_threads(threads)
     RunFolder(path).check()
     with leaving_at_once():
-        from clearhead.training import load_run
+        from clearhead.runs import load_run
 
     thread_count(threads)
     return load_run(path, which=which, device=str(device_named(device)), tell=warn)

@@ -20,7 +20,7 @@ from clearhead.cli.options import (
     thread_count,
 )
 from clearhead.files.reading import quote
-from clearhead.training.run_folder import RunFolder
+from clearhead.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from clearhead.data import Tokenizer
@@ -174,7 +174,7 @@ def _is_run(name: str) -> bool:
 
 
 def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
-    from clearhead.training import load_run
+    from clearhead.runs import load_run
 
     run = load_run(name, device="cpu", tell=warn)
     words = f"{run.recipe.name} from {quote(name)}, after step {run.step}: "

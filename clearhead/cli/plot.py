@@ -24,7 +24,7 @@ from clearhead.cli.eval import loaded_run, warn
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Device, Json, Out, device_named
 from clearhead.cli.recipes import check_recipe, recipe_named
-from clearhead.training.run_folder import CONFIG, RunFolder
+from clearhead.runs.folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
     from clearhead.inspection.figures import Picture
@@ -140,7 +140,7 @@ def _schedule(names: Sequence[str]) -> "Picture":
 
 def _training(name: str) -> "TrainingConfig":
     """The training settings of a recipe or a run."""
-    from clearhead.training.run import read_recipe
+    from clearhead.runs.run import read_recipe
 
     is_run = (Path(name) / CONFIG).is_file()
     return (read_recipe(RunFolder(name).config) if is_run else recipe_named(name)).training

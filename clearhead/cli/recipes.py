@@ -96,8 +96,8 @@ def check_recipe(name: str) -> None:
 def recipe_named(name: str) -> "Recipe":
     """The recipe of this name, or that of a user's own file."""
     with leaving_at_once():
+        from clearhead.runs.run import config_kinds
         from clearhead.training import Recipe, find_recipe
-        from clearhead.training.run import config_kinds
 
     if not is_file(name):
         return find_recipe(name)

@@ -17,11 +17,12 @@ from clearhead.cli.options import Device, Json, Quiet, Threads, check_threads, d
 from clearhead.cli.progress import duration, measures, progress_shown
 from clearhead.cli.recipes import check_recipe, is_file, recipe_named
 from clearhead.files.reading import prefix_errors, quote
+from clearhead.runs.folder import CONFIG, RunFolder, find_runs
 from clearhead.training.recipes import RECIPES
-from clearhead.training.run_folder import CONFIG, RunFolder, find_runs
 
 if TYPE_CHECKING:
-    from clearhead.training import Interrupted, Recipe, RunResult
+    from clearhead.runs import Interrupted, RunResult
+    from clearhead.training import Recipe
 
 
 def train(
@@ -62,15 +63,15 @@ def train(
     check_threads(threads)
     run = None if resume is None else _run_to_go_on_with(out, resume, name)
     with leaving_at_once():
-        from clearhead import training
-        from clearhead.training import loop  # noqa: F401  # now, not when it is used
+        from clearhead import runs, training
+        from clearhead.runs import train_recipe  # noqa: F401  # now, not when it is used
 
     recipe, overfit = _recipe(name, run, overfit)
     recipe = training.with_changes(recipe, given)
     try:
         with _place(out, dry_run) as where:
             with progress_shown(quiet) as tell:
-                result = training.train(
+                result = runs.train(
                     _two_steps(recipe) if dry_run else recipe,
                     where,
                     resume=None if run is None else str(run.path),
@@ -87,7 +88,7 @@ def train(
             finally:  # also if nobody reads what was said
                 if not dry_run:
                     _report(result, device, silent=json or quiet)
-    except training.Interrupted as stop:
+    except runs.Interrupted as stop:
         _say_how_to_go_on(stop, dry_run)
         sys.exit(128 + stop.number)
 
@@ -153,7 +154,7 @@ def _recipe(
     """What to train, and on how many examples: as the run began, or as the recipe says."""
     if run is None:
         return recipe_named(str(name)), overfit
-    from clearhead.training.run import read_recipe
+    from clearhead.runs.run import read_recipe
 
     with prefix_errors(run / CONFIG):
         return read_recipe(run.config), run.config.get("overfit") if overfit is None else overfit

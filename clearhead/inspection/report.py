@@ -20,10 +20,10 @@ from clearhead.files.writing import replace_file
 from clearhead.inspection import report_html as html
 from clearhead.inspection.report_looks import looks
 from clearhead.inspection.report_pictures import confusion_picture, curve
-from clearhead.training import Run, load_run
-from clearhead.training.checkpoint import newest_state
+from clearhead.runs import Run, load_run
+from clearhead.runs.checkpoint import newest_state
+from clearhead.runs.folder import MAX_METRICS, SAMPLES
 from clearhead.training.recipes import RECIPES
-from clearhead.training.run_folder import MAX_METRICS, SAMPLES
 
 N_SAMPLES = 6  # shown of those that were written on the way
 N_EXAMPLES = 12

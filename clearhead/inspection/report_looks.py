@@ -26,7 +26,7 @@ from clearhead.models import GPT, SequenceClassifier, VisionTransformer
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer
-from clearhead.training import Run
+from clearhead.runs import Run
 
 MOST_TOKENS = 32  # of a text: more cannot be read in a grid of heads
 N_SENTENCES = 2

@@ -26,7 +26,7 @@ from typing import Any
 
 from clearhead.files.reading import read_bytes
 from clearhead.files.writing import replace_file
-from clearhead.training.run_folder import CONFIG, MAX_METRICS, RunFolder
+from clearhead.runs.folder import CONFIG, MAX_METRICS, RunFolder
 
 EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
 VERSION = b"brain.Event:2"

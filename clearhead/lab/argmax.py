@@ -27,9 +27,9 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table, written
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
-from clearhead.training.place import Place, Plans, seed_torch
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.recipes.smallest import first
+from clearhead.training.state import DataOrder, State, seed_torch
 from clearhead.training.tasks.sequences import SequenceTask
 
 if TYPE_CHECKING:
@@ -133,10 +133,10 @@ def _train(
 ) -> list[float]:
     """The steps that the training loop would take; returns the loss before, and every STEP."""
     optimizer, schedule = c.optimizer_for(model), c.make_schedule()
-    place, plans = Place(), Plans(task, seed, c.batch_size)
+    state, order = State(), DataOrder(task, seed, c.batch_size)
     losses = [task.evaluate(model)["val_loss"]]
     for step in range(c.steps):
-        task.loss(model, task.batch(plans.next(place)).to(model.device)).backward()
+        task.loss(model, task.batch(order.next(state)).to(model.device)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), c.clip or math.inf)
         optimizer.step(schedule(step + 0.5))
         if (step + 1) % STEP == 0:

@@ -28,7 +28,8 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import at_rest
-from clearhead.training import Interrupted, load_run, train, with_changes
+from clearhead.runs import Interrupted, load_run, train
+from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
 

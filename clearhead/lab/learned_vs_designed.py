@@ -23,7 +23,8 @@ from clearhead.lab.all_sequences import Pass, all_sequences, apart
 from clearhead.lab.finding import Finding, Table, written
 from clearhead.lab.same_names import difference, names_of, renamed
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs
-from clearhead.training import find_recipe, load_run, train, with_changes
+from clearhead.runs import load_run, train
+from clearhead.training import find_recipe, with_changes
 
 MAX_LEN = 6
 LEARNED = 1e-3  # a run that ends above this loss has not learned the rule: then another seed

@@ -1,33 +1,31 @@
-"""From examples to weights. Read in this order:
+"""What learning is: from examples to weights. Read in this order:
 
 losses.py          what a wrong prediction costs
 losses_fast.py     the vocabulary loss a few rows at a time
 schedule.py        how the learning rate goes up and down
 optimizer.py       how gradients become steps
+gradient.py        the gradient of a step, by one worker or several side by side
+state.py           the state of a run, and the order of its data
+loop.py            the training loop
+storage.py         what the loop asks of the place where a run is kept
+progress.py        how a run is going, for people
 answerers/         how a trained model is asked, and what its numbers mean
 tasks/             what is predicted from what, and how well
 ngrams.py          how well counting predicts, beside which every language model is shown
 recipe.py          a run as a value, and changes of it
 recipes/           complete named runs
-loop.py            the one training loop
-learner.py         the gradient of a step, by one worker or several side by side
-place.py           how far a run has come, and what it tells
-finite.py          no NaN enters a run
-stopping.py        signals end a run after it is saved
-checkpoint.py      a run's state on the disk: whole, checked, or not there
-run_folder.py      all that a run leaves behind
-starting.py        a new run, or one that goes on
-run.py             a run that was trained, loaded for use
 
-Names are imported when they are used, so that the command line can list the recipes at once.
+A run on a disk – its folder, checkpoints, resuming, `train` and `load_run` – is in clearhead/runs;
+the names of its public door can be imported from here, too. All names are imported when they are
+used, so that the command line can list the recipes at once.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clearhead.training.finite import NotFinite
-    from clearhead.training.loop import Interrupted, Progress, RunResult, train
+    from clearhead.training.gradient import NotFinite
+    from clearhead.training.loop import Training
     from clearhead.training.losses import (
         class_loss,
         class_token_loss,
@@ -36,9 +34,9 @@ if TYPE_CHECKING:
     )
     from clearhead.training.losses_fast import vocabulary_loss
     from clearhead.training.optimizer import Optimizer
+    from clearhead.training.progress import Progress
     from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
     from clearhead.training.recipes import find_recipe
-    from clearhead.training.run import Run, load_run
     from clearhead.training.schedule import WarmupCosine, WarmupLinear, WarmupStable
 
 __all__ = [
@@ -49,6 +47,7 @@ __all__ = [
     "Recipe",
     "Run",
     "RunResult",
+    "Training",
     "TrainingConfig",
     "WarmupCosine",
     "WarmupLinear",
@@ -65,20 +64,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "finite": ["NotFinite"],
-    "loop": ["Interrupted", "Progress", "RunResult", "train"],
-    "losses": ["class_loss", "class_token_loss", "mean_cross_entropy", "next_token_loss"],
-    "losses_fast": ["vocabulary_loss"],
-    "optimizer": ["Optimizer"],
-    "recipe": ["Recipe", "TrainingConfig", "with_changes"],
-    "recipes": ["find_recipe"],
-    "run": ["Run", "load_run"],
-    "schedule": ["WarmupCosine", "WarmupLinear", "WarmupStable"],
+    "clearhead.training.gradient": ["NotFinite"],
+    "clearhead.training.loop": ["Training"],
+    "clearhead.training.losses": [
+        "class_loss",
+        "class_token_loss",
+        "mean_cross_entropy",
+        "next_token_loss",
+    ],
+    "clearhead.training.losses_fast": ["vocabulary_loss"],
+    "clearhead.training.optimizer": ["Optimizer"],
+    "clearhead.training.progress": ["Progress"],
+    "clearhead.training.recipe": ["Recipe", "TrainingConfig", "with_changes"],
+    "clearhead.training.recipes": ["find_recipe"],
+    "clearhead.training.schedule": ["WarmupCosine", "WarmupLinear", "WarmupStable"],
+    "clearhead.runs": ["Interrupted", "Run", "RunResult", "load_run", "train"],
 }
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"clearhead.training.{home}"), name)
+            return getattr(import_module(home), name)
     raise AttributeError(f"clearhead.training has no {name!r}")

@@ -1,268 +1,222 @@
-"""The one training loop.
+"""The training loop.
 
-    result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
-    result.metrics["val_accuracy"]
+    training = Training(recipe, task)
+    training.run()
 
 A step takes `accumulate` batches, averages their gradients and updates the weights. Which batches
-they are depends on (seed, epoch, place) alone, and what is drawn at random inside a step, such as
-dropout, on (seed, step) alone. So all that a run must remember is its weights, what the optimizer
-keeps, and its place: a run that was killed goes on to the same numbers, bit for bit.
+they are depends on (seed, epoch, cursor) alone, and what is drawn at random inside a step, such as
+dropout, on (seed, step) alone. So a run is its weights, its optimizer and its state: restored from
+these three it continues to the same numbers, bit for bit.
+
+Where the three are kept is up to a storage (storage.py): memory here, a run folder in
+clearhead/runs, which also takes care of signals, locks and damaged files.
 """
 
-import dataclasses
-import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+import math
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from clearhead.data.batch import IGNORE, Batch
-from clearhead.files.reading import prefix_errors
-from clearhead.files.strict_json import hash_json
+from clearhead.data.batch import Batch
 from clearhead.models.model import Model
-from clearhead.runtime import pick_device, set_threads
-from clearhead.shapes import check_positive
-from clearhead.training.checkpoint import Checkpoint, load_newest, remove_old, save
-from clearhead.training.finite import check_step, check_tensors, finite_only
-from clearhead.training.learner import Learner, check_workers
-from clearhead.training.place import Place, Plans, Progress, RunResult, Tell, seed_torch
+from clearhead.renamed import forward
+from clearhead.training.gradient import Gradients, check_finite_step, check_workers
+from clearhead.training.progress import Clock, Tell
 from clearhead.training.recipe import Recipe
-from clearhead.training.run import checkpoint_of, fill
-from clearhead.training.run_folder import RunFolder, environment, new_run
-from clearhead.training.starting import adopt, check_same, find_run, threads_of, unfinished_run
-from clearhead.training.stopping import Interrupted, Signals, Stop
+from clearhead.training.state import DataOrder, State, seed_torch
+from clearhead.training.storage import Memory, Snapshot, Storage, load_weights
 from clearhead.training.tasks.task import Plan, Task
 
-Values = Mapping[str, Any]
+Metrics = dict[str, float]
 
 
-def train(
-    recipe: Recipe,
-    out: str | Path = "runs",
-    *,
-    resume: str | None = None,
-    overfit: int | None = None,
-    device: str = "auto",
-    threads: int | str = "auto",
-    force: bool = False,
-    tell: Tell = lambda news: None,
-) -> RunResult:
-    """Run a recipe in a folder below `out`, or go on with its unfinished run.
-
-    resume: "last" or the path of a run. overfit: learn this many examples by heart. threads:
-    "auto" measures which number is faster, and a run that goes on keeps its own. force: go on
-    although training settings, threads or versions differ. tell: is given all news.
-    """
-    asked = hash_json({**recipe.to_dict(), "overfit": overfit})
-    task = recipe.data.open()
-    if overfit is not None:
-        check_positive(overfit=overfit)
-        task = task.overfit(overfit)
-    if task.n_examples < 1:
-        raise ValueError("there are no examples to learn from; look at what data.… says")
-    recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
-    config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
-    if resume is None:
-        folder = unfinished_run(Path(out), recipe.name, asked, tell)
-    else:
-        folder = find_run(Path(out), resume, recipe.name)
-    check_workers(recipe.model, recipe.training.workers)
-    if recipe.training.compile:
-        _check_compile(task)
-    where = pick_device(device)
-    set_threads(threads_of(folder, threads, recipe.training.workers))
-    here = environment(torch.get_num_threads(), where.type)
-    if folder is None:
-        folder = new_run(Path(out), recipe.name, lambda new: _describe(new, task, config, here))
-    with folder.locked():
-        different = check_same(folder, config, here, force)
-        training = Training(recipe, task, folder, where, tell)
-        return training.run(lambda: adopt(folder, config, here, different, tell))
-
-
-def _describe(folder: RunFolder, task: Task, config: Values, environment: Values) -> None:
-    """All that a new run folder holds before the first step."""
-    task.save(folder.path)
-    folder.write(config, environment)
+class Stop(BaseException):
+    """Ends the loop. No Exception, so that nothing in between takes it for an error."""
 
 
 class Training:
     """A run in progress."""
 
     def __init__(
-        self, recipe: Recipe, task: Task, folder: RunFolder, device: torch.device, tell: Tell
+        self,
+        recipe: Recipe,
+        task: Task,
+        storage: Storage | None = None,
+        *,
+        device: torch.device | str = "cpu",
+        tell: Tell = lambda news: None,
     ) -> None:
         c = self.config = recipe.training
-        self.task, self.folder, self.device, self.tell = task, folder, device, tell
+        self.task, self.storage, self.tell = task, storage or Memory(), tell
+        self.device = torch.device(device)
         seed_torch(torch.device("cpu"), c.seed, "weights", 0)
-        self.model: Model = task.prepared(task.build(recipe.model)).to(device)
+        self.model: Model = task.prepared(task.build(recipe.model)).to(self.device)
         compiled = torch.compile(self.model) if c.compile else None
-        self.learner = Learner(self.model, task.loss, workers=c.workers, compiled=compiled)
+        self.gradients = Gradients(self.model, task.loss, workers=c.workers, compiled=compiled)
         self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
-        self.place, self.plans = Place(), Plans(task, c.seed, c.batch_size)
-        self.eval_every = c.eval_every or self.plans.steps_in_epoch(c.accumulate)
-        self.signals = Signals()
-        self.saved: tuple[int, int] | None = None  # step and told of what the disk has
-        self.n_units, self.learning = 0, 0.0  # and the seconds for them, in this process
-        self.began, self.before = time.perf_counter(), 0.0
+        self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
+        self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)
+        self.clock = Clock(task.unit)
+        self.saved: tuple[int, int] | None = None  # state.step and state.logged of the last save
+        self.is_stopped, self._evaluating_in = False, 0
 
-    def run(self, restored: Callable[[], object] = lambda: None) -> RunResult:
-        """From where the run stands to its end. restored: called when it stands there."""
-        with self.signals.heard():
-            self.restore()
-            restored()
-            try:
-                while not self.is_done:
-                    self.advance()
-            except Stop:
-                self.save()
-                raise Interrupted(self.signals.number or 0, self.folder.path) from None
-        place, path = self.place, self.folder.path
-        if self.signals.number is not None:
-            raise Interrupted(self.signals.number, path, finished=True)
-        if place.best_step not in (None, place.step):
-            fill(self.model, checkpoint_of(self.folder, "best", self.tell).model)
-        sample, then = self.task.sample(self.model), self.task.next_command(path)
-        return RunResult(
-            path, place.step, place.seconds, place.best_step, place.best_metrics, sample, then
-        )
+    def run(self) -> State:
+        """Train from the restored state to the last step, or until `stop` is called."""
+        self.storage.restore(self.load)
+        with suppress(Stop):
+            while not self.is_done:
+                self.advance()
+        self.save()
+        return self.state
+
+    def advance(self) -> None:
+        """Make a step, then evaluate, log and save, each if it is due."""
+        state, c = self.state, self.config
+        if state.logged == state.step:  # else an evaluation was interrupted, and is repeated
+            self.check_stop()
+            loss = self.update(self.next_plans())
+            state.add_step(loss)
+        metrics, sample = self.evaluate() if self.is_due(self.eval_every) else ({}, None)
+        if self.is_due(c.log_every):
+            metrics = {**self.training_metrics(), **metrics}
+        self.log(metrics, sample)
+        if self.is_due(c.save_every) or state.best_step == state.step:
+            self.save()
 
     @property
     def is_done(self) -> bool:
-        """All steps are made, or it got no better for too long; and that is written down."""
-        place, c = self.place, self.config
-        tired = c.patience is not None and place.stale >= c.patience
-        return place.told == place.step and (place.step >= c.steps or tired)
+        """All steps are made, or the patience is used up; and the last step is logged."""
+        state, c = self.state, self.config
+        no_patience = c.patience is not None and state.stale >= c.patience
+        return state.logged == state.step and (state.step >= c.steps or no_patience)
 
-    def advance(self) -> None:
-        """One step and its account."""
-        if self.place.told == self.place.step:  # else an evaluation was broken off
-            if self.signals.number is not None:
-                raise Stop
-            self.step()
-        self.account()
+    def is_due(self, every: int) -> bool:
+        """Whether something is done after this step that is done every so many steps."""
+        return self.state.step % every == 0 or self.state.step == self.config.steps
 
-    # One step
+    # A step
 
-    def step(self) -> None:
-        """One update."""
-        began, place, c = time.perf_counter(), self.place, self.config
-        seed_torch(self.device, c.seed, "step", place.step)
-        plans = [self.plans.next(place) for _ in range(c.accumulate)]
-        losses = self.learner.learn([self._batch(plan) for plan in plans])
-        gradients = [p.grad for p in self.optimizer.parameters if p.grad is not None]
-        length = get_total_norm(gradients)
-        check_step(losses, length, plans, self.model.named_parameters(), self._where())
-        if c.clip is not None and float(length) > c.clip:
-            clip_grads_with_norm_(self.optimizer.parameters, c.clip, length)
-        self.optimizer.step(self.schedule(place.step + 0.5))
-        place.loss_sum += float(torch.stack(losses).mean())
-        place.loss_steps += 1
-        place.step += 1
-        self.learning += time.perf_counter() - began
+    def next_plans(self) -> list[Plan]:
+        """Which examples the next step learns from: a function of (seed, epoch, cursor)."""
+        return [self.order.next(self.state) for _ in range(self.config.accumulate)]
 
-    def _batch(self, plan: Plan) -> Batch:
-        """The examples of a plan, where they are needed."""
+    def update(self, plans: Sequence[Plan]) -> float:
+        """Update the weights by the gradient of these batches; returns their mean loss."""
+        step, clip = self.state.step, self.config.clip
+        with self.clock.learning():
+            seed_torch(self.device, self.config.seed, "step", step)
+            losses = self.gradients.accumulate([self.make_batch(plan) for plan in plans])
+            norm = get_total_norm([p.grad for p in self.gradients.parameters if p.grad is not None])
+            check_finite_step(losses, norm, plans, self.model.named_parameters(), step)
+            if clip is not None and float(norm) > clip:
+                clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
+            self.optimizer.step(self.schedule(step + 0.5))
+            return float(torch.stack(losses).mean())
+
+    def make_batch(self, plan: Plan) -> Batch:
+        """The examples of a plan, on the device, and changed by chance if the task does so."""
         batch = self.task.batch(plan)
-        self.n_units += _units(batch, self.task.unit)
+        self.clock.count(batch)
         return self.task.changed(batch.to(self.device))
 
-    # What is measured and kept
+    # After a step
 
-    def account(self) -> None:
-        """Evaluate and write the line of this step if it is time, then save if it is time."""
-        place, c = self.place, self.config
-        last, better = place.step == c.steps, False
-        values: dict[str, float] = {}
-        sample: str | None = None
-        if place.step % c.log_every == 0 or last:
-            values["loss"] = place.loss_sum / place.loss_steps
-            values["lr"] = c.lr * self.schedule(place.step - 0.5)
-        if place.step % self.eval_every == 0 or last:
-            with self.signals.breaking():
-                measures, sample = self.task.evaluate(self.model), self.task.sample(self.model)
-            values |= finite_only(measures)
-            better = self._note_best(measures)
-            if sample:
-                self.folder.add_sample(place.step, sample)
-        if values:
-            self.folder.add_metrics({"step": place.step, **values})
-            self.tell(self._progress(values))
-            if sample and self.task.writes and not last:  # the last one is part of the result
-                self.tell(sample)
-        if "loss" in values:
-            place.loss_sum, place.loss_steps = 0.0, 0
-        place.told = place.step
-        if place.step % c.save_every == 0 or better or self.is_done:
-            self.save()
+    def training_metrics(self) -> Metrics:
+        """The mean loss since it was last logged, and the learning rate of this step."""
+        lr = self.config.lr * self.schedule(self.state.step - 0.5)
+        return {"loss": self.state.take_mean_loss(), "lr": lr}
 
-    def _note_best(self, measures: dict[str, float]) -> bool:
-        place, known = self.place, finite_only(measures)
-        for name in measures.keys() - known.keys():
-            self.tell(f"{name} is {measures[name]} at step {place.step}; it is not written down")
-        if self.task.best_by not in known or not self.task.is_better(known, place.best):
-            place.stale += 1
-            return False
-        place.best, place.best_step, place.stale = known[self.task.best_by], place.step, 0
-        place.best_metrics = known
-        return True
+    def evaluate(self) -> tuple[Metrics, str | None]:
+        """The finite measures of the validation part, and a sample; notes the best so far."""
+        self._evaluating_in = threading.get_ident()
+        try:
+            self.check_stop()
+            measures, sample = self.task.evaluate(self.model), self.task.sample(self.model)
+        finally:
+            self._evaluating_in = 0
+        metrics = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
+        for name in measures.keys() - metrics.keys():
+            self.tell(f"{name} is {measures[name]} at step {self.state.step}; it is not logged")
+        self.note_best(metrics)
+        return metrics, sample
+
+    def note_best(self, metrics: Metrics) -> None:
+        """Remember these metrics if they are the best so far, else count one more stale one."""
+        state, by = self.state, self.task.best_by
+        if by in metrics and self.task.is_better(metrics, state.best):
+            state.best, state.best_step, state.best_metrics = metrics[by], state.step, metrics
+            state.stale = 0
+        else:
+            state.stale += 1
+
+    def log(self, metrics: Metrics, sample: str | None) -> None:
+        """Keep and report what was measured at this step, if anything was."""
+        step, steps = self.state.step, self.config.steps
+        if sample:
+            self.storage.add_sample(step, sample)
+        if metrics:
+            self.storage.log({"step": step, **metrics})
+            self.tell(self.clock.progress(step, steps, metrics))
+        if sample and self.task.writes and step < steps:  # the last sample is part of the result
+            self.tell(sample)
+        self.state.logged = step
+
+    # Stop, save, resume
+
+    def stop(self) -> None:
+        """End the run after this step. Safe in a signal handler.
+
+        An evaluation that this thread is in the middle of ends at once; it is repeated on resume.
+        """
+        self.is_stopped = True
+        if self._evaluating_in == threading.get_ident():
+            raise Stop
+
+    def check_stop(self) -> None:
+        """Leave the loop if a stop was asked for."""
+        if self.is_stopped:
+            raise Stop
 
     def save(self) -> None:
-        """Write a checkpoint, unless this very place is saved."""
-        place = self.place
-        if self.saved == (place.step, place.told):
+        """Give state, weights and optimizer to the storage, unless it has them."""
+        state = self.state
+        if self.saved == (state.step, state.logged):
             return
-        model, optimizer = self.model.state_dict(), self.optimizer.tensors()
-        check_tensors({**model, **optimizer}, self._where())
-        place.seconds = self.before + time.perf_counter() - self.began
-        place.sizes, place.finished = self.folder.synced_sizes(), self.is_done
-        run, kept = self.folder.identity, place.to_dict()
-        save(self.folder.checkpoints, Checkpoint(place.step, run, model, optimizer, kept))
-        self.saved = (place.step, place.told)
-        keep, best = self.config.keep, place.best_step
-        remove_old(self.folder.checkpoints, place.step, keep, best, self.tell)
+        state.seconds, state.finished = self.clock.seconds, self.is_done
+        self.storage.save(Snapshot(state, self.model.state_dict(), self.optimizer.tensors()))
+        self.saved = (state.step, state.logged)
 
-    def restore(self) -> None:
-        """Take up the newest good checkpoint, if there is one."""
-        found = load_newest(self.folder.checkpoints, self.folder.identity, self.tell)
-        if found is not None:
-            with prefix_errors(self.folder.checkpoints):
-                self.place = Place.from_dict({**found.state, "step": found.step})
-                fill(self.model, found.model)
-                self.optimizer.load(found.optimizer)
-            self.saved = (found.step, self.place.told)
-            self.tell(self._standing())
-        self.folder.cut_back(self.place.sizes, self.tell)
-        self.began, self.before = time.perf_counter(), self.place.seconds
+    def load(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot."""
+        load_weights(self.model, snapshot.model)
+        self.optimizer.load(snapshot.optimizer)
+        self.state = snapshot.state
+        self.saved = (self.state.step, self.state.logged)
+        self.clock.start(self.state.seconds)
+        self.tell(self.describe_resume())
 
-    def _standing(self) -> str:
-        """Where a run that is taken up stands."""
-        place, c = self.place, self.config
+    def describe_resume(self) -> str:
+        """Where a resumed run stands, in words."""
+        state, steps = self.state, self.config.steps
         if not self.is_done:
-            return f"going on after step {place.step} of {c.steps}"
-        if place.step >= c.steps:
-            return f"all {place.step} steps are made; training.steps={2 * c.steps} would be more"
+            return f"resuming after step {state.step} of {steps}"
+        if state.step >= steps:
+            return f"all {state.step} steps are made; training.steps={2 * steps} would be more"
         return (
-            f"it ended after step {place.step}, being no better for {place.stale} evaluations; "
-            f"training.patience=none would go on"
+            f"the run ended after step {state.step}, with no improvement for {state.stale} "
+            f"evaluations; training.patience=none would continue it"
         )
 
-    def _where(self) -> str:
-        kept = f"that of step {self.saved[0]}" if self.saved else "none yet"
-        return f"at step {self.place.step} (the last checkpoint is {kept})"
 
-    def _progress(self, values: dict[str, float]) -> Progress:
-        seconds = time.perf_counter() - self.began
-        left = (self.before + seconds) / self.place.step * (self.config.steps - self.place.step)
-        rate = self.n_units / self.learning if self.n_units else None
-        return Progress(self.place.step, self.config.steps, values, rate, self.task.unit, left)
-
-
-def _check_compile(task: Task) -> None:
-    """Whether torch.compile works on this machine, and for this task."""
+def check_trainable(recipe: Recipe, task: Task) -> None:
+    """Refuse workers or torch.compile where they do not work, before a run is begun."""
+    check_workers(recipe.model, recipe.training.workers)
+    if not recipe.training.compile:
+        return
     if not task.compiles:
         raise ValueError(
             f"training.compile is true, but the loss of a {type(task).__name__} goes through the "
@@ -277,6 +231,4 @@ def _check_compile(task: Task) -> None:
         ) from fault
 
 
-def _units(batch: Batch, unit: str) -> int:
-    """How many tokens are predicted, or how many examples there are."""
-    return int((batch.targets != IGNORE).sum()) if unit == "tokens" else len(batch)
+__getattr__ = forward(__name__)

@@ -75,7 +75,7 @@ def test_each_recipe_has_a_row_for_the_loop_and_one_for_the_data(begun):
 def test_the_bare_steps_learn_from_the_batches_of_the_loop(begun):
     training.loop(0.0)
     for ours, bare in (begun[:2], begun[2:]):
-        assert ours.place.step == training.STEPS
+        assert ours.state.step == training.STEPS
         learned = ours.model.state_dict()
         assert any(not torch.equal(learned[name], ours.first[name]) for name in learned)
         for name, weight in bare.model.state_dict().items():

@@ -13,8 +13,8 @@ import time
 import pytest
 from small_runs import SMALL, assert_a_mistake, run_outside, small_run, start_outside
 
+from clearhead.runs.folder import RunFolder
 from clearhead.training import load_run
-from clearhead.training.run_folder import RunFolder
 
 ONE = ("--threads", "1")
 LONG = [*SMALL[:-4], "training.steps=100000", "training.save_every=100000"]
@@ -153,8 +153,7 @@ def test_C03_a_signal_saves_and_says_how_to_go_on(tmp_path, number):
 def test_a_stopped_run_goes_on_with_all_that_it_was(run, tmp_path, monkeypatch, wanted):
     monkeypatch.chdir(tmp_path)
     changes = [*SMALL, "training.seed=5", *ONE]
-    monkeypatch.setattr("clearhead.training.stopping.Signals.number", 15, raising=False)
-    monkeypatch.setattr("clearhead.training.stopping.Signals.__init__", broken_off)
+    monkeypatch.setattr("clearhead.training.loop.Training.advance", terminated)
     code, _, err = run("train", "substring", *changes, "--overfit", "9")
     assert code == 143, err
     monkeypatch.undo()
@@ -167,15 +166,16 @@ def test_a_stopped_run_goes_on_with_all_that_it_was(run, tmp_path, monkeypatch, 
     }[wanted]
     code, out, err = run("train", *how)
     assert code == 0, err
-    assert "going on after step 0 of 4" in err
+    assert "resuming after step 0 of 4" in err
     assert out.startswith("substring-0001: 4 steps")
     loaded = load_run("runs/substring-0001")
     assert (loaded.recipe.training.seed, loaded.task.n_examples) == (5, 9)
 
 
-def broken_off(self):
-    """Signals as if one had come before the first step."""
-    self.number, self._may_break = 15, False
+def terminated(self):
+    """A step before which a signal comes."""
+    os.kill(os.getpid(), signal.SIGTERM)
+    self.check_stop()
 
 
 def test_other_settings_are_refused_field_by_field_unless_forced(run, tmp_path):
@@ -286,7 +286,7 @@ def test_C05_a_disk_that_does_not_take_it_is_4(train, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "checkpoints")
 
-    monkeypatch.setattr("clearhead.training.checkpoint.write_tensors", full)
+    monkeypatch.setattr("clearhead.runs.checkpoint.write_tensors", full)
     code, out, err = train()
     assert (code, out) == (4, "")
     assert err.splitlines()[-1].startswith("error: ")

@@ -6,6 +6,7 @@ import html
 import os
 import re
 import shutil
+import signal
 
 import pytest
 import torch
@@ -157,11 +158,12 @@ def test_twice_the_same_run_is_twice_the_same_page(folder, text):
 
 
 def test_a_run_that_was_stopped_has_a_report_that_says_so(tmp_path, monkeypatch):
-    from clearhead.training.loop import Interrupted, Training
+    from clearhead.runs import Interrupted
+    from clearhead.training import Training
 
     def stop_at_two(self):
-        if self.place.step == 2:
-            self.signals.number = 15
+        if self.state.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
         return advance(self)
 
     advance = Training.advance

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clearhead.files import BadFile
 from clearhead.inspection import tensorboard
 from clearhead.inspection.tensorboard import write_events
-from clearhead.training.run_folder import RunFolder
+from clearhead.runs.folder import RunFolder
 
 # Worked by hand: a record of the version, and one of step 300 with val_loss = 2.5.
 TIME = bytes.fromhex("09 000000000000 0840")  # field 1, a double: 3.0

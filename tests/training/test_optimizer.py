@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from training.tiny_runs import TinyConfig, TinyModel
+from training.tiny_task import TinyConfig, TinyModel
 
 from clearhead.training.optimizer import Optimizer, inner_matrices, orthogonal
 

@@ -16,10 +16,10 @@ from clearhead.files import BadFile
 from clearhead.files.pictures import fit_picture, read_picture
 from clearhead.layers import whitening_filters
 from clearhead.models import VisionTransformer, ViTConfig
+from clearhead.runs.run import config_kinds, load_run
 from clearhead.training import train
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes import find_recipe
-from clearhead.training.run import config_kinds, load_run
 from clearhead.training.tasks.pictures import PictureData, PictureTask
 
 N, N_TEST, SIZE = 23, 12, 16

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from training.tiny_runs import FAULTS, Disk, in_child, memory_folder
+from runs.faulty_disk import FAULTS, Disk
+from runs.tiny_runs import in_child, memory_folder
 
 from clearhead.files import BadFile
-from clearhead.training.checkpoint import (
+from clearhead.runs.checkpoint import (
     MANIFEST,
     MODEL,
     OPTIMIZER,
@@ -39,7 +40,7 @@ GOLDEN = Path(__file__).parent / "golden_checkpoints"
 
 def made(step, run=RUN):
     weights = torch.arange(7.0) + step
-    return Checkpoint(step, run, {"w": weights}, {"m": weights / 3}, {"told": step, "best": 0.1})
+    return Checkpoint(step, run, {"w": weights}, {"m": weights / 3}, {"logged": step, "best": 0.1})
 
 
 def same(one, other):
@@ -464,13 +465,13 @@ def test_T29_a_checkpoint_of_format_1_still_loads(tmp_path):
     assert found.step == 3
     assert torch.equal(found.model["w"], torch.tensor([[0.5, -1.25], [3.0, 0.0]]))
     assert torch.equal(found.optimizer["adamw.step.w"], torch.tensor(3.0))
-    assert found.state == {"told": 3, "best": 0.1, "best_step": None}
+    assert found.state == {"logged": 3, "best": 0.1, "best_step": None}
 
 
-@pytest.mark.parametrize("number", [0, 2, "1", None])
+@pytest.mark.parametrize("number", [0, 3, "1", None])
 def test_T29_another_format_is_refused_with_the_version_that_reads_it(two, number):
     signed(two / "step-0000009", format=number, clearhead="9.8")
-    falls_back(two, "written by clearhead '9.8'; this version reads 1: use that version")
+    falls_back(two, "written by clearhead '9.8'; this version reads (1, 2): use that version")
 
 
 def test_numbers_that_are_none_are_not_written_into_a_state(folder):
@@ -482,7 +483,7 @@ def test_numbers_that_are_none_are_not_written_into_a_state(folder):
 
 def test_a_checkpoint_that_goes_while_it_is_read_is_looked_for_again(folder, monkeypatch):
     """A run that is going on removes old checkpoints while another process looks."""
-    from clearhead.training import checkpoint
+    from clearhead.runs import checkpoint
 
     save(folder, made(3))
     listed, calls = places(folder), []

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.data.batch import Batch
 from clearhead.models import GPT, GPTConfig, VisionTransformer, ViTConfig
-from clearhead.training.learner import Learner
+from clearhead.training.gradient import Gradients
 from clearhead.training.losses import class_loss
 
 TINY = ViTConfig(
@@ -44,7 +44,7 @@ def with_threads(n: int, workers: int, *sizes: int) -> dict[str, Tensor]:
     torch.set_num_threads(n)
     try:
         model = made()
-        losses = Learner(model, loss_of, workers=workers).learn(batches(*sizes))
+        losses = Gradients(model, loss_of, workers=workers).accumulate(batches(*sizes))
         assert torch.get_num_threads() == n
     finally:
         torch.set_num_threads(before)
@@ -58,7 +58,7 @@ def with_threads(n: int, workers: int, *sizes: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_gradient_is_the_mean_over_the_batches(workers: int) -> None:
     model, parts = made(), batches(5, 3, 4)
-    Learner(model, loss_of, workers=workers).learn(parts)
+    Gradients(model, loss_of, workers=workers).accumulate(parts)
     found = gradients(model)
     plain = made().train()
     (sum(loss_of(plain, part) for part in parts) / 3).backward()
@@ -69,7 +69,7 @@ def test_the_gradient_is_the_mean_over_the_batches(workers: int) -> None:
 
 def test_losses_come_in_the_order_of_the_batches() -> None:
     model, parts = made(), batches(5, 3, 4)
-    losses = Learner(model, loss_of, workers=2).learn(parts)
+    losses = Gradients(model, loss_of, workers=2).accumulate(parts)
     expected = [loss_of(made().train(), part) for part in parts]
     torch.testing.assert_close(torch.stack(losses), torch.stack(expected))
     assert not any(loss.requires_grad for loss in losses)
@@ -93,7 +93,7 @@ def test_two_workers_do_run_at_once() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        Learner(made(), waits, workers=2).learn(batches(2, 3))
+        Gradients(made(), waits, workers=2).accumulate(batches(2, 3))
     finally:
         torch.set_num_threads(before)
 
@@ -101,8 +101,8 @@ def test_two_workers_do_run_at_once() -> None:
 def test_running_means_are_averaged_and_parameters_shared() -> None:
     parts = batches(5, 3)
     model = made()
-    learner = Learner(model, loss_of, workers=2)
-    learner.learn(parts)
+    gradients = Gradients(model, loss_of, workers=2)
+    gradients.accumulate(parts)
     each = []
     for part in parts:
         alone = made().train()
@@ -113,23 +113,23 @@ def test_running_means_are_averaged_and_parameters_shared() -> None:
             torch.testing.assert_close(buffer, (each[0][name] + each[1][name]) / 2)
         else:
             assert torch.equal(buffer, each[0][name]), name
-    for mine, its in zip(model.parameters(), learner.models[1].parameters(), strict=True):
+    for mine, its in zip(model.parameters(), gradients.models[1].parameters(), strict=True):
         assert mine is its
 
 
 def test_buffers_of_a_resumed_model_reach_every_worker() -> None:
     model = made()
-    learner = Learner(model, loss_of, workers=2)
+    gradients = Gradients(model, loss_of, workers=2)
     with torch.no_grad():
         model.patches.norm_1.running_mean.fill_(7.0)
-    learner.learn(batches(5, 3))
+    gradients.accumulate(batches(5, 3))
     assert float(model.patches.norm_1.running_mean.min()) > 6.0  # 0.9 · 7 + 0.1 · about 0
 
 
 def test_a_parameter_that_is_not_used_gets_no_gradient() -> None:
     model = made()
     model.extra = torch.nn.Parameter(torch.ones(2))
-    Learner(model, loss_of).learn(batches(2))
+    Gradients(model, loss_of).accumulate(batches(2))
     assert model.extra.grad is None
     assert model.head.weight.grad is not None
 
@@ -140,17 +140,17 @@ def test_a_fault_in_a_worker_is_raised_and_the_threads_are_set_back() -> None:
 
     before = torch.get_num_threads()
     with pytest.raises(RuntimeError, match="broken"):
-        Learner(made(), fails, workers=2).learn(batches(2, 3))
+        Gradients(made(), fails, workers=2).accumulate(batches(2, 3))
     assert torch.get_num_threads() == before
 
 
 def test_workers_refuse_dropout() -> None:
     model = VisionTransformer(dataclasses.replace(TINY, dropout=0.1))
-    Learner(model, loss_of)
+    Gradients(model, loss_of)
     with pytest.raises(
         ValueError, match=r"workers=2 .* take training.workers=1 or model.dropout=0"
     ):
-        Learner(model, loss_of, workers=2)
+        Gradients(model, loss_of, workers=2)
 
 
 def test_it_learns_a_text_too() -> None:
@@ -162,7 +162,7 @@ def test_it_learns_a_text_too() -> None:
     def loss(model: GPT, batch: Batch) -> Tensor:
         return class_loss(model(batch.inputs).flatten(0, 1), batch.targets.flatten())
 
-    losses = Learner(model, loss, workers=2).learn(parts)
+    losses = Gradients(model, loss, workers=2).accumulate(parts)
     assert len(losses) == 2
     assert all(p.grad is not None for p in model.parameters())
 
@@ -173,7 +173,7 @@ def test_buffers_that_all_have_alike_stay_to_the_bit() -> None:
     with torch.no_grad():
         model.patches.whitening.copy_(before + torch.rand(before.shape) / 3)
     before = model.patches.whitening.clone()
-    Learner(model, loss_of, workers=3).learn(batches(2, 3, 4))
+    Gradients(model, loss_of, workers=3).accumulate(batches(2, 3, 4))
     assert torch.equal(model.patches.whitening, before)
 
 
@@ -181,7 +181,7 @@ def test_buffers_that_all_have_alike_stay_to_the_bit() -> None:
 def test_gradients_lie_in_memory_as_their_parameters(workers: int) -> None:
     """AdamW's fused kernel goes by the place in memory, and would move other weights."""
     model = made()
-    Learner(model, loss_of, workers=workers).learn(batches(5, 3))
+    Gradients(model, loss_of, workers=workers).accumulate(batches(5, 3))
     for name, p in model.named_parameters():
         assert p.grad is not None
         assert p.grad.stride() == p.stride(), name
@@ -190,7 +190,7 @@ def test_gradients_lie_in_memory_as_their_parameters(workers: int) -> None:
 def test_a_step_is_that_of_a_plain_backward_pass() -> None:
     ours, plain = made(), made().train()
     (part,) = batches(5)
-    Learner(ours, loss_of).learn([part])
+    Gradients(ours, loss_of).accumulate([part])
     loss_of(plain, part).backward()
     for model in (ours, plain):
         torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()

@@ -1,20 +1,21 @@
-"""The gradient of a step: of its batches one after the other, or of several side by side.
+"""The gradient of a step: the mean over its batches, one after the other or several side by side.
 
-    learner = Learner(model, task.loss, workers=2)
-    losses = learner.learn(batches)         each parameter's .grad is now the mean over the batches
+    gradients = Gradients(model, task.loss, workers=2)
+    losses = gradients.accumulate(batches)      each parameter's .grad is now the mean over them
 
 Threads inside an operation have to meet after each one; workers, of which each takes a whole batch,
 meet once a batch. On two cores two workers learn 1.5 times as many pictures as one with two
 threads, and a busy core costs no more than its share.
 
 The workers share the parameters. What a forward pass changes in a model, the running means of batch
-norm, each has for itself, and the mean of all is kept. The gradients are added in the order of the
-batches. So the numbers depend on how many workers there are, never on how many run at once; what a
-step draws at random is drawn before, since workers would come to the generator in any order.
+norm, each worker has for itself, and their mean is kept. Gradients are added in the order of the
+batches. So the numbers depend on how many workers there are, never on how many run at once. Workers
+would reach the random generator in any order, so a step draws before they start, and models with
+dropout are refused.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -26,12 +27,15 @@ from clearhead.data.batch import Batch
 from clearhead.models.model import Model
 from clearhead.shapes import check_positive
 
+SHOWN = 8  # examples of a batch, in an error
+HINT = "a smaller training.lr may help"
+
 Loss = Callable[[Any, Batch], Tensor]
 Gradient = tuple[Tensor | None, ...]
 
 
-class Learner:
-    """Some copies of a model with the same parameters, and threads that go through them."""
+class Gradients:
+    """Computes the gradients of a model by one or several workers."""
 
     def __init__(
         self,
@@ -51,33 +55,33 @@ class Learner:
         self.forwards = self.models if compiled is None else [compiled]
         self.pool = ThreadPoolExecutor(min(workers, self.threads)) if workers > 1 else None
 
-    def learn(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """Set each gradient, None before, to the mean over these batches; returns their losses."""
+    def accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
+        """Set each .grad, None before, to the mean over these batches; returns their losses."""
         losses: list[Tensor] = []
         for start in range(0, len(batches), len(self.models)):
-            for loss, gradient in self._side_by_side(batches[start : start + len(self.models)]):
+            for loss, gradient in self._run_workers(batches[start : start + len(self.models)]):
                 losses.append(loss)
                 _add(self.parameters, gradient, 1 / len(batches))
         return losses
 
-    def _side_by_side(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Gradient]]:
-        """The loss and the gradient of as many batches as there are workers, or fewer."""
+    def _run_workers(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Gradient]]:
+        """The loss and the gradient of each batch; at most one batch per worker."""
         for model in self.models:
-            if not model.training:  # to ask is cheaper than to tell every part of it
+            if not model.training:  # asking is cheaper than setting the flag of every module
                 model.train()
         forwards = self.forwards[: len(batches)]
         if self.pool is None:
-            return [self._gradient(forwards[0], batches[0])]
+            return [self._differentiate(forwards[0], batches[0])]
         _copy_buffers(self.models)
         torch.set_num_threads(max(1, self.threads // len(self.models)))
         try:
-            found = list(self.pool.map(self._gradient, forwards, batches))
+            found = list(self.pool.map(self._differentiate, forwards, batches))
         finally:
             torch.set_num_threads(self.threads)
         _average_buffers(self.models[: len(batches)])
         return found
 
-    def _gradient(self, forward: Callable[..., Any], batch: Batch) -> tuple[Tensor, Gradient]:
+    def _differentiate(self, forward: Callable[..., Any], batch: Batch) -> tuple[Tensor, Gradient]:
         # Half precision where an accelerator has it; never on a CPU, where it is slower.
         on_gpu = self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
@@ -86,7 +90,7 @@ class Learner:
 
 
 def check_workers(config: Config, workers: int) -> None:
-    """A model with this config can be learned by so many."""
+    """Whether several workers can train a model of this config."""
     check_positive(workers=workers)
     if workers > 1 and getattr(config, "dropout", None):
         raise ValueError(
@@ -96,7 +100,7 @@ def check_workers(config: Config, workers: int) -> None:
 
 
 def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -> None:
-    """Add a share of a batch's gradient to that of the step."""
+    """Add this share of a batch's gradient to the gradient of the step."""
     for parameter, part in zip(parameters, gradient, strict=True):
         if part is None:
             continue
@@ -110,14 +114,55 @@ def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -
 
 
 def _copy_buffers(models: Sequence[nn.Module]) -> None:
-    """Those of the first to all others."""
+    """Copy the buffers of the first model to all others."""
     for first, *others in zip(*(model.buffers() for model in models), strict=True):
         for other in others:
             other.copy_(first)
 
 
 def _average_buffers(models: Sequence[nn.Module]) -> None:
-    """The mean of all to the first; what all have alike stays, to the bit."""
+    """Set the first model's buffers to the mean of all; equal ones stay as they are, to the bit."""
     for first, *others in zip(*(model.buffers() for model in models), strict=True):
         if not all(torch.equal(first, other) for other in others):
             first.copy_(torch.stack([first, *others]).mean(0))
+
+
+# Numbers that are not finite
+
+
+class NotFinite(ArithmeticError):
+    """A loss, a gradient, a weight or a tensor of the optimizer is NaN or infinite."""
+
+
+def check_finite_step(
+    losses: Sequence[Tensor],
+    norm: Tensor,
+    plans: Sequence[Sequence[int]],
+    parameters: Iterable[tuple[str, nn.Parameter]],
+    step: int,
+) -> None:
+    """Refuse a step whose losses or whose gradient, seen by its norm, are not finite.
+
+    The norm is finite only if every number of the gradient is, so two numbers tell of all.
+    """
+    if bool(torch.stack([*losses, norm]).isfinite().all()):
+        return
+    for loss, plan in zip(losses, plans, strict=True):
+        if not bool(loss.isfinite()):
+            value, batch = float(loss), _list_examples(plan)
+            raise NotFinite(f"the loss is {value} at step {step}, for {batch}; {HINT}")
+    bad = (name for name, p in parameters if p.grad is not None and not is_finite(p.grad))
+    which = f"gradient of {name}" if (name := next(bad, "")) else "norm of the gradient"
+    batches = "; ".join(_list_examples(plan) for plan in plans)
+    raise NotFinite(f"the {which} is not finite at step {step}, for {batches}; {HINT}")
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no number of a tensor is NaN or infinite."""
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
+def _list_examples(plan: Sequence[int]) -> str:
+    numbers = ", ".join(str(number) for number in list(plan)[:SHOWN])
+    rest = f", … ({len(plan)})" if len(plan) > SHOWN else ""
+    return f"the batch of the examples {numbers}{rest}"

@@ -4,13 +4,14 @@ import dataclasses
 
 import pytest
 import torch
-from training.tiny_runs import TinyTask, left_behind, memory_folder, run_tiny, tiny
+from runs.tiny_runs import left_behind, memory_folder, run_tiny
+from training.tiny_task import TinyTask, tiny
 
 from clearhead.files import BadFile
-from clearhead.training import loop
-from clearhead.training.checkpoint import NoGoodCheckpoint, places
-from clearhead.training.run_folder import RunFolder, find_runs
-from clearhead.training.starting import check_same, find_run, is_finished, threads_of
+from clearhead.runs import train_recipe
+from clearhead.runs.checkpoint import NoGoodCheckpoint, places
+from clearhead.runs.folder import RunFolder, find_runs
+from clearhead.runs.resume import check_same, choose_threads, find_run, is_finished
 
 
 class Killed(BaseException):
@@ -116,7 +117,7 @@ def test_a_start_that_is_killed_before_the_first_step_leaves_no_empty_run(folder
     def killed(*_):
         raise Killed
 
-    for home, name in ((loop, "set_threads"), (loop, "environment"), (TinyTask, "save")):
+    for home, name in ((train_recipe, "set_threads"), (train_recipe, "describe_environment"), (TinyTask, "save")):
         with monkeypatch.context() as patch:
             patch.setattr(home, name, killed)
             with pytest.raises(Killed):
@@ -142,7 +143,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_T17_another_config_is_refused_field_by_field(stopped, name):
     changed = CHANGES[name]
-    with pytest.raises(ValueError, match="cannot go on as it began") as caught:
+    with pytest.raises(ValueError, match="cannot be resumed as it started") as caught:
         run_tiny(stopped, tiny(**changed), resume="last")
     (value,) = changed.values()
     lines = str(caught.value).splitlines()
@@ -164,22 +165,22 @@ def test_T17_another_config_is_refused_field_by_field(stopped, name):
     ],
 )
 def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch, field, there):
-    before = loop.environment
-    monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), field: there})
+    before = train_recipe.describe_environment
+    monkeypatch.setattr(train_recipe, "describe_environment", lambda *given: {**before(*given), field: there})
     with pytest.raises(ValueError, match=f"\n  {field}: .* then, {there!r} now\n"):
         run_tiny(stopped)
     said = []
     assert run_tiny(stopped, force=True, tell=said.append).steps == 12
-    assert any(f"going on although it differs: {field}" in n for n in said if isinstance(n, str))
+    assert any(f"resuming although this differs: {field}" in n for n in said if isinstance(n, str))
     (noted,) = RunFolder(stopped / "tiny-0001").forced()
     assert noted.startswith(f"{field}: ")
     assert noted.endswith(f" then, {there!r} now")
 
 
 def test_what_was_forced_is_noted_once(stopped, monkeypatch):
-    before = loop.environment
+    before = train_recipe.describe_environment
     for there in ("0", "1", "0"):
-        monkeypatch.setattr(loop, "environment", lambda *g, v=there: {**before(*g), "torch": v})
+        monkeypatch.setattr(train_recipe, "describe_environment", lambda *g, v=there: {**before(*g), "torch": v})
         run_tiny(stopped, resume="last", force=True)
     noted = RunFolder(stopped / "tiny-0001").forced()
     assert [line.rpartition("torch: ")[2] for line in noted] == [
@@ -217,9 +218,9 @@ def test_a_loss_is_the_mean_of_the_steps_since_the_last_one_also_if_that_was_for
 
 
 def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):
-    before = loop.environment
+    before = train_recipe.describe_environment
     other = {"python": "9", "system": "Multics"}
-    monkeypatch.setattr(loop, "environment", lambda *given: {**before(*given), **other})
+    monkeypatch.setattr(train_recipe, "describe_environment", lambda *given: {**before(*given), **other})
     assert run_tiny(stopped).run.name == "tiny-0001"
 
 
@@ -251,7 +252,7 @@ def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
 
 @pytest.mark.parametrize("change", [{"d_model": 9}, {"dropout": 0.1}, {"salt": 1}], ids=str)
 def test_no_force_makes_another_model_or_other_data_of_a_run(stopped, change):
-    with pytest.raises(ValueError, match="make them equal, or take another --out to start anew"):
+    with pytest.raises(ValueError, match="make them equal, or take another --out to start a new run"):
         run_tiny(stopped, tiny(**change), resume="last", force=True)
 
 
@@ -272,7 +273,7 @@ def test_T24_changed_data_are_refused_by_the_same_command(stopped, monkeypatch):
 def test_all_differences_are_told_at_once(stopped):
     run = only(stopped)
     config = {**run.config, "recipe": "other", "training": {**run.config["training"], "lr": 7}}
-    with pytest.raises(ValueError, match="cannot go on") as caught:
+    with pytest.raises(ValueError, match="cannot be resumed") as caught:
         check_same(run, config, {**run.environment, "threads": 8, "new": "x"})
     for line in ("recipe: 'tiny' then, 'other' now", "training.lr: 0.02 then, 7 now"):
         assert line in str(caught.value)
@@ -282,11 +283,11 @@ def test_all_differences_are_told_at_once(stopped):
 
 def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
     run = only(stopped)
-    assert threads_of(run, "auto") == 1
-    assert threads_of(run, 2) == 2
-    assert threads_of(run, "3") == 3
-    assert threads_of(None, "auto") == "auto"
-    assert threads_of(None, "3") == 3
+    assert choose_threads(run, "auto") == 1
+    assert choose_threads(run, 2) == 2
+    assert choose_threads(run, "3") == 3
+    assert choose_threads(None, "auto") == "auto"
+    assert choose_threads(None, "3") == 3
 
 
 def test_a_config_that_was_edited_after_the_start_is_refused(stopped):

@@ -14,25 +14,18 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
-from torch import Tensor
-
-from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
+from clearhead.config import Config
 from clearhead.models.model import Model
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
 from clearhead.training.answerers import Answerer
-from clearhead.training.checkpoint import (
-    Checkpoint,
-    load,
-    load_newest,
-    places,
-    step_of,
-)
+from clearhead.runs.checkpoint import Checkpoint, load, load_newest, places, step_of
 from clearhead.training.recipe import Recipe, TrainingConfig
-from clearhead.training.run_folder import CONFIG, RunFolder
+from clearhead.runs.folder import CONFIG, RunFolder
+from clearhead.training.storage import load_weights
 from clearhead.training.tasks.task import Task
 
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
@@ -98,12 +91,12 @@ def load_run(
     folder = RunFolder(path)
     with prefix_errors(folder / CONFIG):
         recipe = read_recipe(folder.config)
-    found = checkpoint_of(folder, which, tell)
+    found = read_checkpoint(folder, which, tell)
     answerer = recipe.data.answerer(folder.path)
     answerer.check(recipe.model, folder.path)
     with prefix_errors(folder.path):
         model = build_model(recipe.model)
-        fill(model, found.model)
+        load_weights(model, found.model)
     return Run(folder, recipe, answerer, model.to(pick_device(device)).eval(), found.step)
 
 
@@ -128,7 +121,7 @@ def config_kinds() -> dict[str, type[Config]]:
     return {kind.__name__: kind for kind in (*kinds, TrainingConfig)}
 
 
-def checkpoint_of(folder: RunFolder, which: str, tell: Callable[[str], None]) -> Checkpoint:
+def read_checkpoint(folder: RunFolder, which: str, tell: Callable[[str], None]) -> Checkpoint:
     """The last checkpoint that is good, or the best; if that one is damaged, the last."""
     run = folder.identity
     newest = load_newest(folder.checkpoints, run, tell)
@@ -144,18 +137,3 @@ def checkpoint_of(folder: RunFolder, which: str, tell: Callable[[str], None]) ->
             except (BadFile, OSError) as fault:
                 tell(f"{fault}; the newest checkpoint is taken for the best")
     return newest
-
-
-def fill(model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Put weights into a model; all of them must be there, of the right shapes, and no others."""
-    own = model.state_dict()
-    if odd := sorted(own.keys() ^ tensors.keys()):
-        word = "is missing" if odd[0] in own else "is not part of the model"
-        raise ValueError(f"the weights do not fit the config: {odd[0]!r} {word}")
-    for name, tensor in own.items():
-        if tensors[name].shape != tensor.shape:
-            raise ValueError(
-                f"the weights do not fit the config: {name!r} has shape "
-                f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
-            )
-    model.load_state_dict(dict(tensors))

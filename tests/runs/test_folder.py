@@ -4,10 +4,11 @@ import errno
 import os
 
 import pytest
-from training.tiny_runs import Child, Disk, in_child
+from runs.faulty_disk import Disk
+from runs.tiny_runs import Child, in_child
 
 from clearhead.files import BadFile
-from clearhead.training.run_folder import Busy, RunFolder, environment, find_runs, new_run
+from clearhead.runs.folder import Busy, RunFolder, describe_environment, find_runs, new_run
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_a_metric_that_is_no_number_is_not_written(run):
 def test_T27_metrics_and_samples_cut_at_any_byte_are_as_at_the_checkpoint(run):
     run.add_metrics({"step": 1, "loss": 0.5})
     run.add_sample(1, "Grüße\n")
-    sizes = run.synced_sizes()
+    sizes = run.sync_sizes()
     known = {name: (run / name).read_bytes() for name in sizes}
     run.add_metrics({"step": 2, "loss": 0.25})
     run.add_sample(2, "two")
@@ -167,7 +168,7 @@ def test_T27_metrics_and_samples_cut_at_any_byte_are_as_at_the_checkpoint(run):
 def test_T27_what_was_lost_before_the_checkpoint_is_told_and_no_half_line_stays(run):
     for step in (1, 2, 3):
         run.add_metrics({"step": step})
-    sizes = run.synced_sizes()
+    sizes = run.sync_sizes()
     whole = (run / "metrics.jsonl").read_bytes()
     for cut in range(len(whole)):
         (run / "metrics.jsonl").write_bytes(whole[:cut])
@@ -230,6 +231,6 @@ def test_T22_a_held_folder_is_refused_with_the_name_of_the_holder(run):
 
 
 def test_the_environment_tells_what_numbers_depend_on():
-    found = environment(3, "cpu")
+    found = describe_environment(3, "cpu")
     assert (found["threads"], found["device"]) == (3, "cpu")
     assert {"clearhead", "torch", "python", "machine", "processor", "system"} < found.keys()

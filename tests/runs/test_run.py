@@ -5,16 +5,17 @@ import shutil
 
 import pytest
 import torch
-from training.tiny_runs import memory_folder
+from runs.tiny_runs import memory_folder
 
 from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
 from clearhead.models import GPTConfig
-from clearhead.training.checkpoint import NoGoodCheckpoint, places
-from clearhead.training.loop import train
+from clearhead.runs import train
+from clearhead.training.storage import load_weights
+from clearhead.runs.checkpoint import NoGoodCheckpoint, places
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
-from clearhead.training.run import config_kinds, fill, load_run, read_recipe
+from clearhead.runs.run import config_kinds, load_run, read_recipe
 from clearhead.training.tasks.characters import CharacterData
 from clearhead.training.tasks.substrings import SubstringTask
 
@@ -208,7 +209,7 @@ def test_weights_that_do_not_fit_are_refused_whole(trained):
         ({**zeros, name: torch.ones(1, 99)}, r"has shape \(1, 99\), not"),
     ):
         with pytest.raises(ValueError, match=words):
-            fill(model, tensors)
+            load_weights(model, tensors)
     assert all(torch.equal(own[key], value) for key, value in model.state_dict().items())
 
 

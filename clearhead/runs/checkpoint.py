@@ -28,11 +28,13 @@ from torch import Tensor
 
 from clearhead import __version__
 from clearhead.files.reading import BadFile, open_regular, quote, read_bytes
+from clearhead.files.writing import create_folder
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
-from clearhead.files.writing import create_folder
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)  # that can be read
+RENAMED = {"taken": "cursor", "told": "logged"}  # fields of state.json since format 2
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST = "manifest.json"
 PLACE = re.compile(r"step-(\d{7,})(\.[0-9a-f]{8}\.old)?")
@@ -131,10 +133,10 @@ def check(place: Path) -> dict[str, Any]:
     manifest = parse_json(data, name)
     if not isinstance(manifest, dict) or not data.endswith(b"}\n"):
         raise BadFile(f"{name} is no whole manifest of a checkpoint")
-    if manifest.get("format") != FORMAT:
+    if manifest.get("format") not in FORMATS:
         raise BadFile(
             f"{quote(place)} has the format {manifest.get('format')!r:.20}, written by clearhead "
-            f"{manifest.get('clearhead')!r:.20}; this version reads {FORMAT}: use that version"
+            f"{manifest.get('clearhead')!r:.20}; this version reads {FORMATS}: use that version"
         )
     if manifest.pop("sha256", None) != hash_json(manifest):
         raise BadFile(f"{name} is damaged: it does not have its own SHA-256")
@@ -158,7 +160,7 @@ def _state(place: Path) -> dict[str, Any]:
     state = read_json(place / STATE)
     if not isinstance(state, dict) or state.get("step") != step:
         raise BadFile(f"{quote(place / STATE)} is no state of step {step}")
-    return state
+    return {RENAMED.get(str(name), str(name)): value for name, value in state.items()}
 
 
 def newest_state(folder: Path) -> dict[str, Any]:

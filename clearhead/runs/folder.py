@@ -136,7 +136,7 @@ class RunFolder:
         if difference not in self.forced():
             self._append(FORCED, difference + "\n")
 
-    def synced_sizes(self) -> dict[str, int]:
+    def sync_sizes(self) -> dict[str, int]:
         """How many bytes each file that grows has, once all of them have reached the disk."""
         sizes = {}
         for name in GROWING:
@@ -211,7 +211,7 @@ def _numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:
             yield int(match[1]), path
 
 
-def environment(threads: int, device: str) -> dict[str, Any]:
+def describe_environment(threads: int, device: str) -> dict[str, Any]:
     """What results may depend on beside the config."""
     import torch
 

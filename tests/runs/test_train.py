@@ -12,31 +12,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from training.tiny_runs import (
-    FAULTS,
-    Child,
-    Disk,
-    TinyTask,
-    in_child,
-    left_behind,
-    memory_folder,
-    run_tiny,
-    through_kills,
-    tiny,
-)
+from runs.faulty_disk import FAULTS, Disk
+from runs.tiny_runs import Child, in_child, left_behind, memory_folder, run_tiny, through_kills
+from training.tiny_task import TinyTask, tiny
 
 from clearhead.data.batch import IGNORE
 from clearhead.files.tensors import read_tensors
 from clearhead.models import ViTConfig
-from clearhead.training import loop, tasks
-from clearhead.training.checkpoint import load_newest, places
-from clearhead.training.finite import NotFinite
-from clearhead.training.loop import Training, train
-from clearhead.training.optimizer import Optimizer
-from clearhead.training.place import Place, Progress
-from clearhead.training.recipe import Recipe, TrainingConfig
-from clearhead.training.run_folder import Busy, RunFolder, find_runs
-from clearhead.training.starting import is_finished
+from clearhead.runs import Busy, RunFolder, find_runs, storage, train
+from clearhead.runs.checkpoint import load_newest, places
+from clearhead.runs.resume import is_finished
+from clearhead.runs.storage import DiskStorage
+from clearhead.training import NotFinite, Optimizer, Progress, Recipe, TrainingConfig, loop, tasks
+from clearhead.training.loop import Training
+from clearhead.training.state import State
 from clearhead.training.tasks.pictures import PictureData, PictureTask
 
 
@@ -153,23 +142,22 @@ def test_T03_a_run_stopped_at_any_evaluation_goes_on_bit_for_bit(folder, monkeyp
 
 
 def forget_the_cursor(monkeypatch):
-    from_dict = Place.from_dict.__func__
-    forgotten = {"epoch": 0, "taken": 0}
+    from_dict = State.from_dict.__func__
+    forgotten = {"epoch": 0, "cursor": 0}
     monkeypatch.setattr(
-        Place, "from_dict", classmethod(lambda c, values: from_dict(c, {**values, **forgotten}))
+        State, "from_dict", classmethod(lambda c, values: from_dict(c, {**values, **forgotten}))
     )
 
 
 def after_a_restore(monkeypatch, spoil):
     """Do this to a run that goes on, and nothing to one that begins."""
-    restore = Training.restore
+    load = Training.load
 
-    def spoiled(self):
-        restore(self)
-        if self.place.step:
-            spoil(self)
+    def spoiled(self, snapshot):
+        load(self, snapshot)
+        spoil(self)
 
-    monkeypatch.setattr(Training, "restore", spoiled)
+    monkeypatch.setattr(Training, "load", spoiled)
 
 
 def forget_the_seed(monkeypatch):
@@ -183,7 +171,7 @@ def forget_the_schedule(monkeypatch):
     """It begins again."""
 
     def spoil(training):
-        schedule, first = training.schedule, training.place.step
+        schedule, first = training.schedule, training.state.step
         training.schedule = lambda step: schedule(step - first)
 
     after_a_restore(monkeypatch, spoil)
@@ -194,16 +182,16 @@ def forget_the_optimizer(monkeypatch):
 
 
 def forget_the_weights(monkeypatch):
-    monkeypatch.setattr(loop, "fill", lambda model, tensors: None)
+    monkeypatch.setattr(loop, "load_weights", lambda model, tensors: None)
 
 
 def forget_the_buffers(monkeypatch):
-    fill = loop.fill
+    load_weights = loop.load_weights
 
     def without(model, tensors):
-        fill(model, {**tensors, **{name: b.clone() for name, b in model.named_buffers()}})
+        load_weights(model, {**tensors, **{name: b.clone() for name, b in model.named_buffers()}})
 
-    monkeypatch.setattr(loop, "fill", without)
+    monkeypatch.setattr(loop, "load_weights", without)
 
 
 def forget_what_was_measured(monkeypatch):
@@ -352,7 +340,7 @@ def test_T13_a_second_signal_ends_the_process_at_once(folder, monkeypatch, where
             fsync(number)
 
         monkeypatch.setattr(TinyTask, "loss", slow_loss)
-        monkeypatch.setattr(loop.save.__globals__["os"], "fsync", slow_fsync)
+        monkeypatch.setattr(os, "fsync", slow_fsync)
         run_tiny(folder / "stopped", started)
 
     started = tiny()
@@ -371,13 +359,13 @@ def test_T13_a_second_signal_ends_the_process_at_once(folder, monkeypatch, where
 
 def test_T13_a_signal_during_a_save_lets_it_finish(folder, monkeypatch):
     def work(ready):
-        save = loop.save
+        save = storage.save
 
         def signalled(*given):
             os.kill(os.getpid(), signal.SIGINT)
             return save(*given)
 
-        monkeypatch.setattr(loop, "save", signalled)
+        monkeypatch.setattr(storage, "save", signalled)
         run_tiny(folder)
 
     assert Child(work).end() == 130
@@ -473,7 +461,7 @@ def test_T19_a_bad_batch_stops_the_run_and_is_named(folder, monkeypatch):
 
     poison(monkeypatch, "batch", batch)
     poison(monkeypatch, "loss", loss)
-    with pytest.raises(NotFinite, match=r"the loss is nan at step \d .*examples [^;]*\b13\b"):
+    with pytest.raises(NotFinite, match=r"the loss is nan at step \d, .*examples [^;]*\b13\b"):
         run_tiny(folder)
     no_nan_anywhere(folder)
 
@@ -495,7 +483,7 @@ def test_T19_the_sentence_says_which_checkpoint_is_good(folder, monkeypatch):
 
     poison(monkeypatch, "loss", loss)
     with pytest.raises(
-        NotFinite, match=r"is inf at step 5 \(the last checkpoint is that of step 4"
+        NotFinite, match=r"is inf at step 5.*; the last checkpoint is that of step 4$"
     ):
         run_tiny(folder)
     assert load_newest(*checkpoints_of(folder)).step == 4
@@ -509,10 +497,10 @@ def checkpoints_of(out):
 def test_T20_nan_in_a_gradient_alone_stops_the_run_and_names_the_tensor(folder, monkeypatch):
     init = Training.__init__
 
-    def spoiled(self, *given):
-        init(self, *given)
+    def spoiled(self, *given, **named):
+        init(self, *given, **named)
         weight = self.model.inner.weight
-        weight.register_hook(lambda g: g * torch.nan if self.place.step == 5 else g)
+        weight.register_hook(lambda g: g * torch.nan if self.state.step == 5 else g)
 
     monkeypatch.setattr(Training, "__init__", spoiled)
     with pytest.raises(NotFinite, match=r"gradient of inner\.weight is not finite at step 5"):
@@ -528,15 +516,16 @@ def test_T20_nan_in_a_gradient_alone_stops_the_run_and_names_the_tensor(folder, 
 def test_T20_nan_in_one_parameter_or_in_the_optimizer_is_never_saved(
     folder, monkeypatch, name, value
 ):
-    step = Training.step
+    update = Training.update
 
-    def spoiled(self):
-        step(self)
-        if self.place.step == 5:
+    def spoiled(self, plans):
+        loss = update(self, plans)
+        if self.state.step == 4:
             tensors = {**self.model.state_dict(), **self.optimizer.tensors()}
             tensors[name].view(-1)[0] = value
+        return loss
 
-    monkeypatch.setattr(Training, "step", spoiled)
+    monkeypatch.setattr(Training, "update", spoiled)
     with pytest.raises(NotFinite, match=rf"{name} is not finite at step \d+.*not saved"):
         run_tiny(folder)
     no_nan_anywhere(folder)
@@ -544,14 +533,15 @@ def test_T20_nan_in_one_parameter_or_in_the_optimizer_is_never_saved(
 
 
 def test_T20_nan_in_a_used_parameter_stops_the_run(folder, monkeypatch):
-    step = Training.step
+    update = Training.update
 
-    def spoiled(self):
-        step(self)
-        if self.place.step == 5:
+    def spoiled(self, plans):
+        loss = update(self, plans)
+        if self.state.step == 4:
             self.model.state_dict()["head.weight"][0, 0] = torch.nan
+        return loss
 
-    monkeypatch.setattr(Training, "step", spoiled)
+    monkeypatch.setattr(Training, "update", spoiled)
     with pytest.raises(NotFinite, match="step"):
         run_tiny(folder)
     no_nan_anywhere(folder)
@@ -727,7 +717,7 @@ def test_a_run_that_got_no_better_says_so_when_it_is_taken_up(folder, monkeypatc
     run_tiny(folder, tiny(100, eval_every=2, patience=3))
     told = []
     run_tiny(folder, tiny(100, eval_every=2, patience=3), resume="last", tell=told.append)
-    assert "it ended after step 8, being no better for 3 evaluations" in told[0]
+    assert "the run ended after step 8, with no improvement for 3 evaluations" in told[0]
     run_tiny(folder / "whole")
     run_tiny(folder / "whole", resume="last", tell=told.append)
     assert told[-1] == "all 12 steps are made; training.steps=24 would be more"
@@ -823,7 +813,7 @@ def test_progress_tells_how_it_goes(folder):
 @pytest.mark.parametrize(("unit", "n_units"), [("examples", [8, 16]), ("tokens", [6, 12])])
 def test_progress_says_what_its_rate_counts(folder, monkeypatch, unit, n_units):
     """Examples, or tokens that are predicted: of four in a batch the first is padding here."""
-    said, counted, batch, account = [], [], TinyTask.batch, Training.account
+    said, counted, batch, log = [], [], TinyTask.batch, Training.log
 
     def padded(self, plan):
         made = batch(self, plan)
@@ -831,13 +821,13 @@ def test_progress_says_what_its_rate_counts(folder, monkeypatch, unit, n_units):
             made.targets[0] = IGNORE
         return made
 
-    def watched(self):
-        counted.append(self.n_units)
-        account(self)
+    def watched(self, *given):
+        counted.append(self.clock.n_units)
+        log(self, *given)
 
     monkeypatch.setattr(TinyTask, "batch", padded)
     monkeypatch.setattr(TinyTask, "unit", unit)
-    monkeypatch.setattr(Training, "account", watched)
+    monkeypatch.setattr(Training, "log", watched)
     run_tiny(folder, tiny(2), tell=said.append)
     assert counted == n_units
     assert {news.unit for news in said if isinstance(news, Progress)} == {unit}

@@ -1,0 +1,112 @@
+"""Which run a command resumes, and whether it is still the same run.
+
+The same command again resumes its unfinished run. Everything a run's numbers depend on, its config
+and its environment, is written down when it starts and compared when it resumes: differences are
+listed field by field, and nothing is continued by mistake. With force a run resumes with other
+training settings or in another environment, which are then its own. Another model or other data
+make another run.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearhead.files.reading import BadFile, quote
+from clearhead.runs.checkpoint import newest_state
+from clearhead.runs.folder import RunFolder, find_runs
+
+# Fields of config.json and environment.json that do not change the numbers.
+HARMLESS = ("asked", "python", "system")
+# What makes a run this run: force cannot change it.
+FIXED = ("recipe", "data", "model", "overfit", "examples")
+
+Tell = Callable[[str], None]
+
+
+def find_unfinished(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder | None:
+    """The newest unfinished run of the same command, None if there is none.
+
+    asked: the digest of the command's settings. The data do not count: if they have changed, the
+    run is found and refused, and not silently started again.
+    """
+    for run in reversed(find_runs(parent, name)):
+        try:
+            if run.config.get("asked") == asked and not is_finished(run):
+                return run
+        except BadFile as fault:
+            tell(f"{fault}; this run is skipped")
+    return None
+
+
+def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
+    """The run at a path, or for "last" the one of this name with the highest number."""
+    if wanted != "last":
+        run = RunFolder(wanted)
+        run.check()
+        return run
+    runs = find_runs(parent, name)
+    if not runs:
+        raise BadFile(f"{quote(parent)} has no run of {name}; start one: clearhead train {name}")
+    return runs[-1]
+
+
+def is_finished(run: RunFolder) -> bool:
+    """Whether the newest good checkpoint is that of a finished run."""
+    return newest_state(run.checkpoints).get("finished") is True
+
+
+def choose_threads(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
+    """The number of threads, or "auto"; a resumed run keeps its own unless a number is given.
+
+    Workers have a thread each: they hardly wait for one another, so there is nothing to measure.
+    """
+    if threads != "auto":
+        return int(threads)
+    wanted = "auto" if workers == 1 else workers
+    return wanted if run is None else run.environment.get("threads", wanted)
+
+
+def check_same(
+    run: RunFolder,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    force: bool = False,
+) -> list[str]:
+    """List what has changed of all that the numbers depend on; refuse it unless force covers it."""
+    then, now = {**run.environment, **run.config}, {**environment, **config}
+    differences = list(_list_differences(then, now))
+    is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
+    if differences and (is_another or not force):
+        forced = "" if is_another else "give --force to resume with other numbers, or "
+        raise ValueError(
+            f"{quote(run.path)} cannot be resumed as it started:\n  "
+            + "\n  ".join(differences)
+            + f"\nmake them equal, or {forced}take another --out to start a new run"
+        )
+    return differences
+
+
+def record_forced(
+    run: RunFolder,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    differences: Sequence[str],
+    tell: Tell,
+) -> None:
+    """Make forced settings the run's own; forced.txt keeps what they were."""
+    for difference in differences:
+        run.add_forced(difference)
+        tell(f"resuming although this differs: {difference}")
+    if differences:
+        run.describe(config, environment)
+
+
+def _list_differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
+    """Each field that differs, with both values."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in [*one, *(key for key in other if key not in one)]:
+            inside = f"{name}.{key}" if name else str(key)
+            if inside not in HARMLESS:
+                yield from _list_differences(one.get(key), other.get(key), inside)
+    elif one != other:
+        yield f"{name}: {one!r:.200} then, {other!r:.200} now"

@@ -1,0 +1,55 @@
+"""A run that is asked to stop finishes its step, saves, and says so.
+
+SIGINT (Ctrl-C) and SIGTERM ask the run to stop after its step. Only an evaluation, which may take
+long, is interrupted at once; it is repeated when the run resumes. A second signal ends the process
+at once, by the system's own default: the checkpoints are whole at any moment.
+"""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """A signal stopped the run; it is saved. The process should exit with 128 + number."""
+
+    def __init__(self, number: int, run: Path, *, finished: bool = False) -> None:
+        """finished: the signal came during the last save, and no step is left to do."""
+        super().__init__(f"stopped by {signal.Signals(number).name}; saved in {run}")
+        self.number, self.run, self.finished = number, run, finished
+
+
+class Signals:
+    """Calls `stop` at the first signal, whose number it keeps."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.stop = stop
+        self.number: int | None = None
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Within a `with` block, the first signal calls `stop`; afterwards all is as before."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # Python runs signal handlers in the main thread only
+            return
+        before = {number: signal.getsignal(number) for number in STOPPING}
+        ignored = (signal.SIG_IGN, None)  # for instance SIGINT in a background job of a shell
+        ours = {number: handler for number, handler in before.items() if handler not in ignored}
+        try:
+            for number in ours:
+                signal.signal(number, self._receive)
+            yield
+        finally:
+            for number, handler in ours.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_DFL)
+        self.stop()

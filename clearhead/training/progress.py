@@ -1,0 +1,58 @@
+"""How a run is going, for people: what it measured, how fast it learns, how long it will take."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from clearhead.data.batch import IGNORE, Batch
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the loop reports when it logs a step."""
+
+    step: int
+    steps: int
+    metrics: dict[str, float]
+    rate: float | None  # units learned per second; None before the first step of this process
+    unit: str  # "tokens" or "examples"
+    seconds_left: float
+
+
+Tell = Callable[[Progress | str], None]
+
+
+class Clock:
+    """Counts the seconds of a run, over all its processes, and the units learned in this one."""
+
+    def __init__(self, unit: str) -> None:
+        self.unit, self.n_units, self.seconds_learning = unit, 0, 0.0
+        self.start(0.0)
+
+    def start(self, seconds: float) -> None:
+        """Start, or restart, a run that took so many seconds before."""
+        self.started, self.before = time.perf_counter(), seconds
+
+    @property
+    def seconds(self) -> float:
+        """How long the run has taken, without the time between its processes."""
+        return self.before + time.perf_counter() - self.started
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """Count what a `with` block takes as time spent on updates, for the rate."""
+        started = time.perf_counter()
+        yield
+        self.seconds_learning += time.perf_counter() - started
+
+    def count(self, batch: Batch) -> None:
+        """Count the tokens that are predicted, or the examples."""
+        is_text = self.unit == "tokens"
+        self.n_units += int((batch.targets != IGNORE).sum()) if is_text else len(batch)
+
+    def progress(self, step: int, steps: int, metrics: dict[str, float]) -> Progress:
+        """The report of a step; the time left is estimated from the time so far."""
+        rate = self.n_units / self.seconds_learning if self.n_units else None
+        seconds_left = self.seconds / step * (steps - step)
+        return Progress(step, steps, metrics, rate, self.unit, seconds_left)

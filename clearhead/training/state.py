@@ -1,0 +1,106 @@
+"""The state of a run: everything a checkpoint holds besides weights and optimizer.
+
+The order of the data is a function of (seed, epoch, cursor), and what a step draws at random, such
+as dropout, is a function of (seed, step). So no generator has to be saved: a run that resumes from
+these few numbers continues bit for bit.
+"""
+
+import dataclasses
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Self
+
+import torch
+
+from clearhead.config import read_dataclass
+from clearhead.data.randomness import draw_bits
+from clearhead.training.tasks.task import Plan, Task
+
+
+@dataclass
+class State:
+    """How far a run has come."""
+
+    step: int = 0  # updates made
+    epoch: int = 0
+    cursor: int = 0  # examples of this epoch that were used
+    logged: int = 0  # the last step that was logged and evaluated, as far as it was due
+    loss_sum: float = 0.0  # of the steps since the last logged loss
+    loss_steps: int = 0  # how many steps these are
+    best: float | None = None
+    best_step: int | None = None
+    best_metrics: dict[str, float] = field(default_factory=dict)
+    stale: int = 0  # evaluations since the best one
+    seconds: float = 0.0
+    sizes: dict[str, int] = field(default_factory=dict)  # of the log files, where there are any
+    finished: bool = False
+
+    def add_step(self, loss: float) -> None:
+        """Count an update and its loss."""
+        self.step += 1
+        self.loss_sum += loss
+        self.loss_steps += 1
+
+    def take_mean_loss(self) -> float:
+        """The mean loss of the steps since the last call."""
+        mean = self.loss_sum / self.loss_steps
+        self.loss_sum, self.loss_steps = 0.0, 0
+        return mean
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The state that `to_dict` gave: every name, no other, each of its type."""
+        return read_dataclass(cls, values)
+
+
+class DataOrder:
+    """The plans of a run's batches, one after the other.
+
+    The cursor counts examples, not batches. So the order of the examples stays the same if a run is
+    resumed with another batch size; it then continues with the next whole batch.
+    """
+
+    def __init__(self, task: Task, seed: int, batch_size: int) -> None:
+        self.task, self.seed, self.batch_size = task, seed, batch_size
+        self.epoch, self.plans, self.starts = -1, list[Plan](), list[int]()
+
+    def next(self, state: State) -> Plan:
+        """The plan of the next batch; moves the cursor of the state past it."""
+        while True:
+            self._open(state.epoch)
+            number = bisect_left(self.starts, state.cursor)
+            if number < len(self.plans):
+                state.cursor = self.starts[number + 1]
+                return self.plans[number]
+            state.epoch, state.cursor = state.epoch + 1, 0
+
+    def steps_per_epoch(self, accumulate: int) -> int:
+        """Updates until every example of the first epoch was used."""
+        self._open(0)
+        return -(-len(self.plans) // accumulate)
+
+    def _open(self, epoch: int) -> None:
+        """Make the plans of an epoch, unless they are at hand."""
+        if self.epoch != epoch:
+            self.plans = list(self.task.plans(self.seed, epoch, self.batch_size))
+            if not self.plans:
+                raise ValueError(f"there are no examples to learn from in epoch {epoch}")
+            self.starts = [0, *accumulate(max(1, len(plan)) for plan in self.plans)]
+            self.epoch = epoch
+
+
+def seed_torch(device: torch.device, seed: int, purpose: str, step: int) -> None:
+    """Set torch's generators to numbers that depend on (seed, purpose, step) alone.
+
+    Not by torch.manual_seed: for each device that is missing it records a stack trace, 1 ms a step.
+    """
+    number = int(draw_bits(seed, purpose, step)[0]) >> 1
+    torch.default_generator.manual_seed(number)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(number)

@@ -1,0 +1,77 @@
+"""How far a run has come."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from training.tiny_task import TinyData, TinyTask
+
+from clearhead.training.state import DataOrder, State, seed_torch
+
+
+def test_a_state_is_plain_values_and_back():
+    sizes, best = {"metrics.jsonl": 9}, {"val_loss": 0.5}
+    state = State(3, 1, 8, 3, 0.25, 2, 0.5, 2, best, 1, 2.5, sizes, True)
+    assert State.from_dict(state.to_dict()) == state
+    assert State.from_dict(State().to_dict()) == State()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"colour": 1}, "State has no 'colour'"),
+        ({"step": "3"}, "step must be a whole number"),
+        ({"step": True}, "step must be a whole number"),
+        ({"cursor": 1.5}, "cursor must be a whole number"),
+        ({"loss_sum": None}, "loss_sum must be a number"),
+        ({"best": "x"}, "best must be a number or none"),
+        ({"best_metrics": {"a": "b"}}, "best_metrics.'a'. must be a number"),
+        ({"sizes": [1]}, "sizes must be"),
+        ({"finished": 1}, "finished must be true or false"),
+    ],
+)
+def test_a_state_with_an_odd_field_is_refused_by_its_name(change, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        State.from_dict({**State().to_dict(), **change})
+
+
+@pytest.mark.parametrize("name", State().to_dict())
+def test_a_state_without_a_field_is_refused_by_its_name(name):
+    values = State().to_dict()
+    values.pop(name)
+    with pytest.raises(ValueError, match=f"State needs '{name}', which is missing"):
+        State.from_dict(values)
+
+
+@given(n=st.integers(1, 30), batch_size=st.integers(1, 9), stop=st.integers(0, 40))
+def test_T26_batches_go_on_at_any_state_as_if_never_stopped(n, batch_size, stop):
+    task = TinyTask(TinyData(n))
+    whole, state = DataOrder(task, 7, batch_size), State()
+    order = [list(whole.next(state)) for _ in range(stop + 12)]
+    state = State()
+    first = DataOrder(task, 7, batch_size)
+    seen = [list(first.next(state)) for _ in range(stop)]
+    state = State.from_dict(state.to_dict())
+    again = DataOrder(task, 7, batch_size)
+    assert seen + [list(again.next(state)) for _ in range(12)] == order
+    flat = [i for batch in order for i in batch]
+    for start in range(0, len(flat) - n + 1, n):
+        assert sorted(flat[start : start + n]) == list(range(n))
+
+
+def test_no_plans_are_an_error_not_a_loop():
+    with pytest.raises(ValueError, match="no examples to learn from in epoch 0"):
+        DataOrder(TinyTask(TinyData(0)), 0, 4).next(State())
+
+
+def test_random_numbers_depend_on_seed_purpose_and_step_alone():
+    def drawn(*given):
+        seed_torch(torch.device("cpu"), *given)
+        return torch.rand(3).tolist()
+
+    one = drawn(0, "step", 5)
+    torch.rand(9)
+    assert drawn(0, "step", 5) == one
+    others = [drawn(1, "step", 5), drawn(0, "weights", 5), drawn(0, "step", 6)]
+    assert one not in others
+    assert len({tuple(each) for each in others}) == 3
