@@ -1,0 +1,49 @@
+"""Runs on a disk. Read in this order:
+
+folder.py          the folder that a run leaves behind, and its lock
+checkpoint.py      what a run needs to resume, on the disk: whole, checked, or not there
+storage.py         the storage that the training loop writes to
+resume.py          which run is resumed, and whether it is still the same run
+signals.py         Ctrl-C and SIGTERM stop a run after it is saved
+train_recipe.py    train a recipe in a run folder
+run.py             a trained run, loaded for use
+
+Names are imported when they are used, so that the command line answers at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clearhead.runs.checkpoint import NoGoodCheckpoint
+    from clearhead.runs.folder import Busy, RunFolder, find_runs
+    from clearhead.runs.run import Run, load_run
+    from clearhead.runs.signals import Interrupted
+    from clearhead.runs.train_recipe import RunResult, train
+
+__all__ = [
+    "Busy",
+    "Interrupted",
+    "NoGoodCheckpoint",
+    "Run",
+    "RunFolder",
+    "RunResult",
+    "find_runs",
+    "load_run",
+    "train",
+]
+
+_HOMES = {
+    "checkpoint": ["NoGoodCheckpoint"],
+    "folder": ["Busy", "RunFolder", "find_runs"],
+    "run": ["Run", "load_run"],
+    "signals": ["Interrupted"],
+    "train_recipe": ["RunResult", "train"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"clearhead.runs.{home}"), name)
+    raise AttributeError(f"clearhead.runs has no {name!r}")

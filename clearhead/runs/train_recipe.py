@@ -1,0 +1,133 @@
+"""Train a recipe in a run folder, from its start or from where it was stopped.
+
+    result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
+    result.metrics["val_accuracy"]
+
+The loop is training/loop.py. Around it stand the folder that keeps the run, a lock so that no other
+process writes there, the checks that a resumed run is still the same run, and signals.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearhead.files.strict_json import hash_json
+from clearhead.runs.folder import RunFolder, describe_environment, new_run
+from clearhead.runs.resume import check_same, choose_threads, find_run, find_unfinished, record_forced
+from clearhead.runs.run import read_checkpoint
+from clearhead.runs.signals import Interrupted, Signals
+from clearhead.runs.storage import DiskStorage
+from clearhead.runtime import pick_device, set_threads
+from clearhead.shapes import check_positive
+from clearhead.training.gradient import NotFinite
+from clearhead.training.loop import Training, check_trainable
+from clearhead.training.progress import Tell
+from clearhead.training.recipe import Recipe
+from clearhead.training.storage import load_weights
+from clearhead.training.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of a run; metrics and sample are those of its best checkpoint."""
+
+    run: Path
+    steps: int
+    seconds: float
+    best_step: int | None
+    metrics: dict[str, float]
+    sample: str | None  # what the model wrote at that step
+    next_command: str  # a command to try the model with
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path = "runs",
+    *,
+    resume: str | None = None,
+    overfit: int | None = None,
+    device: str = "auto",
+    threads: int | str = "auto",
+    force: bool = False,
+    tell: Tell = lambda news: None,
+) -> RunResult:
+    """Train a recipe in a folder below `out`, or resume its unfinished run.
+
+    resume: "last" or the path of a run. overfit: learn this many examples by heart. threads:
+    "auto" measures which number is faster; a resumed run keeps its own. force: resume although
+    training settings, threads or versions differ. tell: is called with all progress and notices.
+    """
+    asked = hash_json({**recipe.to_dict(), "overfit": overfit})
+    task = _open_task(recipe, overfit)
+    recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
+    config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
+    if resume is None:
+        folder = find_unfinished(Path(out), recipe.name, asked, tell)
+    else:
+        folder = find_run(Path(out), resume, recipe.name)
+    check_trainable(recipe, task)
+    where = pick_device(device)
+    set_threads(choose_threads(folder, threads, recipe.training.workers))
+    environment = describe_environment(torch.get_num_threads(), where.type)
+    if folder is None:
+        folder = new_run(Path(out), recipe.name, lambda new: _write(new, task, config, environment))
+    with folder.locked():
+        differences = check_same(folder, config, environment, force)
+        storage = DiskStorage(
+            folder,
+            keep=recipe.training.keep,
+            tell=tell,
+            on_restored=lambda: record_forced(folder, config, environment, differences, tell),
+        )
+        training = Training(recipe, task, storage, device=where, tell=tell)
+        _run(training, storage)
+        return _make_result(training, folder, tell)
+
+
+def _open_task(recipe: Recipe, overfit: int | None) -> Task:
+    """Read the data."""
+    task = recipe.data.open()
+    if overfit is not None:
+        check_positive(overfit=overfit)
+        task = task.overfit(overfit)
+    if task.n_examples < 1:
+        raise ValueError("there are no examples to learn from; look at what data.… says")
+    return task
+
+
+def _write(
+    folder: RunFolder, task: Task, config: Mapping[str, Any], environment: Mapping[str, Any]
+) -> None:
+    """Write everything a new run folder holds before the first step."""
+    task.save(folder.path)
+    folder.write(config, environment)
+
+
+def _run(training: Training, storage: DiskStorage) -> None:
+    """Run the loop; a signal ends it after its step with Interrupted, when all is saved."""
+    signals = Signals(training.stop)
+    try:
+        with signals.caught():
+            training.run()
+    except NotFinite as fault:
+        last, none = storage.last_step, "there is no checkpoint yet"
+        known = none if last is None else f"the last checkpoint is that of step {last}"
+        raise NotFinite(f"{fault}; {known}") from None
+    if signals.number is not None:
+        path = storage.folder.path
+        raise Interrupted(signals.number, path, finished=training.is_done)
+
+
+def _make_result(training: Training, folder: RunFolder, tell: Tell) -> RunResult:
+    state, task = training.state, training.task
+    if state.best_step not in (None, state.step):
+        load_weights(training.model, read_checkpoint(folder, "best", tell).model)
+    sample, then = task.sample(training.model), task.next_command(folder.path)
+    seconds, best_step = state.seconds, state.best_step
+    return RunResult(
+        folder.path, state.step, seconds, best_step, state.best_metrics, sample, then
+    )
