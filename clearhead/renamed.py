@@ -3,8 +3,9 @@
     from clearhead.training.place import Place
     DeprecationWarning: clearhead.training.place.Place is now clearhead.training.state.State
 
-A module that is gone is imported through a finder that Python asks last, after all real modules.
+A module that is gone is imported through a finder, which leaves alone all modules that exist.
 A module that still exists but lost a name forwards it by `__getattr__ = forward(__name__)`.
+A class whose members were renamed is decorated by `rename_members`.
 """
 
 import sys
@@ -12,9 +13,11 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Old module → the module that now holds its names.
 MODULES: dict[str, str] = {
@@ -38,6 +41,20 @@ MODULES: dict[str, str] = {
     "clearhead.training.run_folder": "clearhead.runs.folder",
     "clearhead.training.starting": "clearhead.runs.resume",
     "clearhead.training.stopping": "clearhead.runs.signals",
+    # tasks, report
+    "clearhead.training.answerers": "clearhead.training.tasks",
+    "clearhead.training.answerers.answerer": "clearhead.training.tasks.task",
+    "clearhead.training.answerers.characters": "clearhead.training.tasks.characters",
+    "clearhead.training.answerers.dialogue": "clearhead.training.tasks.dialogue",
+    "clearhead.training.answerers.pictures": "clearhead.training.tasks.pictures",
+    "clearhead.training.answerers.sequences": "clearhead.training.tasks.sequences",
+    "clearhead.training.answerers.substrings": "clearhead.training.tasks.substrings",
+    "clearhead.training.answerers.translation": "clearhead.training.tasks.translation",
+    "clearhead.training.ngrams": "clearhead.models.ngrams",
+    "clearhead.inspection.report": "clearhead.inspection.report.page",
+    "clearhead.inspection.report_html": "clearhead.inspection.report.html",
+    "clearhead.inspection.report_looks": "clearhead.inspection.report.attention",
+    "clearhead.inspection.report_pictures": "clearhead.inspection.report.curves",
     # inspection, lab, bench
     # interop, cli
     "clearhead.interop.any_kind": "clearhead.interop.load",
@@ -108,6 +125,34 @@ NAMES: dict[str, str] = {
     "clearhead.training.starting.threads_of": "clearhead.runs.resume.choose_threads",
     "clearhead.training.starting.unfinished_run": "clearhead.runs.resume.find_unfinished",
     "clearhead.training.stopping.Stop": "clearhead.training.loop.Stop",
+    # tasks, report
+    "clearhead.training.answerers.Answerer": "clearhead.training.tasks.Predictor",
+    "clearhead.training.answerers.CharacterAnswerer": "clearhead.training.tasks.CharacterPredictor",
+    "clearhead.training.answerers.DialogueAnswerer": "clearhead.training.tasks.DialoguePredictor",
+    "clearhead.training.answerers.PictureAnswerer": "clearhead.training.tasks.PicturePredictor",
+    "clearhead.training.answerers.SequenceAnswerer": "clearhead.training.tasks.SequencePredictor",
+    "clearhead.training.answerers.SubstringAnswerer": "clearhead.training.tasks.SubstringPredictor",
+    "clearhead.training.answerers.TranslationAnswerer": "clearhead.training.tasks.TranslationPredictor",  # noqa: E501
+    "clearhead.training.answerers.answerer.Answerer": "clearhead.training.tasks.task.Predictor",
+    "clearhead.training.answerers.characters.CharacterAnswerer": "clearhead.training.tasks.characters.CharacterPredictor",  # noqa: E501
+    "clearhead.training.answerers.dialogue.DialogueAnswerer": "clearhead.training.tasks.dialogue.DialoguePredictor",  # noqa: E501
+    "clearhead.training.answerers.pictures.PictureAnswerer": "clearhead.training.tasks.pictures.PicturePredictor",  # noqa: E501
+    "clearhead.training.answerers.sequences.SequenceAnswerer": "clearhead.training.tasks.sequences.SequencePredictor",  # noqa: E501
+    "clearhead.training.answerers.substrings.SubstringAnswerer": "clearhead.training.tasks.substrings.SubstringPredictor",  # noqa: E501
+    "clearhead.training.answerers.translation.TranslationAnswerer": "clearhead.training.tasks.translation.TranslationPredictor",  # noqa: E501
+    "clearhead.training.answerers.answerer.TextAnswerer": "clearhead.training.tasks.task.TextPredictor",  # noqa: E501
+    "clearhead.training.tasks.characters.EVALUATED": "clearhead.training.tasks.characters.EVAL_BATCH",  # noqa: E501
+    "clearhead.training.tasks.characters.shakespeare": "clearhead.training.tasks.characters.read_shakespeare",  # noqa: E501
+    "clearhead.training.tasks.characters.windows": "clearhead.training.tasks.characters.cut_windows",  # noqa: E501
+    "clearhead.training.tasks.dialogue.EVALUATED": "clearhead.training.tasks.dialogue.EVAL_BATCH",
+    "clearhead.training.tasks.dialogue.shakespeare": "clearhead.training.tasks.dialogue.read_shakespeare",  # noqa: E501
+    "clearhead.training.tasks.pictures.EVALUATED": "clearhead.training.tasks.pictures.EVAL_BATCH",
+    "clearhead.training.tasks.substrings.EVALUATED": "clearhead.training.tasks.substrings.EVAL_BATCH",  # noqa: E501
+    "clearhead.training.tasks.translation.EVALUATED": "clearhead.training.tasks.translation.EVAL_BATCH",  # noqa: E501
+    "clearhead.inspection.report.series_of": "clearhead.inspection.report.collect_series",
+    "clearhead.inspection.report_html.drawn": "clearhead.inspection.report.html.embed",
+    "clearhead.inspection.report_looks.looks": "clearhead.inspection.report.attention.look_at_examples",  # noqa: E501
+    "clearhead.inspection.report_pictures.compared": "clearhead.inspection.report.curves.compare_runs",  # noqa: E501
     # inspection, lab, bench
     # interop, cli
     "clearhead.interop.any_kind.MODELS": "clearhead.interop.load.FETCHED",
@@ -140,11 +185,51 @@ def forward(module: str) -> Callable[[str], Any]:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         home, _, new_name = new.rpartition(".")
         value = getattr(import_module(home), new_name)
-        words = f"{old} is now {new}; the old name goes with the next release"
-        warnings.warn(words, DeprecationWarning, stacklevel=2)
+        _warn(old, new)
         return value
 
     return look_up
+
+
+def rename_members(**names: str) -> Callable[[type[T]], type[T]]:
+    """A class decorator: members with an old name, old="new", still work, and warn.
+
+    They can be read and set, and subclasses can still define them.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        def adopt(sub: type, **options: Any) -> None:
+            super(cls, sub).__init_subclass__(**options)  # type: ignore[misc]
+            for old in names.keys() & vars(sub).keys():
+                _warn(f"{sub.__name__}.{old}", names[old])
+                setattr(sub, names[old], vars(sub)[old])
+
+        for old, new in names.items():
+            setattr(cls, old, _OldMember(f"{cls.__name__}.{old}", new))
+        setattr(cls, "__init_subclass__", classmethod(adopt))  # noqa: B010  # typed as a method
+        return cls
+
+    return decorate
+
+
+class _OldMember:
+    """A class attribute that stands for the one with the new name."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self.old, self.new = old, new
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        _warn(self.old, self.new)
+        return getattr(owner if instance is None else instance, self.new)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        _warn(self.old, self.new)
+        setattr(instance, self.new, value)
+
+
+def _warn(old: str, new: str) -> None:
+    words = f"{old} is now {new}; the old name goes with the next release"
+    warnings.warn(words, DeprecationWarning, stacklevel=3)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -160,6 +245,9 @@ class _Finder(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if fullname not in self.known:
             return None
+        real = PathFinder.find_spec(fullname, path)
+        if real is not None and real.origin is not None:  # None: only a __pycache__ was left there
+            return None
         return ModuleSpec(fullname, self, is_package=fullname in self.packages)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -169,4 +257,4 @@ class _Finder(MetaPathFinder, Loader):
         vars(module)["__getattr__"] = forward(module.__name__)
 
 
-sys.meta_path.append(_Finder())  # last: a module that exists is found before it
+sys.meta_path.insert(0, _Finder())  # first: a folder with a __pycache__ alone would be a package

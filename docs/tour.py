@@ -107,8 +107,7 @@ print(load_run(learned.run).predict("CAC"))
 # of a recipe can be changed by its name.
 
 # %%
-from clearhead.inspection.report import write_report
-from clearhead.inspection.report_looks import look_at
+from clearhead.inspection.report import look_at, write_report
 from clearhead.training import with_changes
 
 short = with_changes(find_recipe("substring"), ["training.steps=60", "training.eval_every=30"])

@@ -38,6 +38,43 @@ def test_an_unknown_module_is_still_not_found():
         import_module("clearhead.nosuch")
 
 
+def test_a_folder_that_left_only_a_pycache_does_not_hide_the_old_module(tmp_path, monkeypatch):
+    old = "clearhead.training.answerers"
+    (tmp_path / old.rpartition(".")[2] / "__pycache__").mkdir(parents=True)
+    parent = import_module(old.rpartition(".")[0])
+    monkeypatch.setattr(parent, "__path__", [*parent.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    assert import_module(old).__getattr__
+
+
+@renamed.rename_members(fly="glide", n_wings="n_kites")
+class Kite:
+    n_kites = 2
+
+    def glide(self):
+        return "gliding"
+
+
+def test_old_members_can_be_read_and_set_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"Kite\.fly is now glide"):
+        assert Kite().fly() == "gliding"
+    kite = Kite()
+    with pytest.warns(DeprecationWarning, match=r"Kite\.n_wings is now n_kites"):
+        kite.n_wings = 3
+    assert kite.n_kites == 3
+
+
+def test_a_subclass_that_defines_an_old_member_defines_the_new_one():
+    with pytest.warns(DeprecationWarning, match=r"Box\.fly is now glide"):
+
+        class Box(Kite):
+            def fly(self):
+                return "falling"
+
+    assert Box().glide() == "falling"
+    assert Kite().glide() == "gliding"
+
+
 def test_the_table_costs_the_start_nothing():
     program = "import clearhead, sys; print(len({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

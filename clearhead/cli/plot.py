@@ -128,7 +128,7 @@ def _schedule(names: Sequence[str]) -> "Picture":
         if not (Path(name) / CONFIG).is_file():
             check_recipe(name)
     with leaving_at_once():
-        from clearhead.inspection.report_pictures import schedules_picture
+        from clearhead.inspection.report.curves import schedules_picture
         from clearhead.training.schedule import SCHEDULES, make_schedule
 
     if not names:
@@ -153,16 +153,20 @@ def _curves(runs: Sequence[Path]) -> "Picture":
         if not any(line.keys() - {"step", "lr"} for line in folder.metrics()):
             raise ValueError(f"{folder.path} has nothing measured yet; let it train longer")
     with leaving_at_once():
-        from clearhead.inspection.report import series_of
-        from clearhead.inspection.report_pictures import compared
+        from clearhead.inspection.report import collect_series
+        from clearhead.inspection.report.curves import compare_runs
 
-    found = {name: series_of(f.metrics()) for name, f in zip(_labels(runs), folders, strict=True)}
-    return compared({run: {n: v for n, v in s.items() if n != "lr"} for run, s in found.items()})
+    found = {
+        name: collect_series(f.metrics()) for name, f in zip(_labels(runs), folders, strict=True)
+    }
+    return compare_runs(
+        {run: {n: v for n, v in s.items() if n != "lr"} for run, s in found.items()}
+    )
 
 
 def _attention(run: Path, text: str, device: str) -> "Picture":
     loaded = loaded_run(run, "best", device, "auto")
-    from clearhead.inspection.report_looks import look_at
+    from clearhead.inspection.report import look_at
 
     look = look_at(loaded, text)
     warn(look.caption)

@@ -55,6 +55,13 @@ def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
     return flip(images, coins.to(images.device))
 
 
+def alternate_flips(n: int, *, seed: int, epoch: int) -> list[bool]:
+    """Which of n pictures to mirror: each in every second epoch, beginning by a coin toss."""
+    coins = draw_bits(seed, "mirror", np.arange(n)) + np.uint64(epoch)
+    flags: list[bool] = (coins % 2 == 1).tolist()
+    return flags
+
+
 def shift(
     images: Tensor, down: Tensor, right: Tensor, most: int, *, padding: str = "zero"
 ) -> Tensor:

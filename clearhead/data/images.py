@@ -6,11 +6,13 @@ pictures.labels             # (10000,) integers: pictures.class_names[label]
 to_float(pictures.images)   # float32 from −1 to 1
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from clearhead.renamed import forward
 from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
@@ -40,6 +42,30 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def split_at(self, n: int) -> tuple["Pictures", "Pictures"]:
+        """The first n pictures, and the others."""
+        first, rest = (
+            Pictures(self.images[part], self.labels[part], self.class_names)
+            for part in (slice(n), slice(n, None))
+        )
+        return first, rest
+
+    def choose_examples(self, n: int) -> list[int]:
+        """The indices of n pictures: the first of each class, then the second of each, …"""
+        labels, C = self.labels, len(self.class_names)
+        nth = one_hot(labels, C).cumsum(0)[torch.arange(len(self)), labels]
+        chosen: list[int] = (nth * C + labels).argsort(stable=True)[:n].tolist()
+        return chosen
+
+
+def hash_pictures(*parts: Pictures) -> str:
+    """The SHA-256 of all pictures and labels, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for tensor in (part.images, part.labels):
+            digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:

@@ -5,11 +5,8 @@ measures.py           entropy, distance, rollout, class-token maps: tensors in, 
 figures.py            those tensors as pictures; picture.py settles how they look
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
-report.py             a run on one page: from inspection.report import write_report
-report_html.py        the pieces of HTML it is made of
-report_pictures.py    curves of runs, schedules, a confusion matrix
-report_looks.py       where its model looks, in its examples or in an input of yours
-tensorboard.py        a run's measures for TensorBoard: from inspection.tensorboard import …
+report/               a run on one page: from inspection.report import write_report
+tensorboard.py        a run's metrics for TensorBoard: from inspection.tensorboard import …
 """
 
 from clearhead.inspection.figures import (

@@ -15,14 +15,14 @@ from clearhead.data.batch import Batch
 from clearhead.inspection.measures import entropy
 from clearhead.inspection.record import record
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer
-from clearhead.training.answerers.sequences import LETTERS, SequenceAnswerer
+from clearhead.training.tasks.sequences import LETTERS, SequencePredictor
 
 
 def all_sequences(rule: str, max_len: int) -> Batch:
     """All sequences of up to max_len letters as one-hot rows, with the right answers."""
     lengths = range(1, max_len + 1)
     rows = [row for n in lengths for row in product(range(len(LETTERS)), repeat=n)]
-    return SequenceAnswerer(rule, max_len).examples(rows)
+    return SequencePredictor(rule, max_len).encode(rows)
 
 
 @dataclass(frozen=True)

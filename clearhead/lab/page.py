@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from clearhead.files.writing import replace_file
-from clearhead.inspection import report_html as html
+from clearhead.inspection.report import html
 from clearhead.lab.finding import Finding, Table, written
 
 TITLE = "The laboratory"
@@ -31,7 +31,7 @@ def _body(findings: Mapping[str, Finding]) -> Iterator[str]:
     for name, finding in findings.items():
         yield f'<section id="{html.text(name)}"><h2>{html.text(finding.claim)}</h2>'
         yield f'<p class="soft"><code>clearhead lab {html.text(name)}</code></p>'
-        yield html.drawn(finding.picture)
+        yield html.embed(finding.picture)
         yield f"<p>{html.text(finding.seen)}</p>"
         yield from map(_table, finding.tables)
         yield "</section>"

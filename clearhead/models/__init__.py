@@ -9,6 +9,7 @@ encoder.py                a text read from both sides: BERT
 seq2seq.py                what the two translators share
 seq2seq_gru.py            recurrent, with attention
 seq2seq_transformer.py    encoder and decoder of blocks
+ngrams.py                 counting, the baseline of every language model
 smallest/                 one layer, one head, its weights set by hand
 building.py               the model that a config is of
 """

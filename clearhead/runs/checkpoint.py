@@ -28,9 +28,9 @@ from torch import Tensor
 
 from clearhead import __version__
 from clearhead.files.reading import BadFile, open_regular, quote, read_bytes
-from clearhead.files.writing import create_folder
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
+from clearhead.files.writing import create_folder
 
 FORMAT = 2
 FORMATS = (1, 2)  # that can be read

@@ -7,7 +7,7 @@
         samples.txt          what the model wrote or answered on its way
         forced.txt           what was changed by --force on the way, if anything was
         checkpoints/         checkpoint.py
-        tokenizer.json …     what a model is asked with: answerers/
+        tokenizer.json …     what the predictor of tasks/ saved
         report.html          the run told and drawn
 
 The folder takes its name when all that says what the run is stands in it. One process writes at a

@@ -14,41 +14,42 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
-from clearhead.config import Config
 from clearhead.models.model import Model
+from clearhead.renamed import rename_members
+from clearhead.runs.checkpoint import Checkpoint, load, load_newest, places, step_of
+from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
-from clearhead.training.answerers import Answerer
-from clearhead.runs.checkpoint import Checkpoint, load, load_newest, places, step_of
 from clearhead.training.recipe import Recipe, TrainingConfig
-from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.training.storage import load_weights
-from clearhead.training.tasks.task import Task
+from clearhead.training.tasks.task import Predictor, Task
 
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
 
+@rename_members(answerer="predictor")
 @dataclass(frozen=True)
 class Run:
     """A trained model and all that belongs to it."""
 
     folder: RunFolder
     recipe: Recipe
-    answerer: Answerer
+    predictor: Predictor
     model: Model
     step: int
 
     @property
     def tokenizer(self) -> Tokenizer | None:
         """That of a model that reads one language; None for translators and pictures."""
-        return self.answerer.tokenizer
+        return self.predictor.tokenizer
 
     def predict(self, text: str) -> dict[str, Any]:
         """The model's answer to one input."""
-        return self.answerer.predict(self.model, text)
+        return self.predictor.predict(self.model, text)
 
     @cached_property
     def task(self) -> Task:
@@ -92,12 +93,12 @@ def load_run(
     with prefix_errors(folder / CONFIG):
         recipe = read_recipe(folder.config)
     found = read_checkpoint(folder, which, tell)
-    answerer = recipe.data.answerer(folder.path)
-    answerer.check(recipe.model, folder.path)
+    predictor = recipe.data.load_predictor(folder.path)
+    predictor.check(recipe.model, folder.path)
     with prefix_errors(folder.path):
         model = build_model(recipe.model)
         load_weights(model, found.model)
-    return Run(folder, recipe, answerer, model.to(pick_device(device)).eval(), found.step)
+    return Run(folder, recipe, predictor, model.to(pick_device(device)).eval(), found.step)
 
 
 def read_recipe(config: Mapping[str, Any]) -> Recipe:

@@ -62,8 +62,6 @@ class DiskStorage:
                 raise NotFinite(f"{name} is not finite {where}; {HINT}")
         state.sizes = folder.sync_sizes()
         tensors = dict(snapshot.model), dict(snapshot.optimizer)
-        save(
-            folder.checkpoints, Checkpoint(state.step, folder.identity, *tensors, state.to_dict())
-        )
+        save(folder.checkpoints, Checkpoint(state.step, folder.identity, *tensors, state.to_dict()))
         self.last_step = state.step
         remove_old(folder.checkpoints, state.step, self.keep, state.best_step, self.tell)

@@ -17,7 +17,13 @@ import torch
 
 from clearhead.files.strict_json import hash_json
 from clearhead.runs.folder import RunFolder, describe_environment, new_run
-from clearhead.runs.resume import check_same, choose_threads, find_run, find_unfinished, record_forced
+from clearhead.runs.resume import (
+    check_same,
+    choose_threads,
+    find_run,
+    find_unfinished,
+    record_forced,
+)
 from clearhead.runs.run import read_checkpoint
 from clearhead.runs.signals import Interrupted, Signals
 from clearhead.runs.storage import DiskStorage
@@ -128,6 +134,4 @@ def _make_result(training: Training, folder: RunFolder, tell: Tell) -> RunResult
         load_weights(training.model, read_checkpoint(folder, "best", tell).model)
     sample, then = task.sample(training.model), task.next_command(folder.path)
     seconds, best_step = state.seconds, state.best_step
-    return RunResult(
-        folder.path, state.step, seconds, best_step, state.best_metrics, sample, then
-    )
+    return RunResult(folder.path, state.step, seconds, best_step, state.best_metrics, sample, then)

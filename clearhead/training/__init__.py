@@ -9,9 +9,7 @@ state.py           the state of a run, and the order of its data
 loop.py            the training loop
 storage.py         what the loop asks of the place where a run is kept
 progress.py        how a run is going, for people
-answerers/         how a trained model is asked, and what its numbers mean
-tasks/             what is predicted from what, and how well
-ngrams.py          how well counting predicts, beside which every language model is shown
+tasks/             what is predicted from what, how well, and how the trained model is asked
 recipe.py          a run as a value, and changes of it
 recipes/           complete named runs
 

@@ -54,7 +54,7 @@ class Training:
         self.task, self.storage, self.tell = task, storage or Memory(), tell
         self.device = torch.device(device)
         seed_torch(torch.device("cpu"), c.seed, "weights", 0)
-        self.model: Model = task.prepared(task.build(recipe.model)).to(self.device)
+        self.model: Model = task.initialise(task.build(recipe.model)).to(self.device)
         compiled = torch.compile(self.model) if c.compile else None
         self.gradients = Gradients(self.model, task.loss, workers=c.workers, compiled=compiled)
         self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
@@ -121,7 +121,7 @@ class Training:
         """The examples of a plan, on the device, and changed by chance if the task does so."""
         batch = self.task.batch(plan)
         self.clock.count(batch)
-        return self.task.changed(batch.to(self.device))
+        return self.task.augment(batch.to(self.device))
 
     # After a step
 
@@ -161,7 +161,9 @@ class Training:
         if metrics:
             self.storage.log({"step": step, **metrics})
             self.tell(self.clock.progress(step, steps, metrics))
-        if sample and self.task.writes and step < steps:  # the last sample is part of the result
+        if (
+            sample and self.task.has_text_samples and step < steps
+        ):  # the last sample is part of the result
             self.tell(sample)
         self.state.logged = step
 
@@ -217,7 +219,7 @@ def check_trainable(recipe: Recipe, task: Task) -> None:
     check_workers(recipe.model, recipe.training.workers)
     if not recipe.training.compile:
         return
-    if not task.compiles:
+    if not task.can_compile:
         raise ValueError(
             f"training.compile is true, but the loss of a {type(task).__name__} goes through the "
             f"model in pieces, which are not compiled; set training.compile=false"

@@ -174,7 +174,7 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
 
 def _decided(data: DataConfig, model: Config) -> dict[str, Any]:
     """What the data decide, so that the model is not refused for what they will change."""
-    return {name: value for name, value in data.decided.items() if hasattr(model, name)}
+    return {name: value for name, value in data.known_sizes.items() if hasattr(model, name)}
 
 
 def _all_names(recipe: Recipe) -> list[str]:

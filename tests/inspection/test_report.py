@@ -13,11 +13,10 @@ import torch
 from small_runs import small_run
 
 from clearhead.files import BadFile
-from clearhead.inspection import report as page
-from clearhead.inspection.report import write_report
-from clearhead.inspection.report_html import duration
-from clearhead.inspection.report_looks import look_at, looks
-from clearhead.inspection.report_pictures import confusion_picture, curve
+from clearhead.inspection.report import look_at, page, write_report
+from clearhead.inspection.report.attention import look_at_examples
+from clearhead.inspection.report.curves import confusion_picture, curve
+from clearhead.inspection.report.html import duration
 from clearhead.models import (
     GPTConfig,
     Seq2SeqGRUConfig,
@@ -59,7 +58,12 @@ def test_it_tells_what_was_trained_and_what_it_came_to(text, folder):
     assert "<h1>substring-0001</h1>" in text
     assert "whether a needle occurs in a haystack" in text
     assert f"{run.model.n_parameters:,}" in text
-    for section in ("How it went", "What it said on the way", "What it answers", "Where it looks"):
+    for section in (
+        "How it went",
+        "What it said during training",
+        "What it answers",
+        "Where it looks",
+    ):
         assert f"<h2>{section}</h2>" in text
     for name, value in run.evaluate().items():
         assert f"<dt>{name}</dt><dd>{value:.4g}" in text
@@ -263,7 +267,7 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     assert titles == [loaded.task.class_names[labels[i]] for i in (3, 17)]
     with pytest.raises(ValueError, match="no validation picture 30: they go from 0 to 29"):
         look_at(loaded, "30")
-    (look,) = looks(loaded, None)
+    (look,) = look_at_examples(loaded, None)
     assert (
         len([axes for axes in look.picture.figure.axes if axes.images]) == 30
     )  # 10 images, 3 rows

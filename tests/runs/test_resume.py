@@ -117,7 +117,11 @@ def test_a_start_that_is_killed_before_the_first_step_leaves_no_empty_run(folder
     def killed(*_):
         raise Killed
 
-    for home, name in ((train_recipe, "set_threads"), (train_recipe, "describe_environment"), (TinyTask, "save")):
+    for home, name in (
+        (train_recipe, "set_threads"),
+        (train_recipe, "describe_environment"),
+        (TinyTask, "save"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(home, name, killed)
             with pytest.raises(Killed):
@@ -166,7 +170,9 @@ def test_T17_another_config_is_refused_field_by_field(stopped, name):
 )
 def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch, field, there):
     before = train_recipe.describe_environment
-    monkeypatch.setattr(train_recipe, "describe_environment", lambda *given: {**before(*given), field: there})
+    monkeypatch.setattr(
+        train_recipe, "describe_environment", lambda *given: {**before(*given), field: there}
+    )
     with pytest.raises(ValueError, match=f"\n  {field}: .* then, {there!r} now\n"):
         run_tiny(stopped)
     said = []
@@ -180,7 +186,9 @@ def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch,
 def test_what_was_forced_is_noted_once(stopped, monkeypatch):
     before = train_recipe.describe_environment
     for there in ("0", "1", "0"):
-        monkeypatch.setattr(train_recipe, "describe_environment", lambda *g, v=there: {**before(*g), "torch": v})
+        monkeypatch.setattr(
+            train_recipe, "describe_environment", lambda *g, v=there: {**before(*g), "torch": v}
+        )
         run_tiny(stopped, resume="last", force=True)
     noted = RunFolder(stopped / "tiny-0001").forced()
     assert [line.rpartition("torch: ")[2] for line in noted] == [
@@ -220,7 +228,9 @@ def test_a_loss_is_the_mean_of_the_steps_since_the_last_one_also_if_that_was_for
 def test_T17_python_and_the_system_do_not_matter(stopped, monkeypatch):
     before = train_recipe.describe_environment
     other = {"python": "9", "system": "Multics"}
-    monkeypatch.setattr(train_recipe, "describe_environment", lambda *given: {**before(*given), **other})
+    monkeypatch.setattr(
+        train_recipe, "describe_environment", lambda *given: {**before(*given), **other}
+    )
     assert run_tiny(stopped).run.name == "tiny-0001"
 
 
@@ -252,7 +262,9 @@ def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
 
 @pytest.mark.parametrize("change", [{"d_model": 9}, {"dropout": 0.1}, {"salt": 1}], ids=str)
 def test_no_force_makes_another_model_or_other_data_of_a_run(stopped, change):
-    with pytest.raises(ValueError, match="make them equal, or take another --out to start a new run"):
+    with pytest.raises(
+        ValueError, match="make them equal, or take another --out to start a new run"
+    ):
         run_tiny(stopped, tiny(**change), resume="last", force=True)
 
 

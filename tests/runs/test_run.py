@@ -11,11 +11,11 @@ from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
 from clearhead.models import GPTConfig
 from clearhead.runs import train
-from clearhead.training.storage import load_weights
 from clearhead.runs.checkpoint import NoGoodCheckpoint, places
+from clearhead.runs.run import config_kinds, load_run, read_recipe
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
-from clearhead.runs.run import config_kinds, load_run, read_recipe
+from clearhead.training.storage import load_weights
 from clearhead.training.tasks.characters import CharacterData
 from clearhead.training.tasks.substrings import SubstringTask
 
@@ -67,7 +67,7 @@ def test_a_run_has_its_recipe_its_task_and_its_best_weights(trained):
     assert run.step == 2
     assert load_run(trained, which="last").step == 6
     assert not run.model.training
-    assert run.tokenizer == run.task.answerer.tokenizer
+    assert run.tokenizer == run.task.predictor.tokenizer
     assert run.task is run.task  # the data are read once
     assert run.predict("abcabc|ca").keys() == {"input", "answer", "probability"}
     assert run.evaluate().keys() == {"val_loss", "val_accuracy"}

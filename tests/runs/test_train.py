@@ -22,7 +22,6 @@ from clearhead.models import ViTConfig
 from clearhead.runs import Busy, RunFolder, find_runs, storage, train
 from clearhead.runs.checkpoint import load_newest, places
 from clearhead.runs.resume import is_finished
-from clearhead.runs.storage import DiskStorage
 from clearhead.training import NotFinite, Optimizer, Progress, Recipe, TrainingConfig, loop, tasks
 from clearhead.training.loop import Training
 from clearhead.training.state import State

@@ -1,35 +1,46 @@
-"""Tasks: what is predicted from what.
+"""Tasks: what is predicted from what, how well, and how the trained model is asked.
 
-task.py            what they have in common
+task.py            what all tasks have: data, loss, metrics, a predictor
 substrings.py      whether a needle occurs in a haystack
 characters.py      the next character of a text
 dialogue.py        the next word of a speech
 translation.py     a sentence in another language
 pictures.py        what a picture shows
-sequences.py       the tasks of the smallest transformer
+sequences.py       the rules of the smallest transformer
 """
 
-from clearhead.training.tasks.characters import CharacterData, CharacterTask
-from clearhead.training.tasks.dialogue import DialogueData, DialogueTask
-from clearhead.training.tasks.pictures import PictureData, PictureTask
-from clearhead.training.tasks.sequences import SequenceData, SequenceTask
-from clearhead.training.tasks.substrings import SubstringData, SubstringTask
-from clearhead.training.tasks.task import DataConfig, Task
-from clearhead.training.tasks.translation import TranslationData, TranslationTask
+from clearhead.training.tasks.characters import CharacterData, CharacterPredictor, CharacterTask
+from clearhead.training.tasks.dialogue import DialogueData, DialoguePredictor, DialogueTask
+from clearhead.training.tasks.pictures import PictureData, PicturePredictor, PictureTask
+from clearhead.training.tasks.sequences import SequenceData, SequencePredictor, SequenceTask
+from clearhead.training.tasks.substrings import SubstringData, SubstringPredictor, SubstringTask
+from clearhead.training.tasks.task import DataConfig, Predictor, Task
+from clearhead.training.tasks.translation import (
+    TranslationData,
+    TranslationPredictor,
+    TranslationTask,
+)
 
 __all__ = [
     "CharacterData",
+    "CharacterPredictor",
     "CharacterTask",
     "DataConfig",
     "DialogueData",
+    "DialoguePredictor",
     "DialogueTask",
     "PictureData",
+    "PicturePredictor",
     "PictureTask",
+    "Predictor",
     "SequenceData",
+    "SequencePredictor",
     "SequenceTask",
     "SubstringData",
+    "SubstringPredictor",
     "SubstringTask",
     "Task",
     "TranslationData",
+    "TranslationPredictor",
     "TranslationTask",
 ]

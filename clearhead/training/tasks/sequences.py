@@ -1,9 +1,13 @@
 """Three rules for the smallest transformer to learn, which designs.py sets by hand.
 
-identity, first and unique are told in answerers/sequences.py. Of all sequences of A, B and C up to
-a length, one in ten is kept for validation. The others are drawn so that each length is as likely:
-the short ones show what a letter means, the long ones whom to listen to. The loss is the mean
-squared difference of all numbers.
+    identity    ABCC → ABCC             each token as it is
+    first       CAC  → CCC              each token as the first one
+    unique      CLS ABB → +1 +1 −1 −1   +1 for a token that occurs once, −1 for a repeated one
+
+A token is a one-hot row. Of all sequences of A, B and C up to a length, one in ten is kept for
+validation. Training sequences are drawn so that all lengths are equally likely: the short ones
+teach what a letter means, the long ones which token to attend to. The loss is the mean squared
+error of all outputs.
 """
 
 import hashlib
@@ -17,18 +21,24 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from clearhead.data.batch import Batch, pad_right
 from clearhead.data.randomness import choose_below, draw_bits, hash_rows, is_validation
 from clearhead.models import TorchTransformerConfig
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
+from clearhead.renamed import rename_members
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_at_most, check_choice, check_positive
-from clearhead.training.answerers.sequences import LETTERS, RULES, Row, SequenceAnswerer
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import DataConfig, Predictor, Task
 
+RULES = ("identity", "first", "unique")
+LETTERS = "ABC"
+CLS = len(LETTERS)  # the row after those of the letters
 MOST_LETTERS = 9  # 29,523 sequences
+
+Row = tuple[int, ...]  # letters by their index
 
 
 @dataclass(frozen=True)
@@ -53,47 +63,105 @@ class SequenceData(DataConfig):
     def open(self) -> "SequenceTask":
         return SequenceTask(self)
 
-    def answerer(self, folder: Path) -> SequenceAnswerer:
-        return SequenceAnswerer(self.rule, self.max_len)
+    def load_predictor(self, folder: Path) -> "SequencePredictor":
+        return SequencePredictor(self.rule, self.max_len)
+
+
+@rename_members(examples="encode")
+class SequencePredictor(Predictor):
+    """Knows the rule; sequences have up to max_len letters. Nothing is saved."""
+
+    files = ()
+
+    def __init__(self, rule: str, max_len: int) -> None:
+        self.rule, self.max_len = rule, max_len
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        if self.rule == "unique":
+            return {"d_input": CLS + 1, "d_v": 1}
+        return {"d_input": CLS, "d_v": CLS}
+
+    def encode(self, rows: Sequence[Row]) -> Batch:
+        """Sequences of letters as one-hot rows, with the right outputs."""
+        if self.rule == "unique":
+            rows = [(CLS, *row) for row in rows]
+        codes, token_mask = pad_right(rows, 0)
+        inputs = one_hot(codes, self.model_sizes["d_input"]).float()
+        targets = inputs
+        if self.rule == "first":
+            targets = inputs[:, :1].expand_as(inputs)
+        elif self.rule == "unique":
+            counts = (inputs * token_mask[..., None]).sum(dim=1, keepdim=True)  # (B, 1, letters)
+            is_repeated = (inputs * counts).sum(dim=-1, keepdim=True) > 1  # (B, T, 1)
+            targets = torch.where(is_repeated, -1.0, 1.0)
+        return Batch(inputs, targets, token_mask)
+
+    def read(self, text: str) -> Batch:
+        """A sequence written in letters, such as CAC, with its right output."""
+        if not text or not set(text) <= set(LETTERS) or len(text) > self.max_len:
+            raise ValueError(
+                f"the input must be 1 to {self.max_len} of the letters A, B and C, got {text!r:.80}"
+            )
+        return self.encode([tuple(LETTERS.index(letter) for letter in text)])
+
+    def predict(self, model: TorchTransformer, text: str) -> dict[str, Any]:
+        """text: letters such as CAC. error: the largest absolute error of any output."""
+        example = self.read(text).to(model.device)
+        with at_rest(model):
+            output = model(example.inputs)[0]
+        return {
+            "input": text,
+            "answer": self._spell(output),
+            "error": float((output - example.targets[0]).abs().max()),
+        }
+
+    def _spell(self, output: Tensor) -> str:
+        """Outputs (T, d_v) as the nearest possible answer: letters, or a sign for each letter."""
+        if self.rule == "unique":
+            return " ".join("+1" if number > 0 else "−1" for number in output[1:, 0])
+        return "".join(LETTERS[i] for i in output.argmax(dim=-1))
+
+    def save(self, folder: Path) -> None:
+        """Nothing: letters need no tokenizer."""
 
 
 class SequenceTask(Task):
-    """Each number of the answer, learned by a TorchTransformer."""
+    """Regression of every output by a TorchTransformer."""
 
-    answerer: SequenceAnswerer
+    predictor: SequencePredictor
     config_type = TorchTransformerConfig
 
     def __init__(self, data: SequenceData) -> None:
         self.data = data
-        learned, kept = _all_sequences(data.max_len)
-        self.answerer = SequenceAnswerer(data.rule, data.max_len)
-        self.train = self.answerer.examples(_drawn(learned, data.n_examples, data.seed))
-        self.n_different = len(learned)
-        self.validation = self.answerer.examples(kept)
+        self.predictor = SequencePredictor(data.rule, data.max_len)
+        train, validation = _all_sequences(data.max_len)
+        self.n_different = len(train)
+        self.train = self.predictor.encode(_draw(train, data.n_examples, data.seed))
+        self.validation = self.predictor.encode(validation)
         self.n_examples = data.n_examples
+        self.max_len = self.train.inputs.size(1)
         parts = (self.train, self.validation)
-        about = [data.rule, *(part.inputs.argmax(dim=-1).tolist() for part in parts)]
-        self.fingerprint = hashlib.sha256(str(about).encode()).hexdigest()
+        content = [data.rule, *(part.inputs.argmax(dim=-1).tolist() for part in parts)]
+        self.fingerprint = hashlib.sha256(str(content).encode()).hexdigest()
 
     @property
     def learned_from(self) -> str:
-        of = f"{self.n_different:,} sequences of up to {self.data.max_len} letters"
-        return f"{self.n_examples:,} draws from {of}"
+        source = f"{self.n_different:,} sequences of up to {self.data.max_len} letters"
+        return f"{self.n_examples:,} draws from {source}"
 
     @property
     def measured_on(self) -> str:
         return f"{len(self.validation)} other sequences, none of which it learned from"
 
-    def sizes(self, config: TorchTransformerConfig) -> dict[str, Any]:
-        return {"max_len": max(config.max_len, self.train.inputs.size(1))}
+    def initialise(self, model: TorchTransformer) -> TorchTransformer:
+        """For `unique`, scale each position vector to length 1, the length of a letter.
 
-    def prepared(self, model: TorchTransformer) -> TorchTransformer:
-        """For `unique`, a place begins as long as a letter, whose one-hot row has length 1.
-
-        As they are drawn, places are √d_pos long, and what is longer is learned first. Place 1 is
-        taken in every sequence, as place 0 is by CLS, and in the shortest ones +1 is right there.
-        But a letter that says +1 for its place cannot tell others that they are repeated, and it
-        is hard to unlearn: to say −1 instead, it would have to hear CLS instead of itself.
+        As drawn, position vectors have length √d_pos, and the longer vectors are learned first.
+        Position 1 is filled in every sequence (position 0 is CLS), and in the shortest sequences
+        +1 is the right output there. But a letter that says +1 because of its position cannot tell
+        other letters that they are repeated, and this is hard to unlearn: to say −1 instead, it
+        would have to attend to CLS instead of to itself.
         """
         if self.data.rule == "unique" and model.pos is not None:
             with torch.no_grad():
@@ -103,21 +171,22 @@ class SequenceTask(Task):
     def overfit(self, n: int) -> Self:
         check_positive(n=n)
         self.n_examples = min(n, self.n_examples)
-        self.train = self.validation = _chosen(self.train, slice(n))
+        self.train = self.validation = _select(self.train, slice(n))
+        self.max_len = self.train.inputs.size(1)
         return self
 
     def batch(self, plan: Sequence[int]) -> Batch:
-        return _chosen(self.train, torch.tensor(plan))
+        return _select(self.train, torch.tensor(plan))
 
     def loss(self, model: TorchTransformer, batch: Batch) -> Tensor:
         return self._errors(model, batch).square().mean()
 
     def _errors(self, model: TorchTransformer, batch: Batch) -> Tensor:
-        """The differences to the right answers, (real tokens, d_v)."""
+        """Output minus target at every real token, (real tokens, d_v)."""
         return (model(batch.inputs, batch.token_mask) - batch.targets)[batch.token_mask]
 
     def evaluate(self, model: TorchTransformer) -> dict[str, float]:
-        """The loss, and the largest error in any number of any answer."""
+        """The loss, and the largest absolute error of any output."""
         with at_rest(model):
             errors = self._errors(model, self.validation.to(model.device))
         return {
@@ -128,7 +197,7 @@ class SequenceTask(Task):
     def sample(self, model: TorchTransformer) -> str:
         return "\n".join(
             "{input} → {answer}, no number wrong by more than {error:.4f}".format(
-                **self.answerer.predict(model, text)
+                **self.predictor.predict(model, text)
             )
             for text in ("CAC", "ABC", "BBA")
         )
@@ -136,9 +205,16 @@ class SequenceTask(Task):
     def next_command(self, run: Path) -> str:
         return f"clearhead predict {shlex.quote(str(run))} CAC"
 
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        examples = self.validation
+        assert examples.token_mask is not None
+        last = examples.inputs[-1][examples.token_mask[-1]].argmax(dim=-1)
+        text = "".join(LETTERS[i] for i in last if i != CLS)
+        return [(text, f"“{text}”")]
+
 
 def _all_sequences(max_len: int) -> tuple[list[Row], list[Row]]:
-    """Those to learn from, and those that are kept for validation."""
+    """All sequences, for training and for validation."""
     lengths = range(1, max_len + 1)
     rows = list(chain.from_iterable(product(range(len(LETTERS)), repeat=n) for n in lengths))
     codes, _ = pad_right(rows, -1)
@@ -146,18 +222,18 @@ def _all_sequences(max_len: int) -> tuple[list[Row], list[Row]]:
     return [row for row, kept in marked if not kept], [row for row, kept in marked if kept]
 
 
-def _drawn(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
-    """n sequences; each length is as likely, and so is each sequence of a length."""
+def _draw(rows: Sequence[Row], n: int, seed: int) -> list[Row]:
+    """n sequences: all lengths are equally likely, and so are all sequences of a length."""
     by_length = [list(group) for _, group in groupby(rows, key=len)]
     numbers = draw_bits(seed, "sequences", np.arange(n)[:, None], np.arange(2))
     lengths = choose_below(len(by_length), numbers[:, 0])
-    places = choose_below(np.array([len(group) for group in by_length])[lengths], numbers[:, 1])
-    return [by_length[i][j] for i, j in zip(lengths.tolist(), places.tolist(), strict=True)]
+    indices = choose_below(np.array([len(group) for group in by_length])[lengths], numbers[:, 1])
+    return [by_length[i][j] for i, j in zip(lengths.tolist(), indices.tolist(), strict=True)]
 
 
-def _chosen(examples: Batch, places: Tensor | slice) -> Batch:
-    """Some of all examples, no longer than the longest of them."""
+def _select(examples: Batch, rows: Tensor | slice) -> Batch:
+    """These rows of all examples, cut to the longest of them."""
     assert examples.token_mask is not None
-    longest = int(examples.token_mask[places].sum(dim=1).max())
+    longest = int(examples.token_mask[rows].sum(dim=1).max())
     parts = (examples.inputs, examples.targets, examples.token_mask)
-    return Batch(*(part[places][:, :longest] for part in parts))
+    return Batch(*(part[rows][:, :longest] for part in parts))

@@ -1,4 +1,7 @@
-"""Does the needle occur in the haystack? Answered at [CLS], the first token, by one logit."""
+"""Does the needle occur in the haystack? Answered at [CLS], the first token, by one logit.
+
+abccab|cca → yes
+"""
 
 import hashlib
 import shlex
@@ -12,22 +15,23 @@ from torch import Tensor
 
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.substrings import Substrings
+from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.models.model import at_rest
+from clearhead.renamed import forward
 from clearhead.shapes import check_positive
-from clearhead.training.answerers.substrings import SubstringAnswerer
 from clearhead.training.losses import class_token_loss
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
 
-EVALUATED = 1000  # texts at once
+EVAL_BATCH = 1000  # texts
 
 
 @dataclass(frozen=True)
 class SubstringData(DataConfig):
-    """Generated texts haystack|needle, of letters of an alphabet.
+    """Generated texts haystack|needle over an alphabet.
 
-    haystack and needle: the least and the most letters of each. n_examples make an epoch, and are
-    drawn anew for each; n_validation are drawn from texts that are kept for evaluation.
+    haystack and needle: the least and the most letters of each. An epoch has n_examples, drawn anew
+    each time; n_validation are drawn from texts that are kept for validation.
     """
 
     alphabet: str = "abc"
@@ -43,29 +47,60 @@ class SubstringData(DataConfig):
     def open(self) -> "SubstringTask":
         return SubstringTask(self)
 
-    def answerer(self, folder: Path) -> SubstringAnswerer:
-        return SubstringAnswerer.load(folder)
+    def load_predictor(self, folder: Path) -> "SubstringPredictor":
+        return SubstringPredictor.load(folder)
+
+
+class SubstringPredictor(TextPredictor):
+    """Says whether the needle occurs."""
+
+    tokenizer: CharTokenizer
+
+    def __init__(self, tokenizer: CharTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        return cls(CharTokenizer.load(folder / TOKENIZER))
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {"d_input": self.tokenizer.vocab_size, "d_output": 1}
+
+    def predict(self, model: SequenceClassifier, text: str) -> dict[str, Any]:
+        """text: haystack|needle."""
+        haystack, bar, needle = text.partition("|")
+        if not bar or not haystack or not needle:
+            raise ValueError(f"the input must be written haystack|needle, got {text!r:.80}")
+        ids = torch.tensor([self.tokenizer.encode(text)])
+        with at_rest(model):
+            logit = model(ids.to(model.device))[0, 0, 0]
+        return {
+            "input": text,
+            "answer": "yes" if logit > 0 else "no",
+            "probability": float(logit.abs().sigmoid()),  # of this answer
+        }
 
 
 class SubstringTask(Task):
     """Binary classification of the first token."""
 
-    answerer: SubstringAnswerer
+    predictor: SubstringPredictor
     config_type = ClassifierConfig
     best_by = "val_accuracy"
 
     def __init__(self, data: SubstringData) -> None:
-        made = {
-            part: Substrings(data.alphabet, data.haystack, data.needle, data.seed, part)
+        self.train, self.validation = (
+            Substrings(data.alphabet, data.haystack, data.needle, data.seed, part)
             for part in ("train", "validation")
-        }
-        self.data, self.train, self.validation = data, made["train"], made["validation"]
-        self.answerer = SubstringAnswerer(self.train.tokenizer)
-        self.n_examples = data.n_examples
-        self.made: tuple[int, Batch] | None = None  # the examples of an epoch
-        self.repeats = False
-        self.n_validation = data.n_validation
-        texts = "\n".join(self.train.examples(range(64))[0])  # the rest follows from the same rule
+        )
+        self.predictor = SubstringPredictor(self.train.tokenizer)
+        self.n_examples, self.n_validation = data.n_examples, data.n_validation
+        self.max_len = self.train.max_len
+        self.is_overfit = False  # then every epoch has the same examples
+        self._epoch: tuple[int, Batch] | None = None  # its number and all its examples
+        texts = "\n".join(self.train.examples(range(64))[0])  # the rest follows by the same rule
         self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
 
     @property
@@ -76,57 +111,61 @@ class SubstringTask(Task):
     def measured_on(self) -> str:
         return f"{self.n_validation:,} texts drawn from those that it never learned from"
 
-    def sizes(self, config: ClassifierConfig) -> dict[str, Any]:
-        return {"max_len": max(config.max_len, self.train.max_len)}
-
     def overfit(self, n: int) -> Self:
         self.n_examples = self.n_validation = n
-        self.validation, self.repeats = self.train, True
+        self.validation, self.is_overfit = self.train, True
         return self
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
-        """Numbers of examples; those of an epoch follow on those of the one before."""
-        first = 0 if self.repeats else epoch * self.n_examples
-        return [
-            [first + i for i in plan]
-            for plan in plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
-        ]
+        """Numbers of examples; each epoch continues where the one before it ended."""
+        first = 0 if self.is_overfit else epoch * self.n_examples
+        batches = plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
+        return [[first + i for i in batch] for batch in batches]
 
     def batch(self, plan: Sequence[int]) -> Batch:
         epoch = plan[0] // self.n_examples
-        if self.made is None or self.made[0] != epoch:  # all at once, 6 µs each
+        if self._epoch is None or self._epoch[0] != epoch:  # all at once takes 6 µs for each
             first = epoch * self.n_examples
-            self.made = (epoch, self.train.batch(range(first, first + self.n_examples)))
-        of, rows = self.made[1], torch.tensor(plan) % self.n_examples
-        assert of.token_mask is not None
-        real = of.token_mask[rows]
-        T = int(real.sum(1).max())
-        return Batch(of.inputs[rows, :T], of.targets[rows], real[:, :T])
+            self._epoch = epoch, self.train.batch(range(first, first + self.n_examples))
+        examples, rows = self._epoch[1], torch.tensor(plan) % self.n_examples
+        assert examples.token_mask is not None
+        token_mask = examples.token_mask[rows]
+        T = int(token_mask.sum(1).max())
+        return Batch(examples.inputs[rows, :T], examples.targets[rows], token_mask[:, :T])
 
     def loss(self, model: SequenceClassifier, batch: Batch) -> Tensor:
         return class_token_loss(model(batch.inputs, token_mask=batch.token_mask), batch.targets)
 
     def evaluate(self, model: SequenceClassifier) -> dict[str, float]:
-        total, right = 0.0, 0
-        device = model.device
+        total, n_right, n = 0.0, 0, self.n_validation
         with at_rest(model):
-            for start in range(0, self.n_validation, EVALUATED):
-                places = range(start, min(start + EVALUATED, self.n_validation))
-                batch = self.validation.batch(places).to(device)
+            for start in range(0, n, EVAL_BATCH):
+                indices = range(start, min(start + EVAL_BATCH, n))
+                batch = self.validation.batch(indices).to(model.device)
                 logits = model(batch.inputs, token_mask=batch.token_mask)
                 total += float(class_token_loss(logits, batch.targets)) * len(batch)
-                right += int(((logits[:, 0, 0] > 0) == (batch.targets == 1)).sum())
-        return {"val_loss": total / self.n_validation, "val_accuracy": right / self.n_validation}
+                n_right += int(((logits[:, 0, 0] > 0) == (batch.targets == 1)).sum())
+        return {"val_loss": total / n, "val_accuracy": n_right / n}
 
     def sample(self, model: SequenceClassifier) -> str:
-        texts, labels = self.validation.examples(range(min(3, self.n_validation)))
         lines = []
-        for text, label in zip(texts, labels, strict=True):
-            found, right = self.answerer.predict(model, text), "yes" if label else "no"
-            word = "right" if found["answer"] == right else f"wrong, it is {right}"
-            lines.append(f"{text:15} {found['answer']:3} ({found['probability']:.3f}), {word}")
+        for text, right in self.examples(3):
+            found = self.predictor.predict(model, text)
+            verdict = "right" if found["answer"] == right else f"wrong, it is {right}"
+            lines.append(f"{text:15} {found['answer']:3} ({found['probability']:.3f}), {verdict}")
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
         text, _ = self.validation[1]
         return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(text)}"
+
+    def examples(self, n: int) -> list[tuple[str, str]]:
+        texts, labels = self.validation.examples(range(min(n, self.n_validation)))
+        return [(text, "yes" if label else "no") for text, label in zip(texts, labels, strict=True)]
+
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        text, _ = self.validation[1]
+        return [(text, f"the validation example {text}")]
+
+
+__getattr__ = forward(__name__)

@@ -1,10 +1,13 @@
-"""A task: examples, what is predicted of them, what a wrong prediction costs, how well it goes.
+"""A task: what is predicted from what, what a wrong prediction costs, and how well it is done.
 
-The data of a task are a frozen config (`data` of a recipe); `open` reads them and gives the task.
-The loop asks for plans, one for each batch of an epoch, as a function of (seed, epoch), and has
-each plan made into a batch when its turn comes: so a run that was stopped goes on at its place.
-What a trained model is used with is the task's answerer, which is kept in the run folder and can be
-had without the data.
+Each task is one file with three classes:
+
+    DataConfig    which examples; the `data` of a recipe. `open` reads them and returns the Task.
+    Task          examples, loss and metrics: what training and evaluation need.
+    Predictor     how the trained model is asked. It is saved in the run folder and needs no data.
+
+The training loop asks a task for the plans of an epoch, one for each batch, as a function of
+(seed, epoch). It makes each plan into a batch when it needs it, so a run resumes at any cursor.
 """
 
 import dataclasses
@@ -13,19 +16,79 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from clearhead.config import Config
 from clearhead.data.batch import Batch, plan_batches
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.files.reading import BadFile, prefix_errors, quote
+from clearhead.files.strict_json import read_json
 from clearhead.models import build_model
 from clearhead.models.model import Model
-from clearhead.training.answerers.answerer import Answerer
+from clearhead.renamed import rename_members
 
-Plan = Sequence[int]
+TOKENIZER = "tokenizer.json"
+
+Plan = Sequence[int]  # the numbers of the examples of a batch
 
 
+@rename_members(decided="model_sizes")
+class Predictor(ABC):
+    """Turns an input into what a model reads, and the model's output into an answer.
+
+    It is the part of a task that needs no examples: a tokenizer, the class names, the mean of the
+    training pictures. Together with the weights it is all that is needed to use a model.
+    """
+
+    files: ClassVar[tuple[str, ...]]  # what `save` writes into a run folder
+    tokenizer: Tokenizer | None = None  # of a model that reads one language
+
+    @property
+    @abstractmethod
+    def model_sizes(self) -> dict[str, Any]:
+        """The fields of the model's config that this decides, such as the vocabulary size."""
+
+    @abstractmethod
+    def predict(self, model: Any, text: str) -> dict[str, Any]:
+        """The answer to one input: "input", "answer", and often its "probability"."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the files."""
+
+    def check(self, config: Config, folder: Path) -> None:
+        """Refuse the files of another run, with which the model would answer nonsense."""
+        for name, value in self.model_sizes.items():
+            own = getattr(config, name)
+            if own != value:
+                raise BadFile(
+                    f"{quote(folder)} does not hold together: by {' and '.join(self.files)} "
+                    f"{name} is {value}, but by config.json {own}; bring back the files of this run"
+                )
+
+
+class TextPredictor(Predictor):
+    """The predictor of a model that reads one language: only its tokenizer is saved."""
+
+    files = (TOKENIZER,)
+    tokenizer: Tokenizer
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder / TOKENIZER)
+
+
+def read_values(path: Path, *names: str) -> dict[str, Any]:
+    """The values of a JSON file that must hold these names and no others."""
+    values = read_json(path)
+    with prefix_errors(path):
+        if not isinstance(values, dict) or values.keys() != set(names):
+            raise ValueError(f"it must hold {', '.join(names)} and nothing else")
+    return values
+
+
+@rename_members(answerer="load_predictor", decided="known_sizes")
 @dataclass(frozen=True)
 class DataConfig(Config):
     """Which examples; a subclass opens them."""
@@ -35,57 +98,77 @@ class DataConfig(Config):
         raise NotImplementedError
 
     @property
-    def decided(self) -> dict[str, Any]:
-        """What of the model's config is known before the data are read; often nothing."""
+    def known_sizes(self) -> dict[str, Any]:
+        """The fields of the model's config that are known before the data are read."""
         return {}
 
-    def answerer(self, folder: Path) -> Answerer:
-        """What the task of these data kept in a run folder; the data are not read."""
+    def load_predictor(self, folder: Path) -> Predictor:
+        """The predictor that was saved in a run folder; the data are not read."""
         raise NotImplementedError
 
 
+@rename_members(
+    answerer="predictor",
+    prepared="initialise",
+    changed="augment",
+    writes="has_text_samples",
+    compiles="can_compile",
+)
 class Task(ABC):
-    """What is learned. Higher is better for `best_by` unless it is a loss or a perplexity."""
+    """Examples, loss and metrics of something to learn."""
 
-    answerer: Answerer
+    predictor: Predictor
     config_type: type[Config]  # of the models that can learn it
-    best_by: str = "val_loss"
+    best_by: str = "val_loss"  # the metric that chooses the best checkpoint
     unit: str = "examples"  # or "tokens": what its speed is counted in
-    writes: bool = False  # its samples are texts, which show how it goes better than numbers
-    compiles: bool = True  # its loss calls the whole model, which torch.compile can make faster
-    fingerprint: str  # 64 hexadecimal digits that stand for all examples
+    has_text_samples: bool = False  # its samples show progress better than numbers do
+    can_compile: bool = True  # its loss calls the whole model, as torch.compile needs
+    fingerprint: str  # the SHA-256 of all examples in 64 hexadecimal digits
     n_examples: int  # of the training part
+    max_len: int = 1  # tokens of the longest example
+    class_names: Sequence[str] = ()  # of a classifier
 
     @property
     def learned_from(self) -> str:
-        """The training examples in words, for the report."""
+        """The training examples in words."""
         return f"{self.n_examples:,} examples"
 
     @property
     def measured_on(self) -> str:
-        """What it is evaluated on, in words."""
+        """The validation examples in words."""
         return "examples that it did not learn from"
 
+    # The model
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        """The fields of the model's config that the data decide."""
+        return self.predictor.model_sizes
+
     def complete(self, config: Config) -> Any:
-        """The model's config with what the data decide, such as the size of the vocabulary."""
+        """The model's config with the sizes that the data decide filled in.
+
+        A given max_len is only ever raised, to the length of the longest example.
+        """
         if not isinstance(config, self.config_type):
             raise TypeError(
                 f"a {type(self).__name__} is learned by the model of a "
                 f"{self.config_type.__name__}, got a {type(config).__name__}"
             )
-        return dataclasses.replace(config, **self.answerer.decided, **self.sizes(config))
-
-    def sizes(self, config: Any) -> dict[str, Any]:
-        """What else the data decide: how long or how large an example is."""
-        return {}
+        sizes = dict(self.model_sizes)
+        if hasattr(config, "max_len"):
+            sizes["max_len"] = max(config.max_len, self.max_len)
+        return dataclasses.replace(config, **sizes)
 
     def build(self, config: Config) -> Model:
-        """A new model of a complete config."""
+        """A new model from a complete config."""
         return build_model(config)
 
-    def prepared(self, model: Any) -> Any:
-        """The new model, once those of its numbers that the data decide are set; often none."""
+    def initialise(self, model: Any) -> Any:
+        """Set those weights of a new model that depend on the data; often none."""
         return model
+
+    # Training
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Plan]:
         """What each batch of an epoch is made of: every example once, in random order."""
@@ -95,39 +178,65 @@ class Task(ABC):
     def batch(self, plan: Plan) -> Batch:
         """The training examples of a plan."""
 
-    def changed(self, batch: Batch) -> Batch:
-        """The batch with what chance changes in it, such as pictures shifted; often nothing.
+    def augment(self, batch: Batch) -> Batch:
+        """The batch with random changes, such as shifted pictures; often none.
 
-        Chance is torch's own generator, which the loop sets anew for each step.
+        They are drawn from torch's default generator, which the loop seeds for each step.
         """
         return batch
 
     @abstractmethod
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        """The mean cost of the predictions for a batch, a number."""
-
-    @abstractmethod
-    def evaluate(self, model: Any) -> dict[str, float]:
-        """Measures on the whole validation part: val_loss and others."""
+        """The mean loss of a batch, a scalar."""
 
     @abstractmethod
     def overfit(self, n: int) -> Self:
         """The same task with n training examples, on which it is also evaluated."""
 
-    def sample(self, model: Any) -> str | None:
-        """What the model says now, for people to read."""
-        return None
+    # Evaluation
 
-    def next_command(self, run: Path) -> str:
-        """What to do with the model now."""
-        return f"clearhead eval {shlex.quote(str(run))}"
-
-    def save(self, folder: Path) -> None:
-        """Write what is needed to use the model later, such as the tokenizer."""
-        self.answerer.save(folder)
+    @abstractmethod
+    def evaluate(self, model: Any) -> dict[str, float]:
+        """Metrics of the whole validation part: val_loss and others."""
 
     def is_better(self, values: Mapping[str, float], best: float | None) -> bool:
-        """Whether these measures are better than the best so far; NaN never is."""
+        """Whether these metrics beat the best so far; NaN never does.
+
+        Higher is better, unless `best_by` is a loss or a perplexity.
+        """
         value = values[self.best_by]
         lower = self.best_by.endswith(("loss", "perplexity"))
         return value == value and (best is None or (value < best if lower else value > best))
+
+    def sample(self, model: Any) -> str | None:
+        """Some answers of the model, for people to read."""
+        return None
+
+    # The run folder and its report
+
+    def save(self, folder: Path) -> None:
+        """Write what is needed to use the model later, such as the tokenizer."""
+        self.predictor.save(folder)
+
+    def next_command(self, run: Path) -> str:
+        """A command that tries the trained model."""
+        return f"clearhead eval {shlex.quote(str(run))}"
+
+    def baseline(self) -> dict[str, float]:
+        """Metrics that n-grams reach on the same examples, and their "order"."""
+        return {}
+
+    def confusion(self, model: Any) -> Tensor | None:
+        """How many validation examples of each class (row) get each answer (column), (C, C)."""
+        return None
+
+    def examples(self, n: int) -> list[tuple[str, str]]:
+        """Up to n validation inputs, each with its right answer."""
+        return []
+
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        """Inputs to draw the attention over, each with the words that name it in the caption.
+
+        sample: the last text that the model wrote.
+        """
+        return []

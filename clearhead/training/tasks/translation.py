@@ -1,40 +1,44 @@
 """Sentences in another language, by either translator: recurrent or a transformer.
 
-While it learns, the model is given all words of the right answer before the one it predicts
-(teacher forcing). How well it translates is another question, asked by letting it write on its own,
-the likeliest word each time: val_exact is the share of sentences without any mistake, and for real
-languages, where an answer can be good and differ, val_bleu compares groups of up to four words
-(Papineni et al. 2002; computed by sacrebleu, on its scale of 0 to 100).
+In training the model is given all words of the right answer before the one it predicts (teacher
+forcing). How well it translates is measured by letting it write on its own, by greedy decoding:
+val_exact is the share of sentences without any mistake. In real languages a good translation may
+differ from the given one; there val_bleu compares groups of up to four words (Papineni et al. 2002;
+computed by sacrebleu, on its scale of 0 to 100).
 """
 
 import hashlib
+import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from clearhead.data.batch import IGNORE, Batch
-from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
+from clearhead.data.pairs import GeneratedPairs, Pair, Pairs, pair_tokenizers, read_pairs
 from clearhead.data.randomness import split
-from clearhead.data.tokenizers import Tokenizer
-from clearhead.files.reading import BadFile, quote
+from clearhead.data.tokenizers import Tokenizer, WordTokenizer, load_tokenizer
+from clearhead.files.reading import BadFile, prefix_errors, quote
+from clearhead.files.strict_json import write_json
+from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2SeqConfig
-from clearhead.shapes import check_choice, check_positive
-from clearhead.training.answerers.translation import TranslationAnswerer
+from clearhead.renamed import forward, rename_members
+from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.losses import mean_cross_entropy
-from clearhead.training.tasks.task import DataConfig, Task
+from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
 
-EVALUATED = 250  # sentences at once
+SOURCE, TARGET, LENGTH = "source_tokenizer.json", "target_tokenizer.json", "translation.json"
+MOST_TOKENS = 100_000  # of a sentence
+EVAL_BATCH = 250  # sentences
 N_SHOWN = 4
-SPARE = 10  # tokens that a translation may be longer than the longest that was learned
+SPARE = 10  # tokens that a translation may be longer than the longest training target
 LEVELS = ("words", "characters")
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class TranslationData(DataConfig):
 
     language: "dates" or "numbers"; reverse: digits into words. level: tokens are "words" or
     "characters"; unless given, characters for generated pairs and words for a file. n_examples and
-    n_validation are of generated pairs; of a file, `validation` is the share that is not learned
+    n_validation count generated pairs; of a file, `validation` is the share that is not learned
     from, and pairs with a side of more than `longest` tokens are left out. n_decoded: validation
     sentences that are translated at each evaluation.
     """
@@ -69,9 +73,18 @@ class TranslationData(DataConfig):
             raise ValueError(f"validation must be between 0 and 1, got {self.validation}")
 
     def open(self) -> "TranslationTask":
-        if self.path is None:
-            return TranslationTask(self, *self._generated())
-        pairs = read_pairs(self.path)
+        return TranslationTask(self, *(self._generate() if self.path is None else self._read()))
+
+    def _generate(self) -> list[list[Pair]]:
+        """Training and validation pairs."""
+        return [
+            GeneratedPairs(self.language, self.seed, part, self.reverse).examples(range(n))
+            for part, n in (("train", self.n_examples), ("validation", self.n_validation))
+        ]
+
+    def _read(self) -> tuple[list[Pair], list[Pair]]:
+        """Training and validation pairs of the file; no source sentence is in both."""
+        pairs = read_pairs(str(self.path))
         if self.reverse:
             pairs = [(target, source) for source, target in pairs]
         if len({source for source, _ in pairs}) < 2:
@@ -79,45 +92,100 @@ class TranslationData(DataConfig):
                 f"{quote(self.path)} has one sentence to translate, but two or more different ones "
                 f"are needed, some to learn from and some to measure; add pairs"
             )
-        kept = split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])
-        return TranslationTask(self, *kept)
+        return split(pairs, seed=self.seed, share=self.validation, key=lambda pair: pair[0])
 
-    def answerer(self, folder: Path) -> TranslationAnswerer:
-        return TranslationAnswerer.load(folder)
+    def load_predictor(self, folder: Path) -> "TranslationPredictor":
+        return TranslationPredictor.load(folder)
 
-    def _generated(self) -> tuple[list[Pair], list[Pair]]:
-        learned, kept = (
-            GeneratedPairs(self.language, self.seed, part, self.reverse).examples(range(n))
-            for part, n in (("train", self.n_examples), ("validation", self.n_validation))
-        )
-        return learned, kept
+
+@rename_members(text_of="decode")
+class TranslationPredictor(Predictor):
+    """Translates sentences into sentences of at most n_tokens."""
+
+    files = (SOURCE, TARGET, LENGTH)
+
+    def __init__(self, source: Tokenizer, target: Tokenizer, n_tokens: int) -> None:
+        check_positive(n_tokens=n_tokens)
+        check_at_most(MOST_TOKENS, n_tokens=n_tokens)
+        self.source, self.target, self.n_tokens = source, target, n_tokens
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        source, target = (load_tokenizer(folder / name) for name in (SOURCE, TARGET))
+        values = read_values(folder / LENGTH, "n_tokens")
+        with prefix_errors(folder / LENGTH):
+            return cls(source, target, **values)
+
+    def save(self, folder: Path) -> None:
+        self.source.save(folder / SOURCE)
+        self.target.save(folder / TARGET)
+        write_json(folder / LENGTH, {"n_tokens": self.n_tokens})
+
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {
+            "source_vocab_size": self.source.vocab_size,
+            "target_vocab_size": self.target.vocab_size,
+            **{name: getattr(self.target, name) for name in ("start_id", "end_id", "pad_id")},
+        }
+
+    def predict(self, model: Seq2Seq, text: str) -> dict[str, Any]:
+        """The best translation that beam search finds, and its probability."""
+        ids = self.source.encode(text)
+        if model.max_len is not None and len(ids) > model.max_len:
+            raise ValueError(
+                f"the input has {len(ids)} tokens, but the model reads at most {model.max_len}; "
+                f"shorten it"
+            )
+        source = torch.tensor([ids], device=model.device)
+        found = beam_search(model, source, self.most_tokens(model))
+        return {
+            "input": text,
+            "answer": self.decode(found.best[0].tolist()),
+            "probability": math.exp(float(found.log_probs[0, 0])),
+        }
+
+    def most_tokens(self, model: Seq2Seq) -> int:
+        """The length of the longest translation that this model may write."""
+        return self.n_tokens if model.max_len is None else min(self.n_tokens, model.max_len)
+
+    def decode(self, row: Sequence[int]) -> str:
+        """Target tokens as people write them."""
+        if isinstance(self.target, WordTokenizer):
+            return self.target.detokenize(row)
+        return self.target.decode(row)
 
 
 class TranslationTask(Task):
     """Teacher forcing for a Seq2Seq."""
 
-    answerer: TranslationAnswerer
+    predictor: TranslationPredictor
     config_type = Seq2SeqConfig
     unit = "tokens"
 
-    def __init__(self, data: TranslationData, learned: list[Pair], kept: list[Pair]) -> None:
+    def __init__(self, data: TranslationData, train: list[Pair], validation: list[Pair]) -> None:
         self.data, self.is_real = data, data.path is not None
-        self.source, self.target = _tokenizers(data, learned, kept)
-        self.train_pairs, self.train = self._fitting(learned, "training")
-        self.validation_pairs, self.validation = self._fitting(kept, "validation")
+        level = data.level or ("words" if self.is_real else "characters")
+        # Words are those of the training part; an alphabet is known as a whole.
+        known = train if level == "words" else [*train, *validation]
+        self.source, self.target = pair_tokenizers(known, source=level, target=level)
+        self.train_pairs, self.train = self._encode(train, "training")
+        self.validation_pairs, self.validation = self._encode(validation, "validation")
         longest = max(map(len, self.train.target_rows))
-        self.answerer = TranslationAnswerer(self.source, self.target, longest + SPARE)
+        self.predictor = TranslationPredictor(self.source, self.target, longest + SPARE)
         self.n_examples = len(self.train)
+        self.max_len = max(self.train.max_len, self.validation.max_len)
         if self.is_real:
             self.best_by = "val_bleu"
-        lines = ("\t".join(pair) for pair in (*learned, *kept))
+        lines = ("\t".join(pair) for pair in (*train, *validation))
         self.fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    def _fitting(self, pairs: list[Pair], part: str) -> tuple[list[Pair], Pairs]:
-        """The pairs that are not too long, and their ids."""
-        rows = Pairs(pairs, self.source, self.target)
+    def _encode(self, pairs: list[Pair], part: str) -> tuple[list[Pair], Pairs]:
+        """The pairs that are not too long, as text and as ids."""
+        rows, most = Pairs(pairs, self.source, self.target), self.data.longest
         both = zip(rows.source_rows, rows.target_rows, strict=True)
-        lengths, most = [max(len(a), len(b)) for a, b in both], self.data.longest
+        lengths = [max(len(a), len(b)) for a, b in both]
         fitting = [pair for pair, n in zip(pairs, lengths, strict=True) if n <= most]
         if not fitting:
             raise ValueError(
@@ -125,8 +193,8 @@ class TranslationTask(Task):
                 f"tokens; data.longest={min(lengths)} would keep the shortest, "
                 f"data.longest={max(lengths)} all"
             )
-        same = len(fitting) == len(pairs)
-        return fitting, rows if same else Pairs(fitting, self.source, self.target)
+        is_whole = len(fitting) == len(pairs)
+        return fitting, rows if is_whole else Pairs(fitting, self.source, self.target)
 
     @property
     def learned_from(self) -> str:
@@ -137,16 +205,11 @@ class TranslationTask(Task):
         n, few = len(self.validation), min(len(self.validation), self.data.n_decoded)
         return f"{n:,} other sentences, the first {few:,} of which it translated on its own"
 
-    def sizes(self, config: Seq2SeqConfig) -> dict[str, Any]:
-        if not hasattr(config, "max_len"):
-            return {}
-        return {"max_len": max(config.max_len, self.train.max_len, self.validation.max_len)}
-
     def overfit(self, n: int) -> Self:
         check_positive(n=n)
         self.train_pairs = self.validation_pairs = self.train_pairs[:n]
         self.train = self.validation = Pairs(self.train_pairs, self.source, self.target)
-        self.n_examples = len(self.train)
+        self.n_examples, self.max_len = len(self.train), self.train.max_len
         return self
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
@@ -158,62 +221,62 @@ class TranslationTask(Task):
 
     def loss(self, model: Seq2Seq, batch: Batch) -> Tensor:
         assert batch.source is not None
-        return mean_cross_entropy(
-            model(batch.source, batch.inputs, batch.source_mask), batch.targets
-        )
-
-    # How well it goes
+        logits = model(batch.source, batch.inputs, batch.source_mask)
+        return mean_cross_entropy(logits, batch.targets)
 
     def evaluate(self, model: Seq2Seq) -> dict[str, float]:
-        """The loss of all validation pairs, and what the first n_decoded are translated to."""
-        answers = self._written(model)
+        """The loss of all validation pairs, and how well the first n_decoded are translated."""
+        answers = self._translate(model)
         right = [row[1:] for row in self.validation.target_rows[: len(answers)]]
         pairs = zip(answers, right, strict=True)
         n_exact = sum(a == b and self.target.unk_id not in b for a, b in pairs)
-        measures = {"val_loss": self._loss(model), "val_exact": n_exact / len(answers)}
+        metrics = {"val_loss": self._mean_loss(model), "val_exact": n_exact / len(answers)}
         if self.is_real:
-            said = [self.answerer.text_of(row) for row in answers]
-            measures["val_bleu"] = bleu(said, [p[1] for p in self.validation_pairs[: len(said)]])
-        return measures
+            texts = [self.predictor.decode(row) for row in answers]
+            references = [target for _, target in self.validation_pairs[: len(texts)]]
+            metrics["val_bleu"] = bleu(texts, references)
+        return metrics
 
-    def _loss(self, model: Seq2Seq) -> float:
+    def _mean_loss(self, model: Seq2Seq) -> float:
         total, n = 0.0, 0
-        for places in _in_order(self.validation.lengths):
-            batch = self.validation.batch(places)
+        for rows in _sort_by_length(self.validation.lengths):
+            batch = self.validation.batch(rows)
             n_targets = int((batch.targets != IGNORE).sum())
             with at_rest(model):
                 mean = self.loss(model, batch.to(model.device))
             total, n = total + float(mean) * n_targets, n + n_targets
         return total / n
 
-    def _written(self, model: Seq2Seq) -> list[list[int]]:
-        """The greedy translation of the first validation sentences, each up to its end."""
-        device = model.device
-        lengths = self.validation.lengths[: self.data.n_decoded]
-        written: dict[int, list[int]] = {}
-        for places in _in_order(lengths):
-            batch = self.validation.batch(places).to(device)
+    def _translate(self, model: Seq2Seq) -> list[list[int]]:
+        """The greedy translation of the first validation sentences, each up to its <end>."""
+        lengths, end = self.validation.lengths[: self.data.n_decoded], self.target.end_id
+        found: dict[int, list[int]] = {}
+        for rows in _sort_by_length(lengths):
+            batch = self.validation.batch(rows).to(model.device)
             assert batch.source is not None
-            most = self.answerer.most_tokens(model)
-            rows = model.generate(batch.source, most, source_mask=batch.source_mask)
-            written |= zip(places, map(self._up_to_end, rows.tolist()), strict=True)
-        return [written[place] for place in range(len(lengths))]
-
-    def _up_to_end(self, row: list[int]) -> list[int]:
-        end = self.target.end_id
-        return row[: row.index(end) + 1] if end in row else row
+            most = self.predictor.most_tokens(model)
+            written = model.generate(batch.source, most, source_mask=batch.source_mask).tolist()
+            whole = (ids[: ids.index(end) + 1] if end in ids else ids for ids in written)
+            found |= zip(rows, whole, strict=True)
+        return [found[row] for row in range(len(lengths))]
 
     def sample(self, model: Seq2Seq) -> str:
-        """The first validation sentences, what they become, and what they should."""
+        """The first validation sentences, their translations, and the right ones."""
         lines = []
-        for source, right in self.validation_pairs[:N_SHOWN]:
-            answer = self.answerer.predict(model, source)["answer"]
+        for source, right in self.examples(N_SHOWN):
+            answer = self.predictor.predict(model, source)["answer"]
             lines.append(f"{source} → {answer} ({'right' if answer == right else right})")
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
         sentence = self.validation_pairs[0][0]
         return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(sentence)}"
+
+    def examples(self, n: int) -> list[Pair]:
+        return self.validation_pairs[:n]
+
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        return [(source, f"“{source}”") for source, _ in self.examples(2)]
 
 
 def bleu(answers: Sequence[str], right: Sequence[str]) -> float:
@@ -227,17 +290,11 @@ def bleu(answers: Sequence[str], right: Sequence[str]) -> float:
     return float(corpus_bleu(list(answers), [list(right)]).score)
 
 
-def _tokenizers(
-    data: TranslationData, learned: list[Pair], kept: list[Pair]
-) -> tuple[Tokenizer, Tokenizer]:
-    """Words are those of the training part; an alphabet is known as a whole."""
-    level = data.level or ("characters" if data.path is None else "words")
-    known = learned if level == "words" else [*learned, *kept]
-    return pair_tokenizers(known, source=level, target=level)
-
-
-def _in_order(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """All places, those of like length together."""
+def _sort_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """All rows, in batches of like length."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-    for start in range(0, len(order), EVALUATED):
-        yield order[start : start + EVALUATED]
+    for start in range(0, len(order), EVAL_BATCH):
+        yield order[start : start + EVAL_BATCH]
+
+
+__getattr__ = forward(__name__)

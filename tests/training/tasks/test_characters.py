@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clearhead.files import BadFile
 from clearhead.models import GPT, GPTConfig
-from clearhead.training.tasks.characters import CharacterData, CharacterTask, windows
+from clearhead.training.tasks.characters import CharacterData, CharacterTask, cut_windows
 
 TEXT = "".join(chr(ord("a") + (i * i + i // 7) % 11) for i in range(523))
 
@@ -115,13 +115,13 @@ def test_a_sample_is_longer_than_the_context_and_always_the_same():
 def test_the_most_likely_next_character_is_the_answer():
     made = task()
     model = model_of(made)
-    answer = made.answerer.predict(model, TEXT[:30])  # more than the context: its end counts
+    answer = made.predictor.predict(model, TEXT[:30])  # more than the context: its end counts
     with torch.no_grad():
         logits = model.eval()(torch.tensor([made.tokenizer.encode(TEXT[23:30])]))[0, -1]
     assert answer["answer"] == made.tokenizer.decode(logits.argmax()[None])
     assert answer["probability"] == pytest.approx(float(logits.softmax(-1).max()))
     with pytest.raises(ValueError, match="the input is empty"):
-        made.answerer.predict(model, "")
+        made.predictor.predict(model, "")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_settings_that_make_no_windows_are_refused(settings, words):
 
 
 def test_windows_by_hand():
-    batch = windows(torch.tensor([5, 6, 7, 8]), torch.tensor([1]), 2)
+    batch = cut_windows(torch.tensor([5, 6, 7, 8]), torch.tensor([1]), 2)
     assert batch.inputs.tolist() == [[6, 7]]
     assert batch.targets.tolist() == [[7, 8]]
 

@@ -8,7 +8,7 @@ import torch
 from clearhead.data.batch import IGNORE
 from clearhead.files import BadFile
 from clearhead.models import GPT, GPTConfig
-from clearhead.training.ngrams import NGrams
+from clearhead.models.ngrams import NGrams
 from clearhead.training.tasks import dialogue
 from clearhead.training.tasks.dialogue import DialogueData
 
@@ -80,21 +80,21 @@ def test_the_loss_of_packed_speeches_is_that_of_each_alone(path, soft_cap):
     made = task(path, context=64)
     model = model_of(made, soft_cap=soft_cap)
     plan = made.plans(seed=0, epoch=0, batch_size=2)[0]
-    speeches = [made.whole[0][i] for row in plan for i in row]
+    speeches = [made.train_speeches[i] for row in plan for i in row]
     costs = [cost for speech in speeches for cost in costs_alone(made, model, speech)]
-    assert made.n_examples == len(made.whole[0])  # none was split: row i is speech i
+    assert made.n_examples == len(made.train_speeches)  # none was split: row i is speech i
     by_hand = sum(costs) / len(costs)
     assert made.loss(model, made.batch(plan)).item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_each_word_and_end_is_predicted_once_and_a_start_never(path):
     made = task(path)
-    assert max(map(len, made.tokenizer.encode_batch(made.whole[0]))) > made.data.context
+    assert max(map(len, made.tokenizer.encode_batch(made.train_speeches))) > made.data.context
     targets = torch.cat(
         [made.batch(plan).targets.flatten() for plan in made.plans(seed=0, epoch=0, batch_size=3)]
     )
     found = sorted(targets[targets != IGNORE].tolist())
-    assert found == sorted(i for s in made.whole[0] for i in made.tokenizer.encode(s)[1:])
+    assert found == sorted(i for s in made.train_speeches for i in made.tokenizer.encode(s)[1:])
     assert made.tokenizer.start_id not in found
 
 
@@ -104,16 +104,16 @@ def test_evaluation_is_the_mean_over_all_words_however_they_are_batched(path, mo
     found = made.evaluate(model)
     assert model.training
     model.eval()
-    costs = [c for speech in made.whole[1] for c in costs_alone(made, model, speech)]
+    costs = [c for speech in made.validation_speeches for c in costs_alone(made, model, speech)]
     assert found["val_loss"] == pytest.approx(sum(costs) / len(costs), rel=1e-5)
     assert found["val_perplexity"] == pytest.approx(math.exp(found["val_loss"]))
-    monkeypatch.setattr(dialogue, "EVALUATED", 1)
+    monkeypatch.setattr(dialogue, "EVAL_BATCH", 1)
     assert made.evaluate(model) == pytest.approx(found, rel=1e-5)
 
 
 def test_whole_speeches_are_kept_for_validation(path):
     made = task(path)
-    learned, kept = made.whole
+    learned, kept = made.train_speeches, made.validation_speeches
     assert not set(learned) & set(kept)
     assert len(learned) + len(kept) == 40
     assert len(kept) == 8
@@ -124,7 +124,10 @@ def test_whole_speeches_are_kept_for_validation(path):
 def test_the_baseline_predicts_the_same_words_of_the_same_vocabulary(path):
     made = task(path)
     found = made.baseline()
-    train, validation = (made.tokenizer.encode_batch(part) for part in made.whole)
+    train, validation = (
+        made.tokenizer.encode_batch(part)
+        for part in (made.train_speeches, made.validation_speeches)
+    )
     losses = [NGrams(train, made.tokenizer.vocab_size, k).loss(validation) for k in range(1, 9)]
     assert found["val_loss"] == pytest.approx(min(losses))
     assert losses[int(found["order"]) - 1] == pytest.approx(found["val_loss"])
@@ -139,7 +142,7 @@ def test_overfit_takes_the_longest_speeches_that_fit_a_row(path):
     lengths = [len(row) for row in made.train.rows]
     assert max(lengths) <= made.data.context
     everything = task(path)
-    fitting = [len(everything.tokenizer.encode(s)) for s in everything.whole[0]]
+    fitting = [len(everything.tokenizer.encode(s)) for s in everything.train_speeches]
     assert lengths == sorted((n for n in fitting if n <= 24), reverse=True)[:3]
     model = model_of(made)
     rows = made.plans(seed=0, epoch=0, batch_size=9)[0]
@@ -153,7 +156,7 @@ def test_a_sample_has_speeches_of_several_people(path):
     model = model_of(made)
     parts = made.sample(model).split("\n\n")
     assert len(parts) == 3
-    names = [speech.partition("\n")[0] for speech in made.whole[1]]
+    names = [speech.partition("\n")[0] for speech in made.validation_speeches]
     assert all(any(part.startswith(name) for name in names) for part in parts)
     assert made.sample(model) == made.sample(model)
 
@@ -161,7 +164,7 @@ def test_a_sample_has_speeches_of_several_people(path):
 def test_predict_goes_on_until_the_end_of_the_speech(path):
     made = task(path)
     model = model_of(made)
-    found = made.answerer.predict(model, "ROMEO:\nspeak")
+    found = made.predictor.predict(model, "ROMEO:\nspeak")
     ids = torch.tensor([made.tokenizer.encode("ROMEO:\nspeak")[:-1]])
     probs = model(ids)[0, -1].softmax(-1)
     assert found["probability"] == pytest.approx(probs.max().item(), rel=1e-5)
@@ -170,9 +173,9 @@ def test_predict_goes_on_until_the_end_of_the_speech(path):
     with torch.no_grad():  # a model that ends everything at once
         model.head.weight.zero_()
         model.head.weight[made.tokenizer.end_id] = model.hidden(ids)[0, -1]
-    assert made.answerer.predict(model, "ROMEO:\nspeak")["answer"] == ""
+    assert made.predictor.predict(model, "ROMEO:\nspeak")["answer"] == ""
     with pytest.raises(ValueError, match=r"the input has 31 tokens, but the model reads 24"):
-        made.answerer.predict(model, "speak " * 30)
+        made.predictor.predict(model, "speak " * 30)
 
 
 def test_the_fingerprint_stands_for_every_letter(path, tmp_path):

@@ -116,11 +116,11 @@ def test_pictures_that_are_held_out_are_the_last_and_the_run_is_judged_by_them(m
     assert torch.equal(task.validation.images, whole.train.images[N - 5 :])
     assert torch.equal(task.validation.labels, whole.train.labels[N - 5 :])
     assert sorted(i for plan in task.plans(0, 0, 4) for i in plan) == list(range(N - 5))
-    images = task.answerer.normalised(task.train.images)  # those held out do not count for it
+    images = task.predictor.normalise(task.train.images)  # those held out do not count for it
     assert float(images.mean()) == pytest.approx(0, abs=1e-5)
     assert task.fingerprint != whole.fingerprint
     model = a_model(task)
-    logits = model.eval()(task.answerer.normalised(task.validation.images)).detach()
+    logits = model.eval()(task.predictor.normalise(task.validation.images)).detach()
     right = float((logits.argmax(-1) == task.validation.labels).double().mean())
     assert task.evaluate(model)["val_accuracy"] == right
     assert int(task.confusion(model).sum()) == 5
@@ -154,7 +154,7 @@ def test_it_is_told_which_pictures_it_is_measured_on():
 
 def test_the_training_pictures_as_the_model_reads_them_have_mean_0_and_deviation_1():
     task = PictureTask(DIGITS, colours(50), colours())
-    x = task.answerer.normalised(task.train.images)
+    x = task.predictor.normalise(task.train.images)
     assert torch.allclose(x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5)
     assert torch.allclose(x.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5)
 
@@ -200,9 +200,9 @@ def test_a_batch_holds_the_bytes_of_its_pictures_mirrored_or_not():
 def test_nothing_is_changed_unless_it_is_asked_for():
     task = a_task()
     batch = task.batch([4, 2, 7])
-    changed = task.changed(batch)
+    changed = task.augment(batch)
     images, targets = changed.inputs, changed.targets
-    assert torch.equal(images, task.answerer.normalised(batch.inputs))
+    assert torch.equal(images, task.predictor.normalise(batch.inputs))
     assert torch.equal(targets.argmax(1), batch.targets)
     assert torch.equal(targets.sum(1), torch.ones(3))
     assert torch.equal(targets.amax(1), torch.ones(3))
@@ -211,8 +211,8 @@ def test_nothing_is_changed_unless_it_is_asked_for():
 def test_shifted_pictures_are_somewhere_within_the_reflected_ones():
     task = a_task(shift=2)
     batch = task.batch(list(range(N)))
-    images = task.changed(batch).inputs
-    wide = torch.nn.functional.pad(task.answerer.normalised(batch.inputs), (2,) * 4, mode="reflect")
+    images = task.augment(batch).inputs
+    wide = torch.nn.functional.pad(task.predictor.normalise(batch.inputs), (2,) * 4, mode="reflect")
     found = [
         {
             (down, right)
@@ -229,17 +229,17 @@ def test_shifted_pictures_are_somewhere_within_the_reflected_ones():
 def test_a_cutout_takes_the_mean_of_the_pictures():
     task = a_task(cutout=6)
     batch = task.batch([4, 2, 7])
-    images = task.changed(batch).inputs
-    lost = images != task.answerer.normalised(batch.inputs)
+    images = task.augment(batch).inputs
+    lost = images != task.predictor.normalise(batch.inputs)
     assert ((images == 0) == lost).all()
     assert 3 * 9 <= int(lost.sum()) <= 3 * 36
 
 
 def test_mixup_mixes_pictures_and_classes_alike():
     task = PictureTask(dataclasses.replace(DIGITS, mixup=1.0), colours(), colours())
-    changed = task.changed(task.batch([0, 1, 2]))
+    changed = task.augment(task.batch([0, 1, 2]))
     images, targets = changed.inputs, changed.targets
-    plain = task.answerer.normalised(task.train.images[:3])
+    plain = task.predictor.normalise(task.train.images[:3])
     assert torch.allclose(images, torch.einsum("bc,cxyz->bxyz", targets, plain), atol=1e-5)
     assert not torch.allclose(images, plain)
 
@@ -251,7 +251,7 @@ def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
 
     def changed(seed):
         torch.manual_seed(seed)
-        return task.changed(batch)
+        return task.augment(batch)
 
     assert torch.equal(changed(1).inputs, changed(1).inputs)
     assert torch.equal(changed(1).targets, changed(1).targets)
@@ -265,28 +265,28 @@ def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
 def test_the_loss_by_hand(smoothing):
     task = a_task(smoothing=smoothing)
     model, batch = a_model(task), task.batch([4, 2, 7])
-    logs = log_softmax(model(task.answerer.normalised(batch.inputs)), -1)
+    logs = log_softmax(model(task.predictor.normalise(batch.inputs)), -1)
     costs = [
         -(1 - smoothing) * row[label] - smoothing * row.mean()
         for row, label in zip(logs, batch.targets, strict=True)
     ]
-    assert torch.allclose(task.loss(model, task.changed(batch)), torch.stack(costs).mean())
+    assert torch.allclose(task.loss(model, task.augment(batch)), torch.stack(costs).mean())
 
 
 def test_a_new_stem_is_whitened_by_the_training_pictures_before_the_first_step_and_never_again():
     task = a_task()
-    model = task.prepared(a_model(task, STEM))
-    filters = whitening_filters(task.answerer.normalised(task.train.images))
+    model = task.initialise(a_model(task, STEM))
+    filters = whitening_filters(task.predictor.normalise(task.train.images))
     assert torch.equal(model.patches.whitening, filters)
     other = PictureTask(DIGITS, task.validation, task.validation)
-    other.prepared(model)
+    other.initialise(model)
     assert torch.equal(model.patches.whitening, filters)
-    task.prepared(a_model(task))  # one of patches has nothing to whiten
+    task.initialise(a_model(task))  # one of patches has nothing to whiten
 
 
 @pytest.mark.parametrize("config", [SMALL, STEM])
 def test_measures_of_all_test_pictures_by_hand(config, monkeypatch):
-    monkeypatch.setattr("clearhead.training.tasks.pictures.EVALUATED", 5)  # 5 + 5 + 2
+    monkeypatch.setattr("clearhead.training.tasks.pictures.EVAL_BATCH", 5)  # 5 + 5 + 2
     task = a_task(shift=2, cutout=4, mixup=1.0, smoothing=0.1, mirror=True)
     model = a_model(task, config)
     state = {name: x.clone() for name, x in model.state_dict().items()}
@@ -296,7 +296,7 @@ def test_measures_of_all_test_pictures_by_hand(config, monkeypatch):
     assert all(torch.equal(x, state[name]) for name, x in model.state_dict().items())
     model.eval()
     logits, labels = (
-        model(task.answerer.normalised(task.validation.images)).detach(),
+        model(task.predictor.normalise(task.validation.images)).detach(),
         task.validation.labels,
     )
     assert measured["val_loss"] == pytest.approx(float(cross_entropy(logits, labels)), rel=1e-5)
@@ -318,9 +318,9 @@ def test_pictures_learned_by_heart_are_few_and_not_changed():
     assert torch.equal(few.validation.images, few.train.images)
     plans = few.plans(0, 1, 3)
     assert sorted(i for plan in plans for i in plan) == [0, 1, 2, 3]
-    changed = few.changed(few.batch([0, 3]))
+    changed = few.augment(few.batch([0, 3]))
     images, targets = changed.inputs, changed.targets
-    assert torch.equal(images, few.answerer.normalised(few.train.images[[0, 3]]))
+    assert torch.equal(images, few.predictor.normalise(few.train.images[[0, 3]]))
     assert targets.max() == 1
     assert few.fingerprint == fingerprint
 
@@ -333,10 +333,10 @@ def test_examples_are_one_of_each_class_then_further_ones():
     test = dataclasses.replace(colours(), labels=labels)
     task = PictureTask(DIGITS, colours(), test)
     for n, rows in ((2, [2, 4]), (3, [2, 4, 0]), (5, [2, 4, 0, 5, 1]), (10, [2, 4, 0, 5, 1, 3])):
-        shown = task.examples(n)
-        assert torch.equal(shown.images, test.images[rows])
-        assert shown.labels.tolist() == labels[rows].tolist()
-    assert len(a_task().examples()) == 10
+        assert test.choose_examples(n) == rows
+        assert task.pictures(None) == [("2,4,0,5,1,3", "pictures it is measured on")]
+    ((numbers, _),) = a_task().pictures(None)
+    assert len(numbers.split(",")) == 10
 
 
 def test_a_picture_is_named_from_its_file(tmp_path):
@@ -345,13 +345,13 @@ def test_a_picture_is_named_from_its_file(tmp_path):
     model = a_model(task, dataclasses.replace(SMALL, image_size=(9, 10), patch_size=(3, 5)))
     path = tmp_path / "cat.png"
     Image.fromarray(test.images[0].permute(1, 2, 0).numpy()).save(path)
-    found = task.answerer.predict(model, str(path))
-    probs = model(task.answerer.normalised(test.images))[0].softmax(-1).detach()
+    found = task.predictor.predict(model, str(path))
+    probs = model(task.predictor.normalise(test.images))[0].softmax(-1).detach()
     assert found["input"] == str(path)
     assert found["answer"] == train.class_names[int(probs.argmax())]
     assert found["probability"] == pytest.approx(float(probs.max()))
     with pytest.raises(BadFile, match=r"no\.png"):
-        task.answerer.predict(model, str(tmp_path / "no.png"))
+        task.predictor.predict(model, str(tmp_path / "no.png"))
 
 
 def test_the_sample_tells_which_pictures_were_recognised():
@@ -360,7 +360,7 @@ def test_the_sample_tells_which_pictures_were_recognised():
     torch.nn.init.zeros_(model.head.weight)
     with torch.no_grad():
         model.head.bias[:] = torch.arange(10) == 1  # it says 1, whatever it sees
-    shown = task.examples(3).labels.tolist()
+    shown = task.validation.labels[task.validation.choose_examples(3)].tolist()
     for line, label in zip(task.sample(model).splitlines(), shown, strict=True):
         word = "right" if label == 1 else "taken for 1"
         assert line == f"{label:<10} {word} ({torch.e / (torch.e + 9):.3f})"
@@ -369,7 +369,7 @@ def test_the_sample_tells_which_pictures_were_recognised():
 def test_what_a_run_keeps_can_be_tried_at_once(tmp_path):
     for task in (a_task(), PictureTask(DIGITS, colours(), colours())):
         task.save(tmp_path)
-        assert task.data.answerer(tmp_path).class_names == task.class_names
+        assert task.data.load_predictor(tmp_path).class_names == task.class_names
         assert task.next_command(tmp_path) == f"clearhead predict {tmp_path} {tmp_path}/example.png"
         shown = fit_picture(read_picture(tmp_path / "example.png"), *_size(task))
         assert torch.equal(shown, task.validation.images[0])
@@ -407,7 +407,7 @@ def test_settings_that_make_no_sense_are_refused(changes, error, words):
 def test_a_shift_wider_than_the_pictures_is_refused():
     task = a_task(shift=SIZE)
     with pytest.raises(ValueError, match="most must be less than the side of the images, 16"):
-        task.changed(task.batch([0]))
+        task.augment(task.batch([0]))
 
 
 def test_a_file_is_no_folder_of_pictures(tmp_path):
@@ -519,6 +519,6 @@ def test_ten_pictures_are_learned_by_heart(tmp_path, config):
 def test_a_batch_of_one_can_be_learned_from():
     task = a_task()
     model = a_model(task, STEM)
-    task.loss(model, task.changed(task.batch([0]))).backward()
+    task.loss(model, task.augment(task.batch([0]))).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert np.isfinite(task.evaluate(model)["val_loss"])

@@ -35,11 +35,13 @@ def test_the_design_by_hand_makes_no_mistake(rule):
     made = task(rule)
     assert made.evaluate(designed(rule))["val_worst"] < 1e-6
     for text in ("A", "CAC", "BBABC"):
-        assert made.answerer.predict(designed(rule), text)["error"] < 1e-6
+        assert made.predictor.predict(designed(rule), text)["error"] < 1e-6
 
 
 def test_answers_worked_by_hand():
-    answers = {rule: task(rule).answerer.predict(designed(rule), "CAC")["answer"] for rule in RULES}
+    answers = {
+        rule: task(rule).predictor.predict(designed(rule), "CAC")["answer"] for rule in RULES
+    }
     assert answers == {"identity": "CAC", "first": "CCC", "unique": "−1 +1 −1"}
 
 
@@ -70,7 +72,7 @@ def test_short_sequences_are_drawn_as_often_as_long_ones():
 
 def test_for_unique_a_place_begins_as_long_as_a_letter():
     made = task("unique")
-    drawn, model = model_of(made), made.prepared(model_of(made))
+    drawn, model = model_of(made), made.initialise(model_of(made))
     assert model.pos.weight.norm(dim=1).tolist() == pytest.approx([1] * 6)
     cosine = torch.nn.functional.cosine_similarity(model.pos.weight, drawn.pos.weight)
     assert cosine.tolist() == pytest.approx([1] * 6)  # only shorter or longer
@@ -81,14 +83,14 @@ def test_for_unique_a_place_begins_as_long_as_a_letter():
 @pytest.mark.parametrize("rule", ["identity", "first"])
 def test_the_other_rules_begin_as_drawn(rule):
     made = task(rule)
-    for name, weight in made.prepared(model_of(made)).state_dict().items():
+    for name, weight in made.initialise(model_of(made)).state_dict().items():
         assert weight.equal(model_of(made).state_dict()[name])
 
 
 def test_a_model_without_places_is_left_as_it_is():
     made = task("unique")
     model = TorchTransformer(made.complete(TorchTransformerConfig(1, 4, 1)))
-    assert made.prepared(model) is model
+    assert made.initialise(model) is model
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -142,7 +144,7 @@ def test_what_cannot_be_answered_is_named():
     made = task("identity")
     for text in ("", "ABD", "abc", "ABCABC"):
         with pytest.raises(ValueError, match="1 to 5 of the letters A, B and C, got"):
-            made.answerer.predict(model_of(made), text)
+            made.predictor.predict(model_of(made), text)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_accuracy_counts_logits_on_the_right_side():
     model = model_of(made)
     texts, labels = made.validation.examples(range(23))
     right = sum(
-        (made.answerer.predict(model, text)["answer"] == "yes") == bool(label)
+        (made.predictor.predict(model, text)["answer"] == "yes") == bool(label)
         for text, label in zip(texts, labels, strict=True)
     )
     found = made.evaluate(model)
@@ -79,13 +79,13 @@ def test_overfitting_measures_the_examples_it_learns():
 def test_an_input_without_two_parts_is_refused(text):
     made = task()
     with pytest.raises(ValueError, match=r"written haystack\|needle"):
-        made.answerer.predict(model_of(made), text)
+        made.predictor.predict(model_of(made), text)
 
 
 def test_an_unknown_letter_is_refused_by_its_name():
     made = task()
     with pytest.raises(ValueError, match="'x'"):
-        made.answerer.predict(model_of(made), "axb|a")
+        made.predictor.predict(model_of(made), "axb|a")
 
 
 def test_the_model_has_room_for_the_longest_text():

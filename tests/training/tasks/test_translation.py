@@ -93,7 +93,7 @@ def test_measures_do_not_depend_on_how_many_go_at_once(kind, monkeypatch):
     made = task(language="numbers")
     model = model_of(made, kind)
     found = made.evaluate(model)
-    monkeypatch.setattr(translation, "EVALUATED", 4)
+    monkeypatch.setattr(translation, "EVAL_BATCH", 4)
     assert made.evaluate(model) == pytest.approx(found, rel=1e-5)
 
 
@@ -201,7 +201,7 @@ def test_overfit_learns_and_evaluates_the_same_few(kind):
 def test_predict_gives_the_best_sentence_and_its_probability(kind):
     made = task()
     model = model_of(made, kind)
-    found = made.answerer.predict(model, "may 3rd 1984")
+    found = made.predictor.predict(model, "may 3rd 1984")
     assert found["input"] == "may 3rd 1984"
     assert isinstance(found["answer"], str)
     assert 0 < found["probability"] < 1
@@ -211,9 +211,9 @@ def test_what_a_model_cannot_read_is_named():
     made = task()
     model = model_of(made, "transformer")
     with pytest.raises(ValueError, match=r"the input has \d+ tokens, but the model reads at most"):
-        made.answerer.predict(model, "1984 " * 50)
+        made.predictor.predict(model, "1984 " * 50)
     with pytest.raises(ValueError, match="not in the alphabet"):
-        made.answerer.predict(model, "é")
+        made.predictor.predict(model, "é")
 
 
 def test_the_sample_shows_source_answer_and_the_right_answer():

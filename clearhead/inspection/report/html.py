@@ -1,7 +1,6 @@
-"""The pieces of HTML that a page is made of: texts, figures with notes, tables, pictures.
+"""The pieces of HTML that a page is made of: text, figures with notes, tables, pictures.
 
-The page itself, with the way it looks, is report.html beside this file. It holds its pictures and
-asks nobody for anything.
+The page around them, with its style, is page.html. It holds its pictures and loads nothing.
 """
 
 from collections.abc import Mapping
@@ -13,38 +12,31 @@ from clearhead.inspection.picture import Picture
 
 
 def page(title: str, body: str) -> bytes:
-    """A whole page of this body."""
-    empty = resources.files("clearhead.inspection").joinpath("report.html").read_text("utf-8")
+    """A whole page with this body."""
+    template = resources.files("clearhead.inspection.report").joinpath("page.html")
+    empty = template.read_text("utf-8")
     return empty.replace("{{title}}", text(title)).replace("{{body}}", body, 1).encode()
 
 
 def text(value: object) -> str:
-    """Anything as a text in which no letter is a command."""
+    """Any value as plain text, with all HTML escaped."""
     return escape(str(value))
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "–" if value is None else str(value)
-
-
-def drawn(picture: Picture, caption: str = "") -> str:
+def embed(picture: Picture, caption: str = "") -> str:
     """A picture inside the page."""
     words = f"<figcaption>{text(caption)}</figcaption>" if caption else ""
     return f"<figure>{picture._repr_html_()}{words}</figure>"
 
 
 def figure(name: str, value: str, *notes: str) -> str:
-    """One number in a box, with what it means in small letters."""
+    """One number in a box, with small notes on its meaning."""
     small = "".join(f"<small>{text(note)}</small>" for note in notes if note)
     return f"<div><dt>{text(name)}</dt><dd>{text(value)}{small}</dd></div>"
 
 
 def number(value: float) -> str:
-    """Four digits of it."""
+    """A number with four digits."""
     return f"{value:.4g}"
 
 
@@ -59,8 +51,16 @@ def duration(seconds: float) -> str:
 def table(title: str, values: Mapping[str, Any], leave_out: str = "") -> str:
     """Names and their values under a title."""
     rows = "".join(
-        f"<tr><td>{text(name)}<td>{text(_plain(value))}</tr>"
+        f"<tr><td>{text(name)}<td>{text(_format(value))}</tr>"
         for name, value in values.items()
         if name != leave_out
     )
     return f"<div><h3>{text(title)}</h3><table>{rows}</table></div>"
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "–" if value is None else str(value)

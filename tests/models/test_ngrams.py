@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.training.ngrams import NGrams, best_order
+from clearhead.models.ngrams import NGrams, best_order
 
 V = 4
 TEXTS = st.lists(st.integers(0, V - 1), min_size=2, max_size=40)

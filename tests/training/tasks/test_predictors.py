@@ -20,15 +20,16 @@ from clearhead.models import (
 )
 from clearhead.models.model import Config, Model
 from clearhead.training import tasks
-from clearhead.training.answerers import PictureAnswerer, TranslationAnswerer
 from clearhead.training.tasks import (
     CharacterData,
     DataConfig,
     DialogueData,
     PictureData,
+    PicturePredictor,
     SequenceData,
     SubstringData,
     TranslationData,
+    TranslationPredictor,
 )
 
 SIZES = {"d_model": 12, "n_layers": 1, "n_heads": 3}
@@ -102,33 +103,33 @@ def test_what_was_kept_answers_as_the_task_does_and_needs_no_data(kind, tmp_path
     task.save(kept)
     if (tmp_path / "source.txt").exists():
         (tmp_path / "source.txt").unlink()
-    loaded = data.answerer(kept)
+    loaded = data.load_predictor(kept)
     loaded.check(config, kept)
-    assert loaded.decided == task.answerer.decided
+    assert loaded.model_sizes == task.predictor.model_sizes
     torch.manual_seed(0)
     model = task.build(config)
     question = KINDS[kind][3]
     question = str(kept / question) if question.endswith(".png") else question
-    assert loaded.predict(model, question) == task.answerer.predict(model, question)
-    assert loaded.tokenizer == task.answerer.tokenizer
+    assert loaded.predict(model, question) == task.predictor.predict(model, question)
+    assert loaded.tokenizer == task.predictor.tokenizer
 
 
 def test_all_files_that_are_kept_are_told(kind, tmp_path, kept):
     _, task, _ = opened(kind, tmp_path)
-    task.answerer.save(kept)
-    assert {path.name for path in kept.iterdir()} == set(task.answerer.files)
+    task.predictor.save(kept)
+    assert {path.name for path in kept.iterdir()} == set(task.predictor.files)
 
 
 def test_the_data_decide_sizes_of_the_model_and_another_is_refused(kind, tmp_path, kept):
     _, task, config = opened(kind, tmp_path)
-    for name, value in task.answerer.decided.items():
+    for name, value in task.predictor.model_sizes.items():
         assert getattr(config, name) == value
         other = dataclasses.replace(config)
         object.__setattr__(other, name, value + 1)
         words = f"does not hold together: .*{name} is {value}, but by config.json {value + 1}"
         with pytest.raises(BadFile, match=words) as fault:
-            task.answerer.check(other, kept)
-        assert all(file in str(fault.value) for file in task.answerer.files)
+            task.predictor.check(other, kept)
+        assert all(file in str(fault.value) for file in task.predictor.files)
 
 
 def test_a_model_of_another_kind_cannot_learn_it(kind, tmp_path):
@@ -150,7 +151,7 @@ BROKEN = {"cut": "{", "empty": "", "list": "[1]", "twice": '{"a": 1, "a": 2}', "
 @pytest.mark.parametrize("fault", ["missing", *BROKEN])
 def test_F10_a_bad_file_is_named(kind, fault, tmp_path, kept):
     data, task, _ = opened(kind, tmp_path)
-    for name in task.answerer.files:
+    for name in task.predictor.files:
         shutil.rmtree(kept)
         kept.mkdir()
         task.save(kept)
@@ -159,20 +160,20 @@ def test_F10_a_bad_file_is_named(kind, fault, tmp_path, kept):
         else:
             (kept / name).write_text(BROKEN[fault])
         with pytest.raises(BadFile, match=rf"run/{name}"):
-            data.answerer(kept)
+            data.load_predictor(kept)
 
 
 def test_F18_a_tokenizer_of_another_kind_or_without_an_end_is_named(tmp_path, kept):
     data, _, _ = opened("dialogue", tmp_path)
     CharTokenizer("abc").save(kept / "tokenizer.json")
     with pytest.raises(BadFile, match=r"tokenizer\.json is no tokenizer of words"):
-        data.answerer(kept)
+        data.load_predictor(kept)
     WordTokenizer(["a", "b"]).save(kept / "tokenizer.json")
     with pytest.raises(BadFile, match=r"tokenizer\.json: the tokenizer must have <end>"):
-        data.answerer(kept)
+        data.load_predictor(kept)
     for other in ("substrings", "characters"):
         with pytest.raises(BadFile, match=r"tokenizer\.json is no tokenizer of characters"):
-            opened(other, tmp_path)[0].answerer(kept)
+            opened(other, tmp_path)[0].load_predictor(kept)
 
 
 GOOD = {"classes": ["cat", "dog"], "mean": [0.5, 0.25, 0], "std": [1, 0.5, 0.1]}
@@ -194,11 +195,11 @@ GOOD = {"classes": ["cat", "dog"], "mean": [0.5, 0.25, 0], "std": [1, 0.5, 0.1]}
 )
 def test_pictures_json_with_wrong_values_is_named(values, words, kept):
     (kept / "pictures.json").write_text(json.dumps(GOOD))
-    answerer = PictureAnswerer.load(kept)
-    assert (answerer.class_names, answerer.decided["channels"]) == (("cat", "dog"), 3)
+    predictor = PicturePredictor.load(kept)
+    assert (predictor.class_names, predictor.model_sizes["channels"]) == (("cat", "dog"), 3)
     (kept / "pictures.json").write_text(json.dumps({**GOOD, **values}))
     with pytest.raises(BadFile, match=rf"pictures\.json: {words}"):
-        PictureAnswerer.load(kept)
+        PicturePredictor.load(kept)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_translation_json_with_wrong_values_is_named(values, words, tmp_path, ke
     opened("dates", tmp_path)[1].save(kept)
     (kept / "translation.json").write_text(json.dumps(values))
     with pytest.raises(BadFile, match=rf"translation\.json: {words}"):
-        TranslationAnswerer.load(kept)
+        TranslationPredictor.load(kept)
 
 
 # What they mean
@@ -237,7 +238,7 @@ class Says(Model):
 def test_the_probability_is_that_of_the_answer(logit, answer, tmp_path):
     """Also of a no: beside it, the probability of a yes would be read wrongly."""
     _, task, _ = opened("substrings", tmp_path)
-    found = task.answerer.predict(Says(logit), "abca|ca")
+    found = task.predictor.predict(Says(logit), "abca|ca")
     assert found["answer"] == answer
     assert found["probability"] == pytest.approx(1 / (1 + math.exp(-1.5)))
 
@@ -245,8 +246,8 @@ def test_the_probability_is_that_of_the_answer(logit, answer, tmp_path):
 def test_a_translation_has_room_for_the_longest_that_was_learned_and_ten_more(tmp_path):
     _, task, config = opened("sentences", tmp_path)
     longest = max(map(len, task.train.target_rows))
-    assert task.answerer.n_tokens == longest + 10
+    assert task.predictor.n_tokens == longest + 10
     model = task.build(config)
-    assert task.answerer.most_tokens(model) == model.max_len < longest + 10
+    assert task.predictor.most_tokens(model) == model.max_len < longest + 10
     gru, config = opened("dates", tmp_path)[1:]
-    assert gru.answerer.most_tokens(gru.build(config)) == gru.answerer.n_tokens
+    assert gru.predictor.most_tokens(gru.build(config)) == gru.predictor.n_tokens

@@ -1,7 +1,7 @@
-"""How runs went, and what a model mixes up, as pictures.
+"""Metrics and learning rates over steps, and the confusion matrix, as pictures.
 
-Curves are drawn over steps, one figure for each measure, or for several runs a panel for each; a
-baseline is a dashed line across.
+A run has one figure for each metric; several runs share one figure with a panel for each metric.
+A baseline is a dashed horizontal line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ Lines = Mapping[str, Points]
 
 CURVE_INCHES = (4.75, 2.8)
 N_POINTS = 501  # of a schedule
-LONG = 20  # a curve that falls by more than this factor is drawn on a logarithmic scale
+LOG_FACTOR = 20  # a loss that falls by more than this factor has a logarithmic scale
 
 
 def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None) -> Picture:
-    """Measures over steps: name → (step, value) pairs; baselines: name → a value that stays."""
+    """Metrics over steps: name → (step, value) pairs; baselines: name → one value."""
     with style():
         figure = new_figure(*CURVE_INCHES)
         axes = figure.subplots()
@@ -43,8 +43,8 @@ def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None
     return Picture(figure, f"{title} over the steps of the run")
 
 
-def compared(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
-    """Several runs, name → measure → (step, value) pairs: a panel for each measure."""
+def compare_runs(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
+    """Several runs, name → metric → (step, value) pairs: a panel for each metric."""
     names = list(dict.fromkeys(name for series in runs.values() for name in series))
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
@@ -62,7 +62,7 @@ def compared(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
 
 
 def schedules_picture(schedules: Mapping[str, tuple[Schedule, float]]) -> Picture:
-    """name → a schedule and the learning rate that its factor 1 stands for."""
+    """name → a schedule and the learning rate at its factor 1."""
     lines = {}
     for name, (schedule, lr) in schedules.items():
         steps = np.linspace(0, schedule.max_steps, N_POINTS)
@@ -85,7 +85,7 @@ def _draw(
     for name, value in (baselines or {}).items():
         axes.axhline(value, color="#555555", linestyle=(0, (5, 4)), linewidth=1, label=name)
     heights = [value for points in lines.values() for _, value in points]
-    if "loss" in title and heights and min(heights) > 0 and max(heights) > LONG * min(heights):
+    if "loss" in title and 0 < LOG_FACTOR * min(heights, default=0) < max(heights, default=0):
         axes.set_yscale("log")
     axes.set(xlabel="step", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
@@ -102,9 +102,8 @@ def confusion_picture(table: Any, names: Sequence[str]) -> Picture:
         figure = new_figure(side + 1.4, side + 1.0)
         axes = figure.subplots()
         draw_weights(axes, shares)
-        places = range(len(names))
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_ticks(list(places), list(names), parse_math=False)
+            axis.set_ticks(range(len(names)), names, parse_math=False)
         axes.tick_params(axis="x", labelrotation=90)
         axes.set(xlabel="taken for", ylabel="is")
         if side / len(names) >= 0.3:

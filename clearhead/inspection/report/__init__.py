@@ -1,0 +1,15 @@
+"""A run on one page: what was trained, how it went, what it answers, where it looks.
+
+page.py         write_report: the page, section by section; its template is page.html
+html.py         the pieces of HTML it is made of
+curves.py       metrics and learning rates over steps; the confusion matrix
+attention.py    where a model looks, in its examples or in an input of yours
+"""
+
+from clearhead.inspection.report.attention import Look, look_at
+from clearhead.inspection.report.page import collect_series, write_report
+from clearhead.renamed import forward
+
+__all__ = ["Look", "collect_series", "look_at", "write_report"]
+
+__getattr__ = forward(__name__)
