@@ -1,12 +1,14 @@
 """clearhead recipes list | show NAME | copy NAME: the runs that come with clearhead.
 
 A copy is an ordinary Python file with a function that returns a Recipe. `clearhead train FILE.py`
-runs it: the function that is named as the file is, or the only one that the file lists.
+calls the function with the name of the file, or else the only function of the file.
 """
 
 import json as json_format
 import shlex
+from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,7 +27,7 @@ MAX_BYTES = 1 << 20  # of a file with a recipe
 
 
 @app.callback(invoke_without_command=True)
-def _listed_if_nothing_is_said(context: typer.Context) -> None:
+def _default_to_list(context: typer.Context) -> None:
     """List, show and copy recipes."""
     if context.invoked_subcommand is None:
         list_recipes()
@@ -54,7 +56,7 @@ def show(name: Name, json: Json = False) -> None:
     for section in ("data", "model", "training"):
         for key, value in values[section].items():
             if key != "kind":
-                typer.echo(f"{section}.{key}={_written(value)}")
+                typer.echo(f"{section}.{key}={_format(value)}")
 
 
 @app.command("copy")
@@ -74,34 +76,34 @@ def copy(
         raise ValueError(
             f"{quote(path)} is there already; move it away or give another --out"
         ) from None
-    told = f"{path}\nnext: change it, then clearhead train {shlex.quote(str(path))}"
-    typer.echo(json_format.dumps({"path": str(path)}) if json else told)
+    next_step = f"next: change it, then clearhead train {shlex.quote(str(path))}"
+    typer.echo(json_format.dumps({"path": str(path)}) if json else f"{path}\n{next_step}")
 
 
 def is_file(name: str) -> bool:
-    """Whether this names a user's own file, not a recipe of ours."""
+    """Whether this names a user's own file, not one of our recipes."""
     return name.endswith(".py")
 
 
 def check_recipe(name: str) -> None:
-    """Refuse what is no recipe, before anything slow is imported."""
+    """Refuse a name that is no recipe, before anything slow is imported."""
     if is_file(name):
         open_regular(name, MAX_BYTES).close()
     elif Path(name, "config.json").is_file():
-        raise ValueError(f"{quote(name)} is a run, not a recipe; go on with it by --resume")
+        raise ValueError(f"{quote(name)} is a run, not a recipe; continue it with --resume")
     else:
         check_name(name)
 
 
 def recipe_named(name: str) -> "Recipe":
-    """The recipe of this name, or that of a user's own file."""
+    """Build the recipe with this name, or the recipe of a user's own file."""
     with leaving_at_once():
         from clearhead.runs.run import config_kinds
         from clearhead.training import Recipe, find_recipe
 
     if not is_file(name):
         return find_recipe(name)
-    made = _function_of(Path(name))()
+    made = _load_function(Path(name))()
     if not isinstance(made, Recipe):
         raise ValueError(f"{quote(name)}: its function must return a Recipe, got {made!r:.80}")
     try:
@@ -112,8 +114,8 @@ def recipe_named(name: str) -> "Recipe":
         ) from None
 
 
-def _function_of(path: Path) -> Any:
-    """The function that gives the recipe of a file. The file is run, as Python runs it."""
+def _load_function(path: Path) -> Any:
+    """The function of a file that returns its recipe. The file is executed, as Python does."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location(f"recipe_{path.stem}", path)
@@ -126,14 +128,21 @@ def _function_of(path: Path) -> Any:
         raise ValueError(f"{quote(path)}, line {fault.lineno}: {fault.msg}") from None
     except ImportError as fault:
         raise ValueError(f"{quote(path)}: {fault}") from None
-    listed = getattr(module, "__all__", [])
+    own = [name for name in vars(module) if _is_own_function(module, name)]
+    listed = getattr(module, "__all__", own)
     name = path.stem if hasattr(module, path.stem) or len(listed) != 1 else listed[0]
     if not callable(getattr(module, name, None)):
         raise ValueError(f"{quote(path)} must have a function {name}() that returns a Recipe")
     return getattr(module, name)
 
 
-def _written(value: Any) -> str:
+def _is_own_function(module: ModuleType, name: str) -> bool:
+    """Whether a module defines a public function of this name, and did not import it."""
+    value = getattr(module, name)
+    return isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+
+
+def _format(value: Any) -> str:
     """A value as train reads it."""
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))

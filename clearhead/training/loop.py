@@ -161,9 +161,7 @@ class Training:
         if metrics:
             self.storage.log({"step": step, **metrics})
             self.tell(self.clock.progress(step, steps, metrics))
-        if (
-            sample and self.task.has_text_samples and step < steps
-        ):  # the last sample is part of the result
+        if sample and self.task.has_text_samples and step < steps:  # the result has the last one
             self.tell(sample)
         self.state.logged = step
 

@@ -77,9 +77,20 @@ def mine():
 """
 
 
+TWO = """
+from clearhead.training.recipes import find_recipe
+
+def one():
+    return find_recipe("first")
+
+def two():
+    return find_recipe("unique")
+"""
+
+
 @pytest.mark.parametrize("name", ["substring.py", "mine.py"])
 def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
-    """Its function is named as the file, or is the only one that the file lists."""
+    """Its function has the name of the file, or is the only one in it."""
     monkeypatch.chdir(tmp_path)
     text = source_of("substring").replace('"substring",', '"my-substring",')
     (tmp_path / name).write_text(text)
@@ -93,6 +104,7 @@ def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
     [
         ("x = 1", "mine.py must have a function mine() that returns a Recipe"),
         ("__all__ = ['a', 'b']", "mine.py must have a function mine() that returns a Recipe"),
+        (TWO, "mine.py must have a function mine() that returns a Recipe"),
         ("def mine():\n    return 7", "mine.py: its function must return a Recipe, got 7"),
         ("def mine(:\n    return 7", "mine.py, line 1: invalid syntax"),
         ("import no_such_thing", "mine.py: No module named 'no_such_thing'"),

@@ -203,7 +203,7 @@ def test_a_run_is_no_recipe(run, tmp_path):
     folder = small_run(tmp_path)
     code, out, err = run("train", folder)
     assert_a_mistake(code, out, err)
-    assert "is a run, not a recipe; go on with it by --resume" in err
+    assert "is a run, not a recipe; continue it with --resume" in err
 
 
 def test_the_recipe_may_stand_after_its_changes(run, tmp_path):
