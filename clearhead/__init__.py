@@ -3,6 +3,7 @@
 Read the package in this order; each folder imports only from those above it.
 
     renamed.py     old names, which still work for one release
+    timing.py      how long something takes: one clock, best of many rounds, durations in words
     shapes.py      the checks at public doors and the sentences they raise
     config.py      typed settings: the base of every config, read from files and key=value
     runtime.py     seed, device and threads, chosen once per run

@@ -154,6 +154,10 @@ NAMES: dict[str, str] = {
     "clearhead.inspection.report_looks.looks": "clearhead.inspection.report.attention.look_at_examples",  # noqa: E501
     "clearhead.inspection.report_pictures.compared": "clearhead.inspection.report.curves.compare_runs",  # noqa: E501
     # inspection, lab, bench
+    "clearhead.bench.timing.Row": "clearhead.bench.row.Row",
+    "clearhead.bench.timing.best_seconds": "clearhead.timing.best_seconds",
+    "clearhead.cli.progress.duration": "clearhead.timing.format_duration",
+    "clearhead.inspection.report_html.duration": "clearhead.timing.format_duration",
     # interop, cli
     "clearhead.interop.any_kind.MODELS": "clearhead.interop.load.FETCHED",
     "clearhead.interop.exporting.THEIR_NAMES": "clearhead.interop.export.THEIR_ACTIVATIONS",

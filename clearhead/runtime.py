@@ -9,13 +9,12 @@ machine.)
 
 import os
 import random
-import time
-from collections.abc import Callable
 from typing import Literal
 
 import torch
 
 from clearhead.shapes import check_positive
+from clearhead.timing import measure_seconds
 
 MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
 CLEARLY = 1.25  # times as fast
@@ -88,7 +87,7 @@ def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, 
                     continue
                 torch.set_num_threads(threads)
                 _small_work(x, w)  # wakes the threads up
-                times.append(_timed(lambda: _small_work(x, w)))
+                times.append(measure_seconds(lambda: _small_work(x, w)))
     finally:
         torch.set_num_threads(before)
     return {threads: sorted(times)[len(times) // 2] for threads, times in seconds.items()}
@@ -98,12 +97,6 @@ def _small_work(x: torch.Tensor, w: torch.Tensor) -> None:
     with torch.no_grad():
         for _ in range(4):
             torch.softmax(torch.relu(x @ w), dim=-1)
-
-
-def _timed(work: Callable[[], None]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _usable_cores() -> int:

@@ -62,7 +62,7 @@ def test_the_median_counts_and_a_hopeless_candidate_is_not_tried_again(monkeypat
         2: [0.200],
         3: [0.008, 0.020, 0.021, 0.022, 0.023],
     }
-    monkeypatch.setattr(runtime, "_timed", lambda _: times[torch.get_num_threads()].pop(0))
+    monkeypatch.setattr(runtime, "measure_seconds", lambda _: times[torch.get_num_threads()].pop(0))
     assert measure_threads((1, 2, 3)) == {1: 0.011, 2: 0.200, 3: 0.021}
     assert times == {1: [], 2: [], 3: []}
 

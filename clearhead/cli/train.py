@@ -14,10 +14,11 @@ import typer
 
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Device, Json, Quiet, Threads, check_threads, device_named
-from clearhead.cli.progress import duration, measures, progress_shown
+from clearhead.cli.progress import measures, progress_shown
 from clearhead.cli.recipes import check_recipe, is_file, recipe_named
 from clearhead.files.reading import prefix_errors, quote
 from clearhead.runs.folder import CONFIG, RunFolder, find_runs
+from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
 if TYPE_CHECKING:
@@ -184,7 +185,8 @@ def _say(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool) -> None
         return
     name = "dry run" if dry_run else result.run.name
     best = "" if result.best_step in (None, result.steps) else f"best at step {result.best_step}: "
-    told = f"{result.steps} steps in {duration(result.seconds)}, {best}{measures(result.metrics)}"
+    seconds = format_duration(result.seconds)
+    told = f"{result.steps} steps in {seconds}, {best}{measures(result.metrics)}"
     typer.echo(f"{name}: {told}")
     if dry_run:
         typer.echo("all parts work; nothing is kept")

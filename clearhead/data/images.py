@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from clearhead.renamed import forward
-from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
+from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
 
 __getattr__ = forward(__name__)
 
@@ -116,7 +116,7 @@ def _by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Te
             f"{name} must be one number or one for each channel of images {shape_text(images)}, "
             f"got {value}"
         )
-    if not numbers.isfinite().all():
+    if not all_finite(numbers):
         raise ValueError(f"{name} must be finite, got {value}")
     return numbers[:, None, None] if numbers.ndim else numbers
 

@@ -26,6 +26,7 @@ from clearhead.config import find_nearest
 from clearhead.files.reading import BadFile, open_regular, quote
 from clearhead.files.strict_json import parse_json
 from clearhead.files.writing import replace_file
+from clearhead.shapes import all_finite
 
 MAX_FILE = 8 << 30
 MAX_HEADER = 8 << 20
@@ -75,7 +76,7 @@ def read_tensors(
             _check_there(key, header, name)
         tensors = {key: _read(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
     for key, tensor in tensors.items():
-        if finite and not _all_finite(tensor):
+        if finite and not all_finite(tensor):
             place = int((~tensor.isfinite()).reshape(-1).int().argmax())
             value = tensor.reshape(-1)[place].item()
             raise BadFile(f"{name}: tensor {key!a:.80} has {value} at its number {place}")
@@ -216,13 +217,6 @@ def _check_writable(key: str, tensor: Tensor) -> None:
             f"tensor {key!a:.80} ({tensor.dtype}, {tensor.layout}, {tensor.device}) cannot be "
             f"written; dense {', '.join(CODES.values())} can"
         )
-
-
-def _all_finite(tensor: Tensor) -> bool:
-    """By the least and the greatest, which are NaN if any is: one pass and no memory."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return True
-    return all(bool(end.isfinite()) for end in tensor.aminmax())
 
 
 def _memory(tensor: Tensor) -> memoryview:

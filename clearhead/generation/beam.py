@@ -27,7 +27,7 @@ from clearhead.models.checks import numbers
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime import widest_float
-from clearhead.shapes import check_positive
+from clearhead.shapes import check_number, check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,4 @@ def _check(model: Seq2Seq, n_tokens: int, n_beams: int, length_penalty: float) -
         )
     model.check_n_tokens(n_tokens)
     check_positive(n_beams=n_beams)
-    if isinstance(length_penalty, bool) or not isinstance(length_penalty, int | float):
-        raise TypeError(f"length_penalty must be a number from 0 to 10, got {length_penalty!r}")
-    if not 0 <= length_penalty <= 10:
-        raise ValueError(f"length_penalty must be from 0 to 10, got {length_penalty}")
+    check_number("length_penalty", length_penalty, low=0, high=10)

@@ -24,7 +24,7 @@ from clearhead.layers import Block, LayerNorm, RMSNorm, capped
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.checks import numbers
 from clearhead.models.model import empty_model
-from clearhead.shapes import check_choice
+from clearhead.shapes import all_finite, check_choice
 
 PRECISIONS = ({("cpu", torch.float32)}, {("cpu", torch.float64)})
 
@@ -165,7 +165,7 @@ class PackedGPT:
             and self.config.soft_cap is None
             and table.dtype == torch.float32
             and min(table.shape) >= SMALLEST
-            and bool(table.isfinite().all())
+            and all_finite(table)
         )
 
     def logits(self, x: Tensor) -> Tensor:

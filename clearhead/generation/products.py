@@ -8,13 +8,14 @@
 Which of the first two is faster depends on the shape and the machine: `lay_out` measures it.
 """
 
-import time
 from collections.abc import Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
+
+from clearhead.timing import Timer
 
 SMALLEST = 16  # numbers in a row or column
 
@@ -105,8 +106,8 @@ def _seconds(products: Sequence[Product], x: Tensor, repeats: int = 3) -> float:
     """The best time of a few passes over all products."""
     best = float("inf")
     for _ in range(repeats):
-        start = time.perf_counter()
+        timer = Timer()
         for product in products:
             product(x)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, timer.seconds)
     return best

@@ -10,7 +10,6 @@ in this order. Where several are as likely as the last that stays, all of them s
 """
 
 import math
-import sys
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from clearhead.runtime import widest_float
-from clearhead.shapes import check_positive
+from clearhead.shapes import check_number, check_positive
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,13 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_number("temperature", self.temperature, 0.0, math.inf)
+        check_number("temperature", self.temperature, low=0)
         if self.top_k is not None:
             check_positive(top_k=self.top_k)
         for name in ("top_p", "min_p"):
             if (value := getattr(self, name)) is not None:
-                _check_number(name, value, 0.0, 1.0)
-        _check_number("repetition_penalty", self.repetition_penalty, 0.0, math.inf)
+                check_number(name, value, low=0, high=1)
+        check_number("repetition_penalty", self.repetition_penalty, low=0)
         if self.repetition_penalty == 0:
             raise ValueError("repetition_penalty must be more than 0, got 0; 1 changes nothing")
 
@@ -92,11 +91,3 @@ def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     less = torch.where(logits > 0, logits / penalty, logits * penalty)
     most = torch.finfo(logits.dtype).max  # however large the penalty, they stay numbers
     return torch.where(seen, less.clamp(-most, most), logits)
-
-
-def _check_number(name: str, value: float, lowest: float, highest: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not lowest <= value <= min(highest, sys.float_info.max):
-        end = "" if math.isinf(highest) else f" to {highest:g}"
-        raise ValueError(f"{name} must be a finite number from {lowest:g}{end}, got {value}")

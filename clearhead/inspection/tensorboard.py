@@ -27,6 +27,7 @@ from typing import Any
 from clearhead.files.reading import read_bytes
 from clearhead.files.writing import replace_file
 from clearhead.runs.folder import CONFIG, MAX_METRICS, RunFolder
+from clearhead.shapes import is_number
 
 EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
 VERSION = b"brain.Event:2"
@@ -62,7 +63,7 @@ def _events(lines: Iterable[Mapping[str, Any]], started: float) -> Iterator[byte
     for line in lines:
         step = _field(2, VARINT, _varint(line["step"] % 2**64))
         measures = {name: value for name, value in line.items() if name != "step"}
-        values = (_value(*measure) for measure in measures.items() if _is_number(measure[1]))
+        values = (_value(*measure) for measure in measures.items() if is_number(measure[1]))
         yield time + step + _text(5, b"".join(values))
 
 
@@ -71,10 +72,6 @@ def _value(name: str, number: float) -> bytes:
     near = max(-LARGEST, min(LARGEST, number))  # a larger one has no place in 32 bits
     tag = _text(1, name.encode(errors="replace"))
     return _text(1, tag + _field(2, FLOAT, struct.pack("<f", near)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # Protocol buffers

@@ -21,6 +21,7 @@ from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
 from clearhead.interop.name_table import Family, list_rows
 from clearhead.models import GPT, GPTConfig
+from clearhead.shapes import all_finite
 
 # Of several names of theirs for one activation, the first is written; GPT-2's own is gelu_new.
 THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
@@ -56,10 +57,9 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
 
 def _check_finite(model: GPT) -> None:
     for name, tensor in model.state_dict().items():
-        wrong = ~tensor.isfinite()
-        if bool(wrong.any()):
+        if not all_finite(tensor):
             raise ValueError(
-                f"{name} holds {tensor[wrong][0].item()}, which no model computes with; export "
+                f"{name} holds {tensor[~tensor.isfinite()][0].item()}, which no model computes with; export "
                 f"the model as it was before its numbers broke"
             )
 

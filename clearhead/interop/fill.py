@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.files import BadFile
 from clearhead.models import Model
+from clearhead.shapes import all_finite
 
 ModelType = TypeVar("ModelType", bound=Model)
 
@@ -21,7 +22,7 @@ def check_dtype(dtype: torch.dtype) -> None:
 def cast_to(dtype: torch.dtype, tensor: Tensor, name: str) -> Tensor:
     """Convert a tensor; refuse numbers outside the range of the dtype."""
     cast = tensor.to(dtype)
-    if cast is not tensor and not bool(cast.isfinite().all()):
+    if cast is not tensor and not all_finite(cast):
         raise BadFile(f"{name} has numbers too large for {str(dtype)[6:]}; take a wider dtype")
     return cast
 

@@ -127,7 +127,7 @@ def _timed(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int], second
         return lambda: forms[form](x[:, :T])
 
     works = {(form, T): reading(form, T) for form in forms for T in _lengths(ends[form])}
-    best = best_milliseconds(works, seconds=seconds)
+    best = best_milliseconds(works, x.device, seconds=seconds)
     return {form: {T: best[form, T] for T in _lengths(ends[form])} for form in forms}
 
 

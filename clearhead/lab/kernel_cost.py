@@ -67,7 +67,7 @@ def measure(
     inputs = {T: torch.randn(3, T, WIDTH, generator=generator).to(device) for T in lengths}
     work = {(name, T): partial(way, *inputs[T]) for name, way in names.items() for T in lengths}
     with torch.no_grad():
-        times = best_milliseconds(work, seconds=SECONDS)
+        times = best_milliseconds(work, device, seconds=SECONDS)
         counts = {key: _counted(do) for key, do in work.items()}
     return Costs(
         lengths,

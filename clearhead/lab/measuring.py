@@ -12,9 +12,10 @@ points. With s² = Σ residual² / (n − 2) it is known to ± t s / √Σ(log T
 import math
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +23,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from clearhead.timing import Name, best_seconds
+
 # 97.5 % of Student's distribution lies below, for 1, 2, 3 … degrees of freedom.
 T_QUANTILES: tuple[float, ...] = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
 )
-
-Name = TypeVar("Name", bound=Hashable)
 
 
 class Count(TorchDispatchMode):
@@ -80,34 +81,30 @@ def _place(x: Tensor) -> int:
 
 
 def best_milliseconds(
-    works: Mapping[Name, Callable[[], Tensor]], *, seconds: float, rounds: int = 5
+    works: Mapping[Name, Callable[[], Tensor]],
+    device: torch.device | str = "cpu",
+    *,
+    seconds: float,
+    rounds: int = 5,
 ) -> dict[Name, float]:
     """The best time of each on one thread, in at least `rounds` rounds and about `seconds`.
 
-    All take turns. On the CPU only the time in which this process computes is counted, so that
-    other programs on the machine add little.
+    On the CPU only the time in which this process computes is counted, so that other programs on
+    the machine add little.
     """
-    best = dict.fromkeys(works, math.inf)
-    end = time.perf_counter() + seconds
+    fine = time.get_clock_info("process_time").resolution <= 1e-6
+    clock = time.process_time if fine and torch.device(device).type == "cpu" else time.perf_counter
+    finished = {name: partial(_finish, work) for name, work in works.items()}
     with _one_thread():
-        while rounds > 0 or time.perf_counter() < end:
-            for name, work in works.items():
-                taken = _milliseconds(work)
-                if taken < 1:  # so short that it feels what ran before it: once more
-                    taken = min(taken, _milliseconds(work))
-                best[name] = min(best[name], taken)
-            rounds -= 1
-    return best
+        best = best_seconds(
+            finished, seconds=seconds, rounds=rounds, clock=clock, repeat_below=1e-3
+        )
+    return {name: 1e3 * taken for name, taken in best.items()}
 
 
-def _milliseconds(work: Callable[[], Tensor]) -> float:
-    clocks = time.process_time, time.perf_counter
-    began = [clock() for clock in clocks]
-    made = work()
-    made.flatten()[:1].tolist()  # a device has finished when it can tell
-    process, wall = (clock() - start for clock, start in zip(clocks, began, strict=True))
-    coarse = time.get_clock_info("process_time").resolution > 1e-6
-    return 1e3 * (wall if coarse or made.device.type != "cpu" else process)
+def _finish(work: Callable[[], Tensor]) -> None:
+    """Do the work and wait for its device: reading one number waits for all before it."""
+    work().flatten()[:1].tolist()
 
 
 @contextmanager

@@ -4,9 +4,9 @@ y  = cap · tanh(x / cap)              |y| ≤ cap, order kept          (Gemma T
 y′ = 1 − tanh²(x / cap)               the slope, for who computes gradients by hand
 """
 
-import math
-
 from torch import Tensor
+
+from clearhead.shapes import check_number
 
 
 def capped(x: Tensor, cap: float | None) -> Tensor:
@@ -24,9 +24,5 @@ def cap_in_place(x: Tensor, cap: float) -> Tensor:
 
 def check_soft_cap(cap: float | None) -> None:
     """A positive number, or None for no cap."""
-    if cap is None:
-        return
-    if isinstance(cap, bool) or not isinstance(cap, int | float):
-        raise TypeError(f"soft_cap must be a positive number or None, got {cap!r}")
-    if not 0 < cap < math.inf:
-        raise ValueError(f"soft_cap must be a finite number above 0, got {cap}; None = no cap")
+    if cap is not None:
+        check_number("soft_cap", cap, low=0, above=True, way_out="; None = no cap")

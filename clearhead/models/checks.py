@@ -12,6 +12,7 @@ from clearhead.attention import Mask
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.layers.norm import NORMS
 from clearhead.shapes import (
+    all_finite,
     check_above_zero,
     check_at_most,
     check_choice,
@@ -92,7 +93,7 @@ def check_distances(mask: Mask, S: int) -> None:
 
 def numbers(x: Tensor) -> Tensor:
     """x itself, what a model gave, after checking that it holds numbers."""
-    if not bool(x.isfinite().all()):
+    if not all_finite(x):
         raise ValueError(
             "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
         )

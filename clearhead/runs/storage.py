@@ -10,7 +10,8 @@ from typing import Any
 from clearhead.files.reading import prefix_errors
 from clearhead.runs.checkpoint import Checkpoint, load_newest, remove_old, save
 from clearhead.runs.folder import RunFolder
-from clearhead.training.gradient import HINT, NotFinite, is_finite
+from clearhead.shapes import all_finite
+from clearhead.training.gradient import HINT, NotFinite
 from clearhead.training.state import State
 from clearhead.training.storage import Snapshot
 
@@ -57,7 +58,7 @@ class DiskStorage:
         """Write a checkpoint, then remove old ones; NaN and infinities are never saved."""
         state, folder = snapshot.state, self.folder
         for name, tensor in {**snapshot.model, **snapshot.optimizer}.items():
-            if not is_finite(tensor):
+            if not all_finite(tensor):
                 where = f"at step {state.step}; it was not saved"
                 raise NotFinite(f"{name} is not finite {where}; {HINT}")
         state.sizes = folder.sync_sizes()

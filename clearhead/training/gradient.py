@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from clearhead.config import Config
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
-from clearhead.shapes import check_positive
+from clearhead.shapes import all_finite, check_positive
 
 SHOWN = 8  # examples of a batch, in an error
 HINT = "a smaller training.lr may help"
@@ -151,15 +151,10 @@ def check_finite_step(
         if not bool(loss.isfinite()):
             value, batch = float(loss), _list_examples(plan)
             raise NotFinite(f"the loss is {value} at step {step}, for {batch}; {HINT}")
-    bad = (name for name, p in parameters if p.grad is not None and not is_finite(p.grad))
+    bad = (name for name, p in parameters if p.grad is not None and not all_finite(p.grad))
     which = f"gradient of {name}" if (name := next(bad, "")) else "norm of the gradient"
     batches = "; ".join(_list_examples(plan) for plan in plans)
     raise NotFinite(f"the {which} is not finite at step {step}, for {batches}; {HINT}")
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether no number of a tensor is NaN or infinite."""
-    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
 def _list_examples(plan: Sequence[int]) -> str:

@@ -1,11 +1,11 @@
 """How a run is going, for people: what it measured, how fast it learns, how long it will take."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from clearhead.data.batch import IGNORE, Batch
+from clearhead.timing import Timer
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Clock:
 
     def start(self, seconds: float) -> None:
         """Start, or restart, a run that took so many seconds before."""
-        self.started, self.before = time.perf_counter(), seconds
+        self.timer, self.before = Timer(), seconds
 
     @property
     def seconds(self) -> float:
         """How long the run has taken, without the time between its processes."""
-        return self.before + time.perf_counter() - self.started
+        return self.before + self.timer.seconds
 
     @contextmanager
     def learning(self) -> Iterator[None]:
         """Count what a `with` block takes as time spent on updates, for the rate."""
-        started = time.perf_counter()
+        timer = Timer()
         yield
-        self.seconds_learning += time.perf_counter() - started
+        self.seconds_learning += timer.seconds
 
     def count(self, batch: Batch) -> None:
         """Count the tokens that are predicted, or the examples."""

@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,6 +11,7 @@ import torch
 from clearhead.bench import language
 from clearhead.bench.cases import CASES
 from clearhead.models import GPT, GPTConfig
+from clearhead.timing import measure_seconds
 
 OURS = ("batch32", "decode", "dialogue", "int8", "vocabulary", "words")
 TINY = {
@@ -41,12 +41,7 @@ def small_gpt(config):
 
 
 def seconds_of_one_call(works, **_):
-    def seconds(work):
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    return {name: seconds(work) for name, work in works.items()}
+    return {name: measure_seconds(work) for name, work in works.items()}
 
 
 def of_few_rows(losses):

@@ -12,6 +12,7 @@ from small_runs import small_recipe
 
 from clearhead.bench import training
 from clearhead.bench.cases import CASES
+from clearhead.timing import measure_seconds
 from clearhead.training import find_recipe, with_changes
 from clearhead.training.tasks import CharacterTask, SubstringTask
 
@@ -44,12 +45,7 @@ def begun(monkeypatch):
 
 
 def seconds_of_one_call(works, **_):
-    def seconds(work):
-        start = time.perf_counter()
-        work()
-        return time.perf_counter() - start
-
-    return {name: seconds(work) for name, work in works.items()}
+    return {name: measure_seconds(work) for name, work in works.items()}
 
 
 def test_the_command_line_knows_both_cases():

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from clearhead.cli.progress import _told, duration, measures, progress_shown
+from clearhead.cli.progress import _told, measures, progress_shown
 from clearhead.training import Progress
 
 NEWS = [
@@ -18,22 +18,6 @@ NEWS = [
     Progress(20, 40, {"loss": 0.5, "val_loss": 0.25, "val_exact": 0.875}, 900.0, "examples", 8.0),
     Progress(40, 40, {"val_loss": 0.2}, 900.0, "tokens", 0.0),
 ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0.0 s"),
-        (1.26, "1.3 s"),
-        (59.94, "59.9 s"),
-        (59.96, "1 min 0 s"),
-        (200, "3 min 20 s"),
-        (3599.7, "1 h 0 min"),
-        (7500, "2 h 5 min"),
-    ],
-)
-def test_durations_are_said_as_people_say_them(seconds, words):
-    assert duration(seconds) == words
 
 
 def test_measures_leave_out_the_learning_rate():

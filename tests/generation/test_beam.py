@@ -392,11 +392,23 @@ def test_a_mask_by_lengths_serves_as_well():
         ({"n_tokens": 2.0}, TypeError, "n_tokens must be a whole number, got 2"),
         ({"n_beams": 0}, ValueError, "n_beams must be at least 1, got 0"),
         ({"n_beams": True}, TypeError, "n_beams must be a whole number, got True"),
-        ({"length_penalty": -0.5}, ValueError, "length_penalty must be from 0 to 10, got -0.5"),
-        ({"length_penalty": math.nan}, ValueError, "length_penalty must be from 0 to 10, got nan"),
-        ({"length_penalty": 11}, ValueError, "length_penalty must be from 0 to 10, got 11"),
-        ({"length_penalty": "1"}, TypeError, "length_penalty must be a number from 0 to 10"),
-        ({"length_penalty": True}, TypeError, "length_penalty must be a number from 0 to 10"),
+        (
+            {"length_penalty": -0.5},
+            ValueError,
+            "length_penalty must be a finite number from 0 to 10, got -0.5",
+        ),
+        (
+            {"length_penalty": math.nan},
+            ValueError,
+            "length_penalty must be a finite number from 0 to 10, got nan",
+        ),
+        (
+            {"length_penalty": 11},
+            ValueError,
+            "length_penalty must be a finite number from 0 to 10, got 11",
+        ),
+        ({"length_penalty": "1"}, TypeError, "length_penalty must be a number, got"),
+        ({"length_penalty": True}, TypeError, "length_penalty must be a number, got"),
         ({"model": nn.Linear(2, 3)}, TypeError, "model must be a Seq2Seq .* got Linear"),
     ],
 )

@@ -16,7 +16,6 @@ from clearhead.files import BadFile
 from clearhead.inspection.report import look_at, page, write_report
 from clearhead.inspection.report.attention import look_at_examples
 from clearhead.inspection.report.curves import confusion_picture, curve
-from clearhead.inspection.report.html import duration
 from clearhead.models import (
     GPTConfig,
     Seq2SeqGRUConfig,
@@ -338,11 +337,3 @@ def test_the_report_says_what_was_forced(folder, tmp_path):
     assert "training.lr: 1 then, &lt;2&gt; now; threads: 1 then, 2 now." in (
         write_report(copied).read_text()
     )
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(1.26, "1.3 s"), (59.96, "1 min 0 s"), (3599.7, "1 h 0 min"), (7500, "2 h 5 min")],
-)
-def test_durations_are_said_as_people_say_them(seconds, words):
-    assert duration(seconds) == words

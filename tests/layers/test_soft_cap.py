@@ -54,8 +54,8 @@ def test_a_positive_number_or_none_is_a_cap(cap):
         (-3, ValueError, "above 0, got -3"),
         (math.nan, ValueError, "above 0, got nan"),
         (math.inf, ValueError, "finite number above 0, got inf"),
-        (True, TypeError, "soft_cap must be a positive number or None, got True"),
-        ("30", TypeError, "soft_cap must be a positive number or None, got '30'"),
+        (True, TypeError, "soft_cap must be a number, got True; None = no cap"),
+        ("30", TypeError, "soft_cap must be a number, got '30'; None = no cap"),
     ],
 )
 def test_any_other_cap_is_refused(cap, kind, words):

@@ -486,8 +486,8 @@ def test_x_and_weight_of_different_widths_are_refused_by_name(form):
         ({"soft_cap": 0.0}, ValueError, "soft_cap must be a finite number above 0, got 0.0"),
         ({"soft_cap": -2}, ValueError, "soft_cap must be a finite number above 0, got -2"),
         ({"soft_cap": math.nan}, ValueError, "soft_cap must be a finite number above 0, got nan"),
-        ({"soft_cap": "30"}, TypeError, "soft_cap must be a positive number or None, got '30'"),
-        ({"soft_cap": True}, TypeError, "soft_cap must be a positive number or None, got True"),
+        ({"soft_cap": "30"}, TypeError, "soft_cap must be a number, got '30'; None = no cap"),
+        ({"soft_cap": True}, TypeError, "soft_cap must be a number, got True; None = no cap"),
         (
             {"x": numbers(B, D, dtype=torch.float32)},
             TypeError,

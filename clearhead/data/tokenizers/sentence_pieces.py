@@ -16,6 +16,7 @@ from functools import lru_cache
 from clearhead.data.tokenizers.merges import merge_pairs, read_merges
 from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer
 from clearhead.data.tokenizers.tokenizer import Ids
+from clearhead.shapes import is_number
 
 FIRST_BYTE, FIRST_PIECE = 3, 259
 ROLES = {"unk": 0, "start": 1, "end": 2}
@@ -68,7 +69,7 @@ class SentencePieceTokenizer(SubwordTokenizer):
         if len(scores) != self.vocab_size:
             raise ValueError(f"there are {self.vocab_size:,} tokens but {len(scores):,} scores")
         for i, score in enumerate(scores):
-            if not isinstance(score, int | float) or not math.isfinite(score):
+            if not is_number(score) or not math.isfinite(score):
                 raise ValueError(f"the score of token {i} must be a finite number, got {score!r}")
         return [float(score) for score in scores]
 

@@ -40,14 +40,6 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def duration(seconds: float) -> str:
-    """1.2 s, 3 min 20 s, 5 h 7 min."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{seconds:.1f} s" if seconds < 59.95 else f"{minutes} min {rest} s"
-
-
 def table(title: str, values: Mapping[str, Any], leave_out: str = "") -> str:
     """Names and their values under a title."""
     rows = "".join(

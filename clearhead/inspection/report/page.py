@@ -21,6 +21,7 @@ from clearhead.inspection.report.curves import confusion_picture, curve
 from clearhead.runs import Run, load_run
 from clearhead.runs.checkpoint import newest_state
 from clearhead.runs.folder import MAX_METRICS, SAMPLES
+from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
 N_SAMPLES = 6  # shown of those written during training
@@ -132,7 +133,7 @@ def _results(run: Run, state: State, baseline: Baseline) -> Iterator[str]:
         yield html.figure(name, html.number(value), MEANINGS.get(name, ""), baseline.note(name))
     yield html.figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
     yield html.figure("steps", f"{state['step']:,}", f"shown here: step {run.step:,}")
-    yield html.figure("time", html.duration(state.get("seconds", 0.0)), "training and evaluation")
+    yield html.figure("time", format_duration(state.get("seconds", 0.0)), "training and evaluation")
     yield "</dl>"
     if baseline.values:
         yield (

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from clearhead.models.smallest.numpy_form import Array, NumpyTransformer
-from clearhead.shapes import check_choice, check_positive
+from clearhead.shapes import check_choice, check_number, check_positive
 
 LETTERS = ("A", "B", "C")
 SHARPNESS = 40.0  # e^−40 is 4e−18: beside 1, float64 has no digit left for the error
@@ -149,10 +149,5 @@ def _places(max_len: int, start: int = 0) -> list[str]:
 
 def check_sharpness(sharpness: float) -> None:
     """A finite number above 0."""
-    if isinstance(sharpness, bool) or not isinstance(sharpness, (int, float)):
-        raise TypeError(f"sharpness must be a number, got {sharpness!r}")
-    if not 0 < sharpness < math.inf:
-        raise ValueError(
-            f"sharpness must be a finite number above 0, got {sharpness}; "
-            f"the default is {SHARPNESS:g}"
-        )
+    way_out = f"; the default is {SHARPNESS:g}"
+    check_number("sharpness", sharpness, low=0, above=True, way_out=way_out)

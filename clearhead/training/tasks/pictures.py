@@ -40,7 +40,7 @@ from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import at_rest
 from clearhead.renamed import forward, rename_members
-from clearhead.shapes import check_choice, check_count, check_positive
+from clearhead.shapes import check_choice, check_count, check_positive, is_number
 from clearhead.training.losses import class_loss
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
 
@@ -120,8 +120,8 @@ class PicturePredictor(Predictor):
     def __init__(self, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> None:
         for name, values, kind, fits in (
             ("classes", classes, "names", lambda x: isinstance(x, str)),
-            ("mean", mean, "numbers", _is_number),
-            ("std", std, "positive numbers", lambda x: _is_number(x) and x > 0),
+            ("mean", mean, "numbers", _is_finite_number),
+            ("std", std, "positive numbers", lambda x: _is_finite_number(x) and x > 0),
         ):
             if not isinstance(values, list | tuple) or not values or not all(map(fits, values)):
                 raise ValueError(f"{name} must be a list of {kind}, got {values!a:.80}")
@@ -168,8 +168,8 @@ class PicturePredictor(Predictor):
         return self.class_names[int(best)], float(p)
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _is_finite_number(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)
 
 
 class PictureTask(Task):
