@@ -46,7 +46,7 @@ class Each:
         return all(self.low <= number <= self.high for number in other)
 
 
-def known_times(works, *, seconds):
+def known_times(works, device, *, seconds):
     return {(form, T): CLOCK[form](T) for form, T in works}
 
 

@@ -247,7 +247,7 @@ def measure_quickly(lengths):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "clearhead.lab.kernel_cost.best_milliseconds",
-            lambda work, seconds: dict.fromkeys(work, 1.0),
+            lambda work, device, seconds: dict.fromkeys(work, 1.0),
         )
         return measure(lengths, torch.Generator().manual_seed(0), "cpu")
 
