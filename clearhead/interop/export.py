@@ -58,9 +58,10 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
 def _check_finite(model: GPT) -> None:
     for name, tensor in model.state_dict().items():
         if not all_finite(tensor):
+            value = tensor[~tensor.isfinite()][0].item()
             raise ValueError(
-                f"{name} holds {tensor[~tensor.isfinite()][0].item()}, which no model computes with; export "
-                f"the model as it was before its numbers broke"
+                f"{name} holds {value}, which no model computes with; export the model as it was "
+                f"before its numbers broke"
             )
 
 
