@@ -1,9 +1,12 @@
 """clearhead VERB THING [options]
 
-One file per verb. Help and mistakes answer at once: nothing imports torch before it must. Results
-go to stdout, progress to stderr. Exit 0 done, 1 a check failed, 2 wrong usage or a file that cannot
-be used, 3 a number that is not finite, 4 a disk that does not take what is written, 5 no good
-checkpoint, 6 busy, 130 and 143 stopped by Ctrl-C or SIGTERM.
+One file per verb. Help and usage errors answer at once: nothing imports torch before it must.
+Results go to stdout, progress to stderr. Exit codes:
+
+    0  done                                   4    the disk is full, read-only or broken
+    1  a check failed                         5    no usable checkpoint
+    2  wrong usage, or an unusable file       6    in use by another process
+    3  a number is not finite                 130  interrupted by Ctrl-C; 143: by SIGTERM
 """
 
 import errno
@@ -12,8 +15,8 @@ import sys
 import traceback
 from typing import Any
 
-# Before torch starts its threads: they shall sleep while they wait, not spin. Spinning is up to 1.8
-# times faster on a quiet machine, but on a busy one it was measured 14 to 47 times slower.
+# Set before torch starts its threads: idle threads sleep instead of spinning. Spinning is up to 1.8
+# times faster on a quiet machine, but was measured 14 to 47 times slower on a busy one.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from clearhead.cli.interrupts import leaving_at_once
@@ -28,8 +31,8 @@ with leaving_at_once():
     from clearhead.files.reading import quote
     from clearhead.files.writing import DISK_FAULTS
 
-# What went wrong, by the name of its class: to import the classes would be to import torch.
-CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
+# Exit codes by the name of the error class: importing the classes would import torch.
+EXIT_CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
 
 app = typer.Typer(
     name="clearhead",
@@ -60,81 +63,81 @@ def _common(
     version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback of a mistake."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
     """Transformers you can read, run, check and see through."""
 
 
 def main() -> None:
-    """Run a command; a mistake is one line and a hint, a traceback only if --debug asks."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # in any place
+    """Run a command. An error is one line and a hint; --debug adds the traceback."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # anywhere
     prepare_streams()
     try:
         code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
-        if code == 130:  # what typer makes of Ctrl-C
+        if code == 130:  # typer turns Ctrl-C into this code
             print("interrupted", file=sys.stderr)
         sys.exit(code)
     except SystemExit as stop:
-        if isinstance(stop.__context__, BrokenPipeError):  # the reader, `head`, has seen enough
+        if isinstance(stop.__context__, BrokenPipeError):  # the reader, such as `head`, is done
             sys.exit(0)
         raise
-    except Exception as mistake:
-        sentence = _sentence(mistake, arguments)
+    except Exception as error:
+        sentence = _describe(error, arguments)
         if sentence is None:
             raise
         if len(arguments) < len(sys.argv) - 1:
             traceback.print_exc()
         print(f"error: {sentence}", file=sys.stderr)
-        code = _exit_code(mistake)
+        code = _find_exit_code(error)
         if code == 2:
-            print(f"hint: {_hint(arguments)}", file=sys.stderr)
+            print(f"hint: {_write_hint(arguments)}", file=sys.stderr)
         sys.exit(code)
 
 
-def _sentence(mistake: Exception, arguments: list[str]) -> str | None:
-    """What the user did wrong, in words; None if the mistake is ours."""
-    if hasattr(mistake, "format_message"):  # wrong usage, found by the option parser
-        return str(mistake.format_message())
-    if isinstance(mistake, OSError):
-        return _disk_sentence(mistake)
-    if _code_of_its_class(mistake) is not None:
-        return str(mistake)
-    if type(mistake) is ValueError:
-        return _said_of_the_option(str(mistake), arguments)
-    return str(mistake) if isinstance(mistake, ValueError) else None
+def _describe(error: Exception, arguments: list[str]) -> str | None:
+    """The sentence for the user; None for a bug of ours, which is shown as a traceback."""
+    if hasattr(error, "format_message"):  # wrong usage, found by the option parser
+        return str(error.format_message())
+    if isinstance(error, OSError):
+        return _describe_disk_error(error)
+    if _find_class_code(error) is not None:
+        return str(error)
+    if type(error) is ValueError:
+        return _name_option(str(error), arguments)
+    return str(error) if isinstance(error, ValueError) else None
 
 
-def _said_of_the_option(sentence: str, arguments: list[str]) -> str:
-    """`top_k must …`, a sentence of the library, as `--top-k must …` if this option was given."""
+def _name_option(sentence: str, arguments: list[str]) -> str:
+    """Turn the library's `top_k must …` into `--top-k must …` if that option was given."""
     name, blank, rest = sentence.partition(" ")
     option = "--" + name.replace("_", "-")
     given = {argument.partition("=")[0] for argument in arguments}
     return option + blank + rest if option in given else sentence
 
 
-def _disk_sentence(fault: OSError) -> str:
-    place = "the output" if fault.filename is None else quote(fault.filename)
-    way_out = "make room or " if fault.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{place}: {(fault.strerror or str(fault)).lower()}; {way_out}take another folder"
+def _describe_disk_error(error: OSError) -> str:
+    path = "the output" if error.filename is None else quote(error.filename)
+    way_out = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+    return f"{path}: {(error.strerror or str(error)).lower()}; {way_out}take another folder"
 
 
-def _exit_code(mistake: Exception) -> int:
-    known = _code_of_its_class(mistake)
+def _find_exit_code(error: Exception) -> int:
+    known = _find_class_code(error)
     if known is not None:
         return known
-    return 4 if isinstance(mistake, OSError) and mistake.errno in DISK_FAULTS else 2
+    return 4 if isinstance(error, OSError) and error.errno in DISK_FAULTS else 2
 
 
-def _code_of_its_class(mistake: Exception) -> int | None:
-    """The exit code that belongs to a kind of mistake of ours, None if it has none."""
+def _find_class_code(error: Exception) -> int | None:
+    """The exit code of one of our error classes; None if it has none."""
     names = (
-        kind.__name__ for kind in type(mistake).__mro__ if kind.__module__.startswith("clearhead.")
+        kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("clearhead.")
     )
-    return next((CODES[name] for name in names if name in CODES), None)
+    return next((EXIT_CODES[name] for name in names if name in EXIT_CODES), None)
 
 
-def _hint(arguments: list[str]) -> str:
-    """Where to read more: at the verb that was asked for."""
+def _write_hint(arguments: list[str]) -> str:
+    """The help page to read: that of the verb that was given."""
     path = ["clearhead"]
     command: Any = typer.main.get_command(app)
     for argument in arguments:

@@ -1,5 +1,6 @@
 """The command line: results on stdout, mistakes as one line and a hint, the right exit code."""
 
+import ast
 import errno
 import json
 import os
@@ -304,6 +305,17 @@ def test_C05_every_class_of_failure_has_its_code(run, case):
     found, out, err = run(*arguments)
     assert (found, out) == (code, "")
     assert err.startswith("error: ")
+
+
+def test_C05_the_errors_with_a_code_of_their_own_exist():
+    package = Path(clearhead.__file__).parent
+    defined = {
+        node.name
+        for path in package.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert set(command.EXIT_CODES) <= defined
 
 
 @pytest.mark.parametrize(
