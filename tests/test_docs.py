@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import clearhead
 from clearhead import lab
 from clearhead.lab.attention import experiment
 
@@ -128,11 +129,18 @@ def test_numbers_are_compared_as_they_are_written():
 
 
 def test_the_readme_shows_what_the_experiment_prints():
-    command = r"`clearhead lab attention`[^\n]*\n\n```\n(.*?)\n```"
+    command = r"`clearhead lab attention` prints[^\n]*\n\n```\n(.*?)\n```"
     shown = re.search(command, PAGES[0].read_text(), re.DOTALL)
     assert shown, "README.md shows what `clearhead lab attention` prints"
     lines = shown[1].splitlines()
     assert lines == experiment().text.splitlines()[: len(lines)]
+
+
+def test_the_readme_and_the_package_show_the_same_tree():
+    """test_architecture.py compares the tree of the package with its folders and their order."""
+    tree = re.search(r"^clearhead/\n(.*?)^docs/", PAGES[0].read_text(), re.DOTALL | re.MULTILINE)
+    package = [line for line in clearhead.__doc__.splitlines() if line.startswith("    ")]
+    assert [line.strip() for line in package] == [line.strip() for line in tree[1].splitlines()]
 
 
 def test_pages_link_only_to_files_that_exist():
