@@ -11,17 +11,17 @@
 # %% [markdown]
 # # clearhead in fifteen minutes
 #
-# Transformers you can read, run, check and see through. This page is a notebook and a program: `jupytext --to notebook tour.py`
-# makes a notebook of it (`pip install 'clearhead[docs]'`), `python tour.py` runs it.
+# Transformers you can read, run, check and see through. This page is a notebook and a program:
+# `jupytext --to notebook tour.py` makes the notebook (`pip install 'clearhead[docs]'`), `python tour.py` runs it.
 #
-# 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. where a token stands · 5. a transformer set by
-# hand, and the same one learned · 6. a run, from training to its report · 7. the laboratory
+# 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. positions · 5. a transformer set by hand,
+# and the same one learned · 6. a run, from training to its report · 7. the laboratory
 
 # %% [markdown]
 # ## 1. Attention is a weighted mean
 #
-# Each query asks, each key offers, and the softmax of how well they match says how much of each value is taken. The
-# reference is a page of its own: `clearhead/attention/dot_product.py`.
+# Each query is compared with every key. The softmax of these scores gives the weights, and the output is the weighted
+# mean of the values. The reference implementation is one page: `clearhead/attention/dot_product.py`.
 
 # %%
 import torch
@@ -32,12 +32,13 @@ torch.manual_seed(0)
 q, k, v = torch.randn(4, 8), torch.randn(6, 8), torch.randn(6, 3)  # 4 queries, 6 keys and values
 output, weights = attend(q, k, v, return_weights=True)
 print("output", tuple(output.shape), "weights", tuple(weights.shape))
-print("each query takes 1 in all:", [round(x, 6) for x in weights.sum(-1).tolist()])
+print("the weights of each query sum to 1:", [round(x, 6) for x in weights.sum(-1).tolist()])
 
 # %% [markdown]
-# ## 2. Who may attend to whom
+# ## 2. Masks: which query may attend to which key
 #
-# A mask is a small object, True = may attend, joined by `&`. A query that may attend to nothing gets zeros, never NaN.
+# A mask is a small object, True = may attend; masks are joined by `&`. A query that may attend to no key gets zeros,
+# never NaN.
 
 # %%
 from clearhead.attention import Mask
@@ -50,7 +51,8 @@ mask_picture(mask, 6, 6)
 # %% [markdown]
 # ## 3. Fused and visible at once
 #
-# `MultiHeadAttention` runs the fused kernel. `record` watches from outside; the weights are computed when they are asked for.
+# `MultiHeadAttention` runs the fused kernel. `record` observes it from outside; the weights are computed when you ask
+# for them.
 
 # %%
 from clearhead.attention import MultiHeadAttention
@@ -64,9 +66,9 @@ print("output", tuple(y.shape), "weights", tuple(trace[""].weights.shape))
 attention_map(trace[""].weights, head=2, tokens=["the", "cat", "sat", "on", "the", "mat"])
 
 # %% [markdown]
-# ## 4. Where a token stands
+# ## 4. Positions: the order of tokens
 #
-# Attention alone does not know the order of its tokens. The sinusoidal encoding adds clocks of many speeds.
+# Attention alone ignores the order of its tokens. The sinusoidal encoding adds waves of many lengths to them.
 
 # %%
 from clearhead.inspection import position_waves
@@ -76,7 +78,7 @@ position_waves(d_model=20, dimensions=(4, 5, 8, 9), n_positions=60)
 # %% [markdown]
 # ## 5. A transformer set by hand, and the same one learned
 #
-# One layer, one head. `designs.first` says the first token again and again; nobody trained it.
+# One layer, one head, weights set by hand, no training. `designs.first` repeats the first token.
 
 # %%
 import numpy as np
@@ -90,8 +92,8 @@ print("CAC →", "".join("ABC"[i] for i in design.forward(letters[[2, 0, 2]]).ar
 smallest_panels(design, letters[[2, 0, 2]], tokens=list("CAC"))
 
 # %% [markdown]
-# The same model in PyTorch learns the rule in seconds. `train` keeps all of a run in a folder, and would go on with it if it
-# were stopped.
+# The same model in PyTorch learns the rule in seconds. `train` keeps the whole run in a folder, and resumes it if it was
+# stopped.
 
 # %%
 from clearhead.training import find_recipe, load_run, train
@@ -103,8 +105,8 @@ print(load_run(learned.run).predict("CAC"))
 # %% [markdown]
 # ## 6. A run, from training to its report
 #
-# Does the needle occur in the haystack? The whole recipe takes a minute; these few steps only show the way. Every setting
-# of a recipe can be changed by its name.
+# Does the needle occur in the haystack? The whole recipe takes two minutes; these few steps only show how it is done.
+# Every setting of a recipe can be changed by its name.
 
 # %%
 from clearhead.inspection.report import look_at, write_report
@@ -125,7 +127,7 @@ look_at(run, "abccab|cca").picture
 # %% [markdown]
 # ## 7. The laboratory
 #
-# Each claim of a course is an experiment that says what it claims, runs, prints its numbers and draws one picture.
+# Each claim of a course is an experiment: it states the claim, prints its numbers and draws one picture.
 
 # %%
 from clearhead import lab
@@ -135,5 +137,5 @@ print(finding.claim, finding.text, sep="\n\n")
 finding.picture
 
 # %% [markdown]
-# `clearhead lab` lists them, `clearhead lab all --out lab` puts all of them on one page. What to read next: the
-# [pages of the docs](README.md), and the files they point at.
+# `clearhead lab` lists the experiments, `clearhead lab all --out lab` puts all of them on one page. Read next: the
+# [pages of the docs](README.md) and the files they link to.

@@ -37,7 +37,7 @@ def test_every_cell_of_the_tour_runs_and_its_pictures_are_drawn(tmp_path, monkey
     said = capsys.readouterr().out
     for words in (
         "output (4, 3) weights (4, 6)",
-        "each query takes 1 in all: [1.0, 1.0, 1.0, 1.0]",
+        "the weights of each query sum to 1: [1.0, 1.0, 1.0, 1.0]",
         "CAC → CCC",
         "'answer': 'CCC'",
         "report: runs/substring-0001/report.html",
