@@ -8,7 +8,7 @@ Read the package in this order; each folder imports only from those above it.
     config.py      typed settings: the base of every config
     runtime.py     seed, device and threads, chosen once per run
     files/         reading untrusted files and writing whole ones
-    data/          from raw files to batches: tokenizers, substrings, plays, pictures, sentence pairs
+    data/          from raw files to batches: tokenizers, substrings, plays, pictures, pairs
     positions/     the order of tokens: learned, sinusoidal, Toeplitz, rotary, ALiBi
     attention/     which token attends to which: masks, mechanisms, heads, cache
     layers/        the parts around attention: norms, feed-forward, blocks, patches, recurrence
