@@ -68,6 +68,20 @@ MODULES: dict[str, str] = {
 # Old name → new name, where more than the module changed.
 NAMES: dict[str, str] = {
     # attention, positions
+    **{
+        f"clearhead.attention.{old}": f"clearhead.attention.{new}"
+        for old, new in {
+            "linear.EluFeatures": "features.EluFeatures",
+            "linear.FourierFeatures": "features.FourierFeatures",
+            "linear.PositiveFeatures": "features.PositiveFeatures",
+            "linear.QuadraticFeatures": "features.QuadraticFeatures",
+            "linear.HARMLESS": "features.SAFE_EXPONENTS",
+            "linear.quotient": "linear.divide",
+            "softmax.mix": "mixture.mix",
+            "softmax.widened": "inputs.widen",
+            "softmax.without_dead_keys": "inputs.zero_unseen",
+        }.items()
+    },
     # config, layers, models
     # data, files
     "clearhead.files.regular.shown": "clearhead.files.reading.quote",

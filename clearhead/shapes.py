@@ -235,10 +235,10 @@ def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
         )
 
 
-def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
-    """q (..., T, Dh) and k (..., S, Dh): same leading axes, dtype and device."""
+def check_qkv(q: Any, k: Any, *v: Any, same_width: bool = True) -> None:
+    """q (..., T, Dh), k (..., S, Dh) and, if given, v (..., S, Dv): alike but for their sizes."""
     check_float_tensor("q", q, min_axes=2)
-    _check_partner(q, "k", k)
+    _check_partner("q", q, "k", k)
     if q.size(-1) == 0:
         raise ValueError(f"q must have a width of at least 1, got shape {shape_text(q)}")
     if same_width and k.size(-1) != q.size(-1):
@@ -246,31 +246,23 @@ def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
             f"k must be as wide as q, {q.size(-1)}, got {k.size(-1)} "
             f"(q {shape_text(q)}, k {shape_text(k)}); project both to one width"
         )
+    for values in v:
+        _check_partner("q", q, "v", values, k)
 
 
-def check_qkv(q: Any, k: Any, v: Any, *, same_width: bool = True) -> None:
-    """q (..., T, Dh), k (..., S, Dh), v (..., S, Dv): same leading axes, S, dtype and device."""
-    check_qk(q, k, same_width=same_width)
-    _check_partner(q, "v", v)
-    _check_row_per_key(k, v)
+def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
+    """q (..., T, Dh) and k (..., S, Dh): same leading axes, dtype and device."""
+    check_qkv(q, k, same_width=same_width)
 
 
 def check_kv(k: Any, v: Any) -> None:
     """k (..., S, Dh), v (..., S, Dv): a value for each key."""
     check_float_tensor("k", k, min_axes=2)
-    _check_partner(k, "v", v, of="k")
-    _check_row_per_key(k, v)
+    _check_partner("k", k, "v", v, k)
 
 
-def _check_row_per_key(k: Tensor, v: Tensor) -> None:
-    if v.size(-2) != k.size(-2):
-        raise ValueError(
-            f"v must have one row per key, {k.size(-2)}, got {v.size(-2)} "
-            f"(k {shape_text(k)}, v {shape_text(v)})"
-        )
-
-
-def _check_partner(q: Tensor, name: str, x: Any, of: str = "q") -> None:
+def _check_partner(of: str, q: Tensor, name: str, x: Any, k: Tensor | None = None) -> None:
+    """x has the leading axes, dtype and device of q and, if k is given, one row for each key."""
     check_float_tensor(name, x, min_axes=2)
     if x.shape[:-2] != q.shape[:-2]:
         raise ValueError(
@@ -287,4 +279,9 @@ def _check_partner(q: Tensor, name: str, x: Any, of: str = "q") -> None:
         raise ValueError(
             f"{name} must be on the device of {of}, {q.device}, got {x.device}; "
             f"use {name}.to({of}.device)"
+        )
+    if k is not None and x.size(-2) != k.size(-2):
+        raise ValueError(
+            f"{name} must have one row per key, {k.size(-2)}, got {x.size(-2)} "
+            f"(k {shape_text(k)}, {name} {shape_text(x)})"
         )

@@ -1,24 +1,35 @@
-"""Who listens to whom. Read in this order:
+"""Which token attends to which, and what it receives. Read in this order:
 
-mask_parts.py        what a mask can say: causal, padding, segments, window
-masks.py             Mask: those parts joined by &
-softmax.py           softmax over the allowed keys, and the mixture it weighs
-dot_product.py       softmax((q kᵀ + bias) / √Dh) v, written out
-dot_product_fast.py  the same by fused kernels
-additive.py          wᵀ tanh(W_q q + W_k k)
-argmax.py            the best key alone: what softmax is for
-linear.py            kernel attention as the O(T²) sum, with every feature map
-linear_fast.py       the same sum rearranged: O(T), causal by running sums
-summed.py            one score per token, two arrangements of the sum
-mechanisms.py        the modules of all these, interchangeable inside a head
-single_head.py       self-attention, cross-attention, and heads joined from a list
-cache.py             keys and values kept between generation steps
-multi_head.py        all heads in one product; shared key/value heads
+The equation
+    dot_product.py       softmax((q kᵀ + bias) / √Dh) v, written out: the page to read first
+    inputs.py            the one door: checks, dense mask, precision, padding that may hold NaN
+    masks.py             Mask: who may attend to whom, joined by &
+    mask_parts.py        what a mask is made of: causal, padding, segments, window
+    softmax.py           softmax over the allowed keys; an empty row is zeros
+    mixture.py           the weighted sum of the values
+
+Other ways to weigh the keys
+    additive.py          wᵀ tanh(W_q q + W_k k): a small network compares query and key
+    argmax.py            the best key alone: what softmax is for
+    features.py          feature maps φ, with φ(q)·φ(k) in place of exp(q·k/√Dh)
+    linear.py            kernel attention as the O(T·S) sum
+    summed.py            one score per token, two arrangements of the sum
+
+The same functions, faster
+    dot_product_fast.py  the dot product by fused kernels
+    fused_kernels.py     PyTorch's kernels behind one call, with a gradient for the bias
+    linear_fast.py       kernel attention in O(T): the sum rearranged
+
+Modules
+    mechanisms.py        each of these as a module, interchangeable inside a head
+    single_head.py       self-attention, cross-attention, and heads joined from a list
+    multi_head.py        all heads in one product; shared key/value heads
+    cache.py             keys and values kept between generation steps
 """
 
 from clearhead.attention.cache import KVCache
 from clearhead.attention.dot_product_fast import attend
-from clearhead.attention.linear import (
+from clearhead.attention.features import (
     EluFeatures,
     FeatureMap,
     FourierFeatures,

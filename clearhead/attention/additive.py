@@ -1,5 +1,4 @@
-"""Additive attention (Bahdanau et al. 2015): the match of query and key is learned by a small
-network.
+"""Additive attention (Bahdanau et al. 2015): a small network learns how well query and key match.
 
     scores[t, s] = wᵀ tanh(W_q q_t + W_k k_s)
     weights      = softmax(scores + bias)
@@ -9,9 +8,9 @@ Unlike the dot product, queries and keys may have different widths, and nothing 
 
 from torch import Tensor
 
-from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import masked_softmax, without_dead_keys
-from clearhead.shapes import check_bias
+from clearhead.attention.inputs import add_bias, prepare
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.softmax import masked_softmax
 
 
 def weights(
@@ -28,11 +27,7 @@ def weights(
 
     w_q (F, d_query), w_k (F, d_key) and w (F,) with F the hidden width.
     """
-    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-    (k,) = without_dead_keys(allowed, k)
-    hidden = ((q @ w_q.mT).unsqueeze(-2) + (k @ w_k.mT).unsqueeze(-3)).tanh()  # (..., T, S, F)
-    scores = hidden @ w  # (..., T, S)
-    if bias is not None:
-        check_bias(bias, scores.shape, q)
-        scores = scores + bias
-    return masked_softmax(scores, allowed).to(q.dtype)
+    x = prepare(q, k, mask=mask, bias=bias, dot_product=False)
+    from_q, from_k = (x.q @ w_q.mT).unsqueeze(-2), (x.k @ w_k.mT).unsqueeze(-3)
+    scores = (from_q + from_k).tanh() @ w  # (..., T, S, F) → (..., T, S)
+    return masked_softmax(add_bias(scores, x.bias), x.allowed).to(q.dtype)

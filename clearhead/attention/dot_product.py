@@ -8,12 +8,12 @@ The fused form of the same functions is in dot_product_fast.py.
 
 import math
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import masked_softmax, mix, widened, without_dead_keys
-from clearhead.shapes import check_bias, check_qk, check_qkv
+from clearhead.attention.inputs import add_bias, prepare
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.mixture import mix
+from clearhead.attention.softmax import masked_softmax
 
 
 def weights(
@@ -26,18 +26,13 @@ def weights(
 ) -> Tensor:
     """How much each query takes from each key: q (..., T, Dh), k (..., S, Dh) → (..., T, S).
 
-    mask and bias broadcast to (..., T, S); scale is 1/√Dh unless given. Rows sum to 1, or 0 if
-    empty.
+    mask and bias broadcast to (..., T, S); scale is 1/√Dh unless given. Each row sums to 1, or to 0
+    if it allows nothing.
     """
-    check_qk(q, k)
-    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-    (k,) = without_dead_keys(allowed, k)
-    scores = widened(q) @ widened(k).mT  # (..., T, S)
-    if bias is not None:
-        check_bias(bias, scores.shape, q)
-        scores = scores + bias
+    x = prepare(q, k, mask=mask, bias=bias)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    return masked_softmax(scores * scale, allowed).to(q.dtype)
+    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)
+    return masked_softmax(scores * scale, x.allowed).to(q.dtype)
 
 
 def attend(
@@ -53,13 +48,12 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by how well each query matches each key.
 
-    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → output (..., T, Dv), and if asked the
-    weights (..., T, S) before dropout, which zeroes that share of them and scales up the rest.
+    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → output (..., T, Dv), and with return_weights
+    the weights (..., T, S) before dropout, which zeroes that share of them and scales up the rest.
     """
-    check_qkv(q, k, v)
-    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-    (v,) = without_dead_keys(allowed, v)
-    taken = weights(q, k, mask=allowed, bias=bias, scale=scale)
-    kept = torch.nn.functional.dropout(taken, dropout) if dropout else taken
-    output = mix(kept, v, allowed)
-    return (output, taken) if return_weights else output
+    x = prepare(q, k, v, mask=mask, bias=bias)
+    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
+    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)
+    weights = masked_softmax(scores * scale, x.allowed).to(q.dtype)
+    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)  # (..., T, Dv)
+    return (output, weights) if return_weights else output

@@ -1,205 +1,23 @@
-"""Kernel attention (Katharopoulos et al. 2020), as the O(T·S) sum, with every feature map.
+"""Kernel attention (Katharopoulos et al. 2020), as the O(T·S) sum.
 
     weights[t, s] = sim(q_t, k_s) / Σ_{s' allowed} sim(q_t, k_s')        sim(q, k) = φ(q)·φ(k)
+    output        = weights v
 
-Softmax attention is the case sim(q, k) = exp(q·k/√Dh). What a product of features φ buys is another
-order of summation, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing grows with T·S: linear_fast.py.
-
-    QuadraticFeatures   (q·k + 1)²                              exact
-    EluFeatures         Σ_i (elu(q_i) + 1)(elu(k_i) + 1)        exact, D features
-    FourierFeatures     exp(q·k/√D), estimated                  Rahimi and Recht 2007
-    PositiveFeatures    exp(q·k/√D), estimated, never negative  Choromanski et al. 2021
-
-The random features start from s² = √D, exp(q·k/s²) = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²),
-and w ~ N(0, I/s²), for which
-
-    exp(−‖q−k‖²/2s²) = E cos(w·(q−k)) = E [sin(w·q) sin(w·k) + cos(w·q) cos(w·k)]
-    exp(q·k/s²)      = E [exp(w·q − ‖q‖²/2s²) exp(w·k − ‖k‖²/2s²)]
-
-The mean over m draws errs by about 1/√m.
+Softmax attention is the case sim(q, k) = exp(q·k/√Dh). If the similarity is a product of features φ
+(features.py), the sum can be taken in another order, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing
+grows with T·S: linear_fast.py.
 """
 
-import math
-from collections.abc import Iterable, Iterator
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import mix, widened, without_dead_keys
-from clearhead.shapes import check_last_axis, check_positive, check_qk, check_qkv
+from clearhead.attention.features import FeatureMap
+from clearhead.attention.inputs import Inputs, fill_forbidden, prepare, widen
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.mixture import mix
+from clearhead.renamed import forward
 
-# Exponents that exp and long sums of it bear in float32, with room for smaller ones.
-HARMLESS = (-20.0, 70.0)
-
-
-class FeatureMap(nn.Module):
-    """φ: (..., D) → (..., C), such that φ(q)·φ(k) is the similarity of q and k, or estimates it.
-
-    Write `forward`; the rest follows from it. Attention calls `queries` and `keys`, which may leave
-    out a positive factor of each query's own, and one common to all keys of a sequence: both cancel
-    in the quotient. So the largest exponential stays within the range of floating point; keys that
-    are smaller by more than that range count as nothing.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} must say what φ(x) is")
-
-    def queries(self, q: Tensor) -> Tensor:
-        """Features of queries (..., T, D) → (..., T, C), each up to a factor of its own."""
-        return self(q)
-
-    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
-        """Features of keys (..., S, D) → (..., S, C), all up to the factor exp(−shift)."""
-        return self(k)
-
-    def shift(self, k: Tensor) -> Tensor | None:
-        """What `keys` takes off every exponent: (..., 1, 1) for keys (..., S, D), or None."""
-        return None
-
-    def similarity(self, q: Tensor, k: Tensor) -> Tensor:
-        """sim(q_t, k_s) up to those factors: (..., T, D), (..., S, D) → (..., T, S)."""
-        return self.queries(q) @ self.keys(k, self.shift(k)).mT
-
-    def query_slices(self, q: Tensor) -> Iterable[Tensor]:
-        """The features of queries a slice at a time, (..., T, C) each; one slice unless said."""
-        return [self.queries(q)]
-
-    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> Iterable[Tensor]:
-        """The features of keys, sliced as those of queries."""
-        return [self.keys(k, shift)]
-
-
-class EluFeatures(FeatureMap):
-    """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) for the others. Dh features, all positive."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        # Faster than elu itself, and exact far below zero, where elu + 1 has lost its digits.
-        return x.clamp(max=0.0).exp_() + x.relu()
-
-
-class QuadraticFeatures(FeatureMap):
-    """φ(q)·φ(k) = (q·k + 1)² exactly, by 1, √2 x_i, x_i² and √2 x_i x_j for i < j.
-
-    These are (D+1)(D+2)/2 features.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # (q·k + 1)² = (the longer q·k)²
-        i, j = torch.triu_indices(x.size(-1), x.size(-1), device=x.device)
-        products = x[..., i] * x[..., j]
-        return torch.where(i == j, products, math.sqrt(2.0) * products)
-
-    def similarity(self, q: Tensor, k: Tensor) -> Tensor:
-        """(q·k + 1)², with no features at all."""
-        return (q @ k.mT + 1.0).square()
-
-    def query_slices(self, q: Tensor) -> Iterable[Tensor]:
-        return _products(q, q)
-
-    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> Iterable[Tensor]:
-        return _products(k, 2.0 * k)
-
-
-def _products(x: Tensor, others: Tensor, rows: int = 8) -> Iterator[Tensor]:
-    """1 and x_i, then the products x_i x_j, some rows i at a time with every j from the first on.
-
-    `others` is x for queries and 2x for keys. With both i and j in those rows a product comes as
-    often as in (q·k)²; every other comes once instead of twice, so that of the keys is doubled.
-    """
-    yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
-    for i in range(0, x.size(-1), rows):
-        own = x[..., i : i + rows]
-        columns = torch.cat([own, others[..., i + rows :]], dim=-1)
-        yield (own.unsqueeze(-1) * columns.unsqueeze(-2)).flatten(-2)
-
-
-class _RandomFeatures(FeatureMap):
-    """Frequencies W (m, d_head), rows of N(0, I/s²): made from the seed, saved with the module."""
-
-    frequencies: Tensor
-
-    def __init__(self, d_head: int, n_features: int, m: int, seed: int) -> None:
-        super().__init__()
-        self.d_head, self.n_features, self.seed = d_head, n_features, seed
-        self.variance = math.sqrt(d_head)  # s²
-        # Drawn in one precision on the CPU, so that the seed means the same on every device.
-        generator = torch.Generator().manual_seed(seed)
-        draws = torch.randn(m, d_head, generator=generator, dtype=torch.float64)
-        frequencies = (draws / math.sqrt(self.variance)).to(torch.get_default_dtype())
-        self.register_buffer("frequencies", frequencies)
-
-    def angles(self, x: Tensor) -> Tensor:
-        """W x: (..., d_head) → (..., m)."""
-        check_last_axis("q and k", x, "d_head", self.d_head)
-        return x @ self.frequencies.to(x.dtype).mT
-
-    def half_norms(self, x: Tensor) -> Tensor:
-        """‖x‖²/2s²: (..., d_head) → (..., 1)."""
-        return x.square().sum(dim=-1, keepdim=True) / (2.0 * self.variance)
-
-    def extra_repr(self) -> str:
-        return f"d_head={self.d_head}, n_features={self.n_features}, seed={self.seed}"
-
-
-class FourierFeatures(_RandomFeatures):
-    """φ(x) = exp(‖x‖²/2s²) [sin(Wx), cos(Wx)] / √m with n_features = 2m: estimates exp(q·k/√D).
-
-    The estimate of a small similarity may be negative, and so may the sum that divides: a query
-    whose sum comes out near 0 gets a large, meaningless mixture. More features make that rarer,
-    short queries and keys too; PositiveFeatures never does it.
-    """
-
-    def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
-        check_positive(d_head=d_head, n_features=n_features)
-        if n_features % 2:
-            raise ValueError(
-                f"n_features must be even, a sine and a cosine for each frequency, "
-                f"got {n_features}; take n_features={n_features + 1}"
-            )
-        super().__init__(d_head, n_features, n_features // 2, seed)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.keys(x) / math.sqrt(self.n_features // 2)
-
-    def queries(self, q: Tensor) -> Tensor:
-        return torch.cat(self.query_slices(q), dim=-1)
-
-    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
-        return torch.cat(self.key_slices(k, shift), dim=-1)
-
-    def query_slices(self, q: Tensor) -> list[Tensor]:
-        angles = self.angles(q)
-        return [angles.sin(), angles.cos()]
-
-    def key_slices(self, k: Tensor, shift: Tensor | None = None) -> list[Tensor]:
-        factor = _minus(self.half_norms(k), shift).exp()
-        return [waves * factor for waves in self.query_slices(k)]
-
-    def shift(self, k: Tensor) -> Tensor | None:
-        norms = torch.linalg.vector_norm(k.detach(), dim=-1, keepdim=True)
-        return _beyond_harmless(norms.square() / (2.0 * self.variance))
-
-
-class PositiveFeatures(_RandomFeatures):
-    """φ(x) = exp(Wx − ‖x‖²/2s²) / √m with n_features = m: estimates exp(q·k/√D), never below 0."""
-
-    def __init__(self, d_head: int, n_features: int, seed: int = 0) -> None:
-        check_positive(d_head=d_head, n_features=n_features)
-        super().__init__(d_head, n_features, n_features, seed)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.keys(x) / math.sqrt(self.n_features)
-
-    def queries(self, q: Tensor) -> Tensor:
-        angles = self.angles(q)
-        return (angles - angles.detach().amax(dim=-1, keepdim=True)).exp()
-
-    def keys(self, k: Tensor, shift: Tensor | None = None) -> Tensor:
-        return _minus(self.angles(k) - self.half_norms(k), shift).exp()
-
-    def shift(self, k: Tensor) -> Tensor | None:
-        return _beyond_harmless(self.angles(k) - self.half_norms(k))
+__getattr__ = forward(__name__)
 
 
 def weights(
@@ -214,8 +32,9 @@ def weights(
 
     Any mask serves here. Rows sum to 1, or to 0 where the similarities do. A bias is refused.
     """
-    check_qk(q, k)
-    return _weights(q, k, feature_map, mask, bias).to(q.dtype)
+    refuse_bias(bias)
+    x = prepare(q, k, mask=mask)
+    return _weigh(x, feature_map).to(q.dtype)
 
 
 def attend(
@@ -230,59 +49,33 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by the similarity of query and key.
 
-    q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and if asked the weights
-    (..., T, S). Any mask serves; a bias is refused.
+    q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and with return_weights the
+    weights (..., T, S). Any mask serves; a bias is refused.
     """
-    check_qkv(q, k, v)
-    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-    (v,) = without_dead_keys(allowed, v)
-    taken = _weights(q, k, feature_map, allowed, bias)
-    output = mix(taken, v.to(taken.dtype), allowed).to(q.dtype)
-    return (output, taken.to(q.dtype)) if return_weights else output
-
-
-def _weights(
-    q: Tensor, k: Tensor, feature_map: FeatureMap, mask: MaskLike, bias: Tensor | None
-) -> Tensor:
-    """The weights, in float32 where q is in half precision."""
     refuse_bias(bias)
-    allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-    (k,) = without_dead_keys(allowed, k)
-    if allowed is not None:
-        (q,) = without_dead_keys(allowed.mT, q)  # nor may a query that sees nothing do harm
-    similarity = feature_map.similarity(widened(q), widened(k))  # (..., T, S)
-    if allowed is not None:
-        similarity = similarity.masked_fill(~allowed, 0.0)
-    weights = quotient(similarity, similarity.sum(dim=-1, keepdim=True))
-    return weights if allowed is None else weights.masked_fill(~allowed, 0.0)
+    x = prepare(q, k, v, mask=mask)
+    weights = _weigh(x, feature_map)
+    output = mix(weights, widen(x.v), x.allowed).to(q.dtype)  # (..., T, Dv)
+    return (output, weights.to(q.dtype)) if return_weights else output
 
 
-def quotient(sums: Tensor, total: Tensor) -> Tensor:
-    """sums / total, or 0 where the total is 0: the one place that decides what such a row gives."""
+def _weigh(x: Inputs, feature_map: FeatureMap) -> Tensor:
+    """sim(q_t, k_s) / Σ_s' sim(q_t, k_s'): (..., T, S), in at least float32."""
+    similarity = fill_forbidden(feature_map.similarity(x.q, x.k), x.allowed, 0.0)  # (..., T, S)
+    weights = divide(similarity, similarity.sum(dim=-1, keepdim=True))
+    return fill_forbidden(weights, x.allowed, 0.0)  # 0 also in a row that holds a NaN
+
+
+def divide(sums: Tensor, total: Tensor) -> Tensor:
+    """sums / total, or 0 where the total is 0: the only place that decides about such a row."""
     # Dividing by infinity gives the zero, and a gradient of zero.
     return sums / total.masked_fill(total == 0.0, torch.inf)
 
 
 def refuse_bias(bias: Tensor | None) -> None:
+    """Raise a ValueError if a bias is given."""
     if bias is not None:
         raise ValueError(
             "linear attention has no scores to which bias= could be added: a similarity is "
             "φ(q)·φ(k); leave it out, put positions into q and k, or use DotProductAttention"
         )
-
-
-def _beyond_harmless(exponents: Tensor) -> Tensor:
-    """How far the largest exponent of a sequence (..., S, C) lies beyond HARMLESS: (..., 1, 1).
-
-    Mostly 0, so that the ordinary exponents are untouched and a later key does not change the last
-    digit of an earlier output.
-    """
-    if exponents.size(-2) == 0:
-        return exponents.new_zeros(*exponents.shape[:-2], 1, 1)
-    largest = exponents.detach().amax(dim=(-2, -1), keepdim=True)
-    largest = largest.nan_to_num(0.0, 0.0, 0.0)  # a broken key must not reach the others
-    return largest - largest.clamp(*HARMLESS)
-
-
-def _minus(exponents: Tensor, shift: Tensor | None) -> Tensor:
-    return exponents if shift is None else exponents - shift

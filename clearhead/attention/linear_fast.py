@@ -23,17 +23,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from clearhead.attention.linear import (
-    FeatureMap,
-    FourierFeatures,
-    PositiveFeatures,
-    QuadraticFeatures,
-    quotient,
-    refuse_bias,
-)
+from clearhead.attention.features import FeatureMap
+from clearhead.attention.inputs import widen
+from clearhead.attention.linear import divide, refuse_bias
 from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
 from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
-from clearhead.attention.softmax import widened
 from clearhead.shapes import check_positive, check_qkv
 
 BLOCK = 1024  # positions, of one head or of several, worked on at once: few enough for the cache
@@ -62,7 +56,7 @@ def attend(
     check_positive(chunk=chunk)
     causal, real, ids = _structure(mask, q, k.size(-2))
     dtype, (*leading, T, _) = q.dtype, q.shape
-    q, k, v = (widened(x).reshape(math.prod(leading), *x.shape[-2:]) for x in (q, k, v))
+    q, k, v = (widen(x).reshape(math.prod(leading), *x.shape[-2:]) for x in (q, k, v))
     ones = v.new_ones(*v.shape[:-1], 1)
 
     def count(flags: Tensor) -> Tensor:
@@ -80,7 +74,7 @@ def attend(
         """The output (N, T, Dv)."""
         Dv, features = v.size(-1), _Features(feature_map, feature_map.shift(k), chunk)
         blocks = _sums(features, q, k, v, ones, causal, ids)
-        return _joined((quotient(x[..., :Dv], x[..., Dv : Dv + 1]) for x in blocks), *q.shape[:2])
+        return _joined((divide(x[..., :Dv], x[..., Dv : Dv + 1]) for x in blocks), *q.shape[:2])
 
     output = mixed(k, v)
     if (causal or ids is not None) and not _trusted(k, v, output, by_last_row=ids is None):
@@ -150,12 +144,12 @@ class _Features:
     @property
     def block(self) -> int:
         """Few features leave room for more positions."""
-        return BLOCK if isinstance(self.map, FourierFeatures | PositiveFeatures) else 2 * BLOCK
+        return BLOCK if self.map.is_wide else 2 * BLOCK
 
     @property
     def many(self) -> bool:
         """Whether they come in many slices: then they are made again for the gradient, not kept."""
-        return isinstance(self.map, QuadraticFeatures)
+        return self.map.is_sliced
 
     def of_heads(self, heads: slice) -> "_Features":
         return replace(self, shift=None if self.shift is None else self.shift[heads])

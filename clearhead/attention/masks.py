@@ -184,7 +184,7 @@ class Mask:
     @property
     def only_causal(self) -> bool:
         """Whether that is all it says: then the fused causal kernel serves it."""
-        return len(self.parts) == 1 and self.is_causal
+        return len(self.parts) == 1 and isinstance(self.parts[0], Causal)
 
     def real_keys(self, S: int) -> Tensor | None:
         """Which keys are real tokens, (B, S), by padding (B,), tokens and segments; None = all."""

@@ -4,8 +4,8 @@
     weights(q, k, *, mask=None, bias=None)     → weights (..., T, S)    by the textbook way
 
 with q (..., T, Dh), k (..., S, Dh), v (..., S, Dv). All four are interchangeable inside a head.
-`forward` holds no line for inspection: inspection/record.py hooks it from outside and asks
-`weights` when someone looks.
+`forward` holds no line for inspection: inspection/record.py hooks it from outside and calls
+`weights` only when they are asked for.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -15,13 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.attention import additive, argmax, dot_product, dot_product_fast, linear, linear_fast
-from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.attention.softmax import mix, without_dead_keys
-from clearhead.shapes import check_dropout, check_last_axis, check_positive, check_qk, check_qkv
+from clearhead.attention.features import FeatureMap
+from clearhead.attention.inputs import prepare
+from clearhead.attention.masks import MaskLike
+from clearhead.attention.mixture import mix
+from clearhead.shapes import check_dropout, check_last_axis, check_positive
 
 
 class Mechanism(nn.Module):
-    """Attention from any `weights`: the output is their mixture of the values."""
+    """The base of all mechanisms: a subclass needs `weights`, and may add a faster `forward`."""
 
     dropout: float = 0.0
     scaled = True  # a bias meant for after the division by √Dh must be multiplied by √Dh
@@ -33,20 +35,12 @@ class Mechanism(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must say how weights come from q and k")
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: MaskLike = None,
-        bias: Tensor | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The mixture of the values by these weights, with dropout on them while training."""
-        check_qkv(q, k, v, same_width=False)
-        allowed = dense_mask(mask, (*q.shape[:-1], k.size(-2)), q.device)
-        (v,) = without_dead_keys(allowed, v)
-        weights = self.weights(q, k, mask=allowed, bias=bias)
-        return mix(nn.functional.dropout(weights, self.dropout, self.training), v, allowed)
+        x = prepare(q, k, v, mask=mask, dot_product=False)
+        weights = self.weights(x.q, x.k, mask=x.allowed, bias=bias)
+        return mix(nn.functional.dropout(weights, self.dropout, self.training), x.v, x.allowed)
 
 
 class DotProductAttention(Mechanism):
@@ -58,13 +52,7 @@ class DotProductAttention(Mechanism):
         self.dropout = dropout
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: MaskLike = None,
-        bias: Tensor | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The output, by the fused kernel. Shapes as in dot_product.attend."""
         dropout = self.dropout if self.training else 0.0
@@ -73,7 +61,7 @@ class DotProductAttention(Mechanism):
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
-        """The same attention made visible: (..., T, S), computed only when someone asks."""
+        """The weights of the same attention, (..., T, S), written out."""
         return dot_product.weights(q, k, mask=mask, bias=bias)
 
     def extra_repr(self) -> str:
@@ -98,7 +86,6 @@ class AdditiveAttention(Mechanism):
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """softmax over the scores of the small network: (..., T, S)."""
-        check_qk(q, k, same_width=False)
         check_last_axis("q", q, "d_query", self.d_query, min_axes=2)
         check_last_axis("k", k, "d_key", self.d_key, min_axes=2)
         w_q, w_k, w = self.proj_q.weight, self.proj_k.weight, self.proj_score.weight[0]
@@ -118,13 +105,13 @@ class ArgmaxAttention(Mechanism):
 class LinearAttention(Mechanism):
     """Kernel attention sim(q, k) = φ(q)·φ(k), in time and memory linear in the length.
 
-    Serves causal, padding (B,), token and segment masks; any other mask or a bias is refused,
-    because running sums cannot leave out single pairs.
+    Serves causal, padding (B,), token and segment masks. Any other mask and a bias are refused:
+    running sums cannot treat single pairs of query and key apart.
     """
 
-    def __init__(self, feature_map: linear.FeatureMap) -> None:
+    def __init__(self, feature_map: FeatureMap) -> None:
         super().__init__()
-        if not isinstance(feature_map, linear.FeatureMap):
+        if not isinstance(feature_map, FeatureMap):
             raise TypeError(
                 f"feature_map must be a FeatureMap such as EluFeatures(), "
                 f"got {type(feature_map).__name__}"
@@ -132,16 +119,10 @@ class LinearAttention(Mechanism):
         self.feature_map = feature_map
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        mask: MaskLike = None,
-        bias: Tensor | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The output, by running sums. Shapes as in linear.attend."""
-        with _full_precision(q):  # long sums need all their digits
+        with _full_precision(q):  # long sums would lose digits under autocast
             return linear_fast.attend(q, k, v, self.feature_map, mask=mask, bias=bias)
 
     def weights(

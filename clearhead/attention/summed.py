@@ -13,7 +13,7 @@ import math
 
 from torch import Tensor
 
-from clearhead.attention.softmax import widened
+from clearhead.attention.inputs import widen
 from clearhead.shapes import check_choice, check_float_tensor, shape_text
 
 
@@ -28,7 +28,7 @@ def summed_attention(
     check_choice("method", method, ("pairwise", "rearranged"))
     _check(x, w_q, w_k, w_v)
     dtype = x.dtype
-    x, w_q, w_k, w_v = (widened(matrix) for matrix in (x, w_q, w_k, w_v))
+    x, w_q, w_k, w_v = (widen(matrix) for matrix in (x, w_q, w_k, w_v))
     queries = x @ w_q.mT  # (..., T, Dk)
     if method == "pairwise":
         totals = (queries @ (x @ w_k.mT).mT).sum(dim=-1)  # (..., T, T) → (..., T)

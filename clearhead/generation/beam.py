@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from clearhead.attention.inputs import widen
 from clearhead.attention.masks import MaskLike
-from clearhead.attention.softmax import widened
 from clearhead.models.checks import numbers
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2Seq
@@ -103,7 +103,7 @@ def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tenso
     values, words = _largest(logits, n_words)  # (B, K, n_words)
     # log_softmax by its equation, of the words that matter. It never exceeds 0, even by rounding:
     # logsumexp is the largest logit plus log(1 + …).
-    all_words = widened(logits).logsumexp(dim=-1, keepdim=True)
+    all_words = widen(logits).logsumexp(dim=-1, keepdim=True)
     wide = widest_float(logits.device)
     of_words = values.to(wide) - all_words.to(wide)
     joint = (log_probs.unsqueeze(-1) + of_words).flatten(1)  # (B, K · n_words)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.attention.softmax import widened
+from clearhead.attention.inputs import widen
 from clearhead.inspection.record import Trace
 from clearhead.positions.distance import offsets
 from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
@@ -26,14 +26,14 @@ Layers = Trace | Mapping[str, Any] | Sequence[Any]
 def entropy(weights: Tensor) -> Tensor:
     """How spread out each query's attention is, in nats: (..., T, S) → (..., T); 0 if empty."""
     check_float_tensor("weights", weights, min_axes=2)
-    return torch.special.entr(widened(weights)).sum(dim=-1)
+    return torch.special.entr(widen(weights)).sum(dim=-1)
 
 
 def distance(weights: Tensor) -> Tensor:
     """How far away each query looks on average, in tokens: (..., T, S) → (..., T)."""
     check_float_tensor("weights", weights, min_axes=2)
     T, S = weights.shape[-2:]
-    return (widened(weights) * offsets(T, S, weights.device).abs()).sum(dim=-1)
+    return (widen(weights) * offsets(T, S, weights.device).abs()).sum(dim=-1)
 
 
 def rollout(layers: Layers) -> Tensor:
@@ -44,10 +44,10 @@ def rollout(layers: Layers) -> Tensor:
     named = named_layers(layers)
     check_one_size(named, square=True)
     first = next(iter(named.values()))
-    identity = torch.eye(first.size(-1), dtype=widened(first).dtype, device=first.device)
+    identity = torch.eye(first.size(-1), dtype=widen(first).dtype, device=first.device)
     joined = identity.expand(first.size(0), -1, -1)
     for weights in named.values():
-        mixing = (widened(weights).mean(dim=1) + identity) / 2  # (B, T, T)
+        mixing = (widen(weights).mean(dim=1) + identity) / 2  # (B, T, T)
         joined = mixing / mixing.sum(dim=-1, keepdim=True) @ joined
     return joined
 
@@ -71,7 +71,7 @@ def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean")
     if method == "rollout":
         seen = rollout(named)
     else:
-        seen = torch.stack([widened(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
+        seen = torch.stack([widen(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
     return seen[:, 0, 1:].unflatten(-1, (rows, columns))
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from clearhead.attention import linear, linear_fast
-from clearhead.attention.linear import (
+from clearhead.attention.features import (
     EluFeatures,
     FeatureMap,
     FourierFeatures,

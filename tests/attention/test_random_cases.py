@@ -68,7 +68,7 @@ for kernel, (features, make, sizes) in KERNELS.items():
     for form in ("linear", "linear_fast"):
         MECHANISMS[f"{form} {kernel}"] = Mechanism(
             f"from clearhead.attention import {form}\n"
-            f"from clearhead.attention.linear import {features}",
+            f"from clearhead.attention.features import {features}",
             f"{form}.attend(q, k, v, features, mask=mask)",
             bias=False,
             any_mask=form == "linear",

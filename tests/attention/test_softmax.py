@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.attention.masks import Mask
-from clearhead.attention.softmax import masked_softmax, mix, without_dead_keys
+from clearhead.attention.softmax import masked_softmax
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -226,37 +226,3 @@ def test_its_gradient_is_right():
     for mask in (None, allowed, Mask.padding(torch.tensor([0, 3])), Mask.causal()):
         assert torch.autograd.gradcheck(lambda x, mask=mask: masked_softmax(x, mask), (scores,))
         assert torch.autograd.gradgradcheck(lambda x, mask=mask: masked_softmax(x, mask), (scores,))
-
-
-# The mixture
-
-
-def test_a_broken_value_reaches_exactly_the_queries_that_may_see_it():
-    T, S, Dv = 3, 5, 2
-    weights, v = torch.rand(T, S), torch.randn(S, Dv)
-    allowed = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
-    weights = weights * allowed
-    clean = mix(weights, v, allowed)
-    torch.testing.assert_close(clean, weights @ v)
-    for value in (torch.nan, torch.inf, -torch.inf):
-        broken = v.clone()
-        broken[2, 1] = value
-        got = mix(weights, broken, allowed)
-        assert got.isfinite().tolist() == [[True, True], [True, False], [True, True]]
-        assert torch.equal(got[got.isfinite()], clean[got.isfinite()])
-
-
-def test_an_infinite_value_is_shown_alike_with_and_without_a_mask():
-    weights, v = torch.full((1, 2), 0.5), torch.tensor([[torch.inf, -torch.inf], [1.0, 1.0]])
-    everything = torch.ones(1, 2, dtype=torch.bool)
-    assert torch.equal(mix(weights, v, everything), mix(weights, v))
-
-
-def test_dead_keys_become_zeros_and_live_ones_stay():
-    allowed = torch.tensor([[[1, 0, 0], [1, 0, 1]], [[0, 0, 0], [0, 1, 0]]]).bool()
-    k = torch.randn(2, 3, 4)
-    (zeroed,) = without_dead_keys(allowed, k)
-    live = torch.tensor([[True, False, True], [False, True, False]])
-    assert torch.equal(zeroed[live], k[live])
-    assert zeroed[~live].eq(0).all()
-    assert without_dead_keys(None, k, k) == (k, k)

@@ -1,0 +1,131 @@
+"""PyTorch's fused attention kernels behind one call, with a gradient for the bias.
+
+    output, logsumexp = run_kernel(call)
+
+A fused kernel never holds the T × S weights. Two things are added here. On a CPU the kernel behind
+scaled_dot_product_attention is called directly, because it also returns the logsumexp of each row's
+scores, which shows cheaply whether the inputs were finite. And a bias may learn: PyTorch gives up
+the fused kernel then, so `_FusedWithBias` keeps its forward pass and computes the gradient itself.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import scaled_dot_product_attention
+
+from clearhead.shapes import values_at_hand
+
+SCORES_AT_ONCE = 32_768  # in the gradient of a bias: two buffers of so many stay in the cache
+
+
+class Call(NamedTuple):
+    """What a kernel is called with."""
+
+    q: Tensor  # (B, H, T, Dh)
+    k: Tensor  # (B, H, S, Dh)
+    v: Tensor  # (B, H, S, Dv)
+    allowed: Tensor | None  # broadcasts to (B, H, T, S); None = all
+    bias: Tensor | None  # broadcasts to (B, H, T, S)
+    scale: float
+    causal: bool  # use the kernel's own causal mask, which needs T = S, in place of `allowed`
+
+
+def run_kernel(call: Call) -> tuple[Tensor, Tensor | None]:
+    """softmax(scale · (q kᵀ + bias)) v: (B, H, T, Dv).
+
+    Also returns the logsumexp of each row's scores (B, H, T), or None if the kernel has none.
+    """
+    q, k, v, allowed, bias, scale, causal = call
+    if not values_at_hand(q) or q.size(-1) != v.size(-1):  # the CPU kernel needs Dv = Dh
+        added = allowed if bias is None else _add_mask(bias, allowed, scale, q)
+        output = scaled_dot_product_attention(
+            q, k, v, attn_mask=added, is_causal=causal, scale=scale
+        )
+        return output, None
+    if bias is not None and bias.requires_grad and torch.is_grad_enabled():
+        return _FusedWithBias.apply(q, k, v, bias, allowed, scale)
+    if bias is None and allowed is not None:
+        bias = q.new_zeros(())
+    if bias is not None:
+        bias = _add_mask(bias, allowed, scale, q).expand(*q.shape[:-1], k.size(-2))
+    if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:  # the kernel reads whole rows
+        q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+
+
+def _add_mask(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
+    """What the kernels add to scale · q kᵀ: scale · bias, and −∞ where nothing is allowed.
+
+    In the dtype of q; but on a CPU a float32 bias beside queries in half precision stays float32.
+    """
+    added = bias * scale if allowed is None else (bias * scale).masked_fill(~allowed, -torch.inf)
+    stays = q.device.type == "cpu" and q.element_size() == 2 and added.dtype != q.dtype
+    return added.float() if stays else added.to(q.dtype)
+
+
+class _FusedWithBias(torch.autograd.Function):
+    """softmax(scale · (q kᵀ + bias)) v with a gradient for the bias; differentiable once.
+
+    With P the weights, O the output, G its gradient and dS the gradient of scale · (q kᵀ + bias):
+
+        dS = P ∘ (G vᵀ − rowsum(G ∘ O)),   dq = scale · dS k,   dk = scale · dSᵀ q,   dv = Pᵀ G
+        dbias = scale · dS
+
+    P is computed again from the logsumexp, for a few batch elements at a time.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor,
+        allowed: Tensor | None,
+        scale: float,
+    ) -> tuple[Tensor, Tensor | None]:
+        output, logsumexp = run_kernel(Call(q, k, v, allowed, bias, scale, causal=False))
+        ctx.save_for_backward(q, k, v, output, logsumexp, bias, allowed)
+        ctx.scale = scale
+        ctx.mark_non_differentiable(logsumexp)
+        return output, logsumexp
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        dtype, scale, (*saved, bias, allowed) = grad.dtype, ctx.scale, ctx.saved_tensors
+        added = _add_mask(bias, allowed, scale, saved[0])  # in the dtype of q, as in forward
+        wide = torch.promote_types(dtype, torch.float32)
+        q, k, v, output, logsumexp, added, G = (x.to(wide) for x in (*saved, added, grad))
+        (B, H, T, _), S = q.shape, k.size(-2)
+        logsumexp = logsumexp.masked_fill(~logsumexp.isfinite(), 0.0).unsqueeze(-1)  # empty rows
+        row_sums = (G * output).sum(-1, keepdim=True).view(B * H, T, 1)
+        grad_bias = q.new_zeros(bias.size(0), H, T, S)
+        added = added.expand(B, H, T, S)
+        # Batched products take one axis beside their matrices: (B · H, T, ·).
+        q, k, v, G = (x.reshape(B * H, *x.shape[2:]) for x in (q, k, v, G))
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        n = min(B, max(1, SCORES_AT_ONCE // (H * T * S)))  # batch elements at a time
+        weights, grad_scores = q.new_empty(2, n, H, T, S)
+        for b in range(0, B, n):
+            elements, matrices = slice(b, b + n), slice(b * H, (b + n) * H)
+            if B - b < n:
+                weights, grad_scores = weights[: B - b], grad_scores[: B - b]
+            P, dS = weights.flatten(0, 1), grad_scores.flatten(0, 1)  # views of the buffers
+            torch.sub(added[elements], logsumexp[elements], out=weights)
+            torch.baddbmm(P, q[matrices], k[matrices].mT, alpha=scale, out=P).exp_()
+            torch.bmm(P.mT, G[matrices], out=grad_v[matrices])
+            torch.baddbmm(
+                row_sums[matrices].expand_as(dS), G[matrices], v[matrices].mT, beta=-1, out=dS
+            )
+            grad_scores.mul_(weights)
+            part = grad_bias[elements] if len(grad_bias) > 1 else grad_bias
+            part.add_(grad_scores.sum_to_size(part.shape))
+            torch.bmm(dS, k[matrices], out=grad_q[matrices])
+            torch.bmm(dS.mT, q[matrices], out=grad_k[matrices])
+        grad_bias = grad_bias.mul_(scale).sum_to_size(bias.shape).to(bias.dtype)
+        grads = (x.unflatten(0, (B, H)) for x in (grad_q.mul_(scale), grad_k.mul_(scale), grad_v))
+        return *(x.to(dtype) for x in grads), grad_bias, None, None
