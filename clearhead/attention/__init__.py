@@ -19,6 +19,8 @@ The same functions, faster
     dot_product_fast.py  the dot product by fused kernels
     fused_kernels.py     PyTorch's kernels behind one call, with a gradient for the bias
     linear_fast.py       kernel attention in O(T): the sum rearranged
+    running_sums.py      its sums over all keys, or over the keys so far
+    packed_sums.py       its sums within packed documents
 
 Modules
     mechanisms.py        each of these as a module, interchangeable inside a head

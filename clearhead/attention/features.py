@@ -36,7 +36,7 @@ class FeatureMap(nn.Module):
     """
 
     is_wide = False  # several features for each input number: fewer positions fit into the cache
-    is_sliced = False  # so many features that they come in slices, made again for the gradient
+    is_sliced = False  # too many to hold at once: made in slices, and again for the gradient
 
     def forward(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say what φ(x) is")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from clearhead.attention import linear, linear_fast
+from clearhead.attention import linear, linear_fast, running_sums
 from clearhead.attention.features import (
     EluFeatures,
     FeatureMap,
@@ -66,7 +66,7 @@ def masks(S: int) -> dict[str, Mask | None]:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three chunks of 4, so that a short sequence crosses every kind of border."""
-    monkeypatch.setattr(linear_fast, "BLOCK", 12)
+    monkeypatch.setattr(running_sums, "BLOCK", 12)
 
 
 def gradients(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
@@ -284,7 +284,7 @@ def test_the_size_of_the_chunks_changes_nothing(
 @every_map
 @pytest.mark.parametrize("kind", ["none", "causal", "packed in any order"])
 def test_long_sequences_cross_blocks_of_the_usual_size(feature_map: FeatureMap, kind: str) -> None:
-    n = 2 * linear_fast.BLOCK + 70
+    n = 2 * running_sums.BLOCK + 70
     q, k, v = (x[:, :1] for x in qkv(n, n, scale=0.4))
     fast = linear_fast.attend(q, k, v, feature_map, mask=masks(n)[kind])
     assert relative_error(fast, linear.attend(q, k, v, feature_map, mask=masks(n)[kind])) < 1e-7
@@ -549,7 +549,7 @@ def test_mistakes_are_named() -> None:
 @pytest.mark.parametrize("feature_map", [FourierFeatures(4, 8), PositiveFeatures(4, 8)])
 def test_each_head_has_exponents_of_its_own(feature_map, monkeypatch):
     """Heads that share a block, one with keys so long that its exponents must be shifted."""
-    monkeypatch.setattr(linear_fast, "BLOCK", 64)
+    monkeypatch.setattr(running_sums, "BLOCK", 64)
     torch.manual_seed(3)
     q, k, v = torch.randn(3, 2, 3, 12, 4)
     k = k / k.norm(dim=-1, keepdim=True) * torch.tensor([1.0, 30.0, 2.0])[:, None, None]
