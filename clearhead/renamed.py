@@ -56,6 +56,18 @@ MODULES: dict[str, str] = {
     "clearhead.inspection.report_looks": "clearhead.inspection.report.attention",
     "clearhead.inspection.report_pictures": "clearhead.inspection.report.curves",
     # inspection, lab, bench
+    "clearhead.lab.all_sequences": "clearhead.lab.learned_vs_designed.all_sequences",
+    "clearhead.lab.finding": "clearhead.lab.tools.finding",
+    "clearhead.lab.kernel_cost": "clearhead.lab.kernels.cost",
+    "clearhead.lab.kernel_report": "clearhead.lab.kernels.report",
+    "clearhead.lab.kernels": "clearhead.lab.kernels.features",
+    "clearhead.lab.learned_vs_designed": "clearhead.lab.learned_vs_designed.comparison",
+    "clearhead.lab.measuring": "clearhead.lab.tools.measuring",
+    "clearhead.lab.page": "clearhead.lab.tools.page",
+    "clearhead.lab.position_report": "clearhead.lab.positions.report",
+    "clearhead.lab.position_rule": "clearhead.lab.positions.rule",
+    "clearhead.lab.positions": "clearhead.lab.positions.schemes",
+    "clearhead.lab.same_names": "clearhead.lab.learned_vs_designed.shared_basis",
     # interop, cli
     "clearhead.interop.any_kind": "clearhead.interop.load",
     "clearhead.interop.exporting": "clearhead.interop.export",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from clearhead.lab.finding import Finding
+from clearhead.lab.tools.finding import Finding
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,13 @@ def section_of(name):
     raise AssertionError(f"no page tells of {name}")
 
 
+def settings_of(name):
+    """The text of the file of an experiment, or of all files in its folder."""
+    home = Path(lab.__file__).with_name(name.replace("-", "_"))
+    files = sorted(home.glob("*.py")) if home.is_dir() else [home.with_suffix(".py")]
+    return "\n".join(file.read_text() for file in files)
+
+
 @pytest.mark.parametrize("name", lab.EXPERIMENTS)
 def test_every_experiment_stands_on_the_page_of_its_idea(name):
     assert section_of(name)
@@ -103,7 +110,7 @@ def test_every_experiment_stands_on_the_page_of_its_idea(name):
 def test_the_numbers_of_a_page_are_those_of_the_experiment(name):
     finding = lab.run(name, device="cpu")
     values = [x for value in finding.numbers.values() for x in np.ravel(value).tolist()]
-    settings = Path(lab.__file__).with_name(f"{name.replace('-', '_')}.py").read_text()
+    settings = settings_of(name)
     printed = {*numbers_in(finding.text), *numbers_in(settings.replace("_", ","))}
     shown = numbers_in(section_of(name))
     wrong = [x for x in shown if x not in printed and not is_rounded(x, values)]

@@ -21,7 +21,7 @@ from clearhead.lab import EXPERIMENTS, check_name, run
 from clearhead.timing import Timer, format_duration
 
 if TYPE_CHECKING:
-    from clearhead.lab.finding import Finding
+    from clearhead.lab.tools.finding import Finding
 
 ALL = "all"
 
@@ -94,7 +94,7 @@ def _say(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
 
 
 def _say_all(findings: "dict[str, Finding]", out: Path, json: bool) -> None:
-    from clearhead.lab.page import write_page
+    from clearhead.lab.tools.page import write_page
 
     page = write_page(findings, out / "index.html")
     if json:

@@ -1,26 +1,22 @@
-"""One experiment per file. Each states a claim, tries it, and returns a `Finding`.
+"""One experiment per file or folder. Each states a claim, tries it, and returns a `Finding`.
 
     run("vanishing").picture.save("vanishing.png")
 
 An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
 numbers, all but times, and `full` takes the large sizes. In the order in which they are best read:
 
-attention.py              two heads, step by step on a sentence
-masks.py                  what is masked changes nothing
-why_sqrt_d.py             what the division by √d is for
-argmax.py                 why the best match alone does not learn whom to hear
-positions.py              five ways to say where a token stands; position_rule.py: the rule that is
-                          learned to try them; position_report.py: their tables and picture
-vanishing.py              what is left of the first input
-costs.py                  time, memory and steps over T; measuring.py: how they are counted
-kernels.py                attention linear in T; kernel_cost.py: what it costs;
-                          kernel_report.py: its tables and picture
-purification.py           what mixing keeps and what it drops
-learned_vs_designed.py    weights that were learned beside those set by hand; same_names.py: both
-                          in one basis; all_sequences.py: what both do
-heads.py                  what the heads of a trained model do
-finding.py                what an experiment gives
-page.py                   all findings on one page
+attention.py            two heads, step by step on a sentence
+masks.py                what is masked changes nothing
+why_sqrt_d.py           what the division by √d is for
+argmax.py               why attention to the best match alone cannot be learned
+positions/              five ways to tell where a token stands
+vanishing.py            how much of the first input is left after T inputs
+costs.py                time, memory and steps over T
+kernels/                attention linear in T
+purification.py         what mixing keeps and what it drops
+learned_vs_designed/    trained weights beside weights set by hand
+heads.py                what the heads of a trained model do
+tools/                  what the experiments share: findings, measuring, the page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
 """
@@ -29,7 +25,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clearhead.lab.finding import Finding
+    from clearhead.lab.tools.finding import Finding
 
 __all__ = ["EXPERIMENTS", "check_name", "run"]
 

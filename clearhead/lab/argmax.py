@@ -24,7 +24,7 @@ from clearhead.data.batch import Batch
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.inspection.record import record
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table, written
+from clearhead.lab.tools.finding import Finding, Table, written
 from clearhead.models.model import at_rest
 from clearhead.models.smallest import TorchTransformer
 from clearhead.training.recipe import Recipe, TrainingConfig

@@ -16,7 +16,7 @@ from torch import Tensor
 from clearhead.attention import Mask, MultiHeadAttention, loop_over_heads
 from clearhead.inspection import figures, record
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 from clearhead.positions import ToeplitzBias
 
 WORDS = ["the", "hungry", "dog", "left", "the", "crowded", "park"]

@@ -23,8 +23,8 @@ from torch import Tensor
 from clearhead.attention import EluFeatures, LinearAttention, dot_product, summed_attention
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
-from clearhead.lab.measuring import Count, best_milliseconds, fitted_slope
+from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.measuring import Count, best_milliseconds, fitted_slope
 from clearhead.layers import LinearRNN
 
 if TYPE_CHECKING:

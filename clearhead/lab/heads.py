@@ -25,7 +25,7 @@ from clearhead.data.batch import Batch
 from clearhead.inspection import picture, record
 from clearhead.inspection.picture import Picture, array, draw_weights
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import at_rest
 from clearhead.runs import Interrupted, load_run, train

@@ -28,7 +28,7 @@ from clearhead.inspection.picture import (
     style,
 )
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 from clearhead.layers import Block, Stack
 from clearhead.models.gpt import GPT, GPTConfig
 

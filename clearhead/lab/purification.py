@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

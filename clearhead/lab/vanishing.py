@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearhead.attention import SelfAttention
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 from clearhead.layers import LinearRNN
 
 if TYPE_CHECKING:

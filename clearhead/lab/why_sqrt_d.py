@@ -26,7 +26,7 @@ from clearhead.attention import dot_product
 from clearhead.inspection.measures import entropy
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding, Table, written
+from clearhead.lab.tools.finding import Finding, Table, written
 from clearhead.runtime import widest_float
 
 if TYPE_CHECKING:

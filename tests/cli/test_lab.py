@@ -6,7 +6,7 @@ import pytest
 
 from clearhead import lab
 from clearhead.lab import attention
-from clearhead.lab.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from clearhead import training
 from clearhead.data.batch import Batch
 from clearhead.lab import argmax
 from clearhead.lab.argmax import KEYS, QUERY, VALUES, experiment, learn, worked_example
-from clearhead.lab.finding import written
+from clearhead.lab.tools.finding import written
 from clearhead.training.recipes.smallest import first
 
 N_STEPS = 30

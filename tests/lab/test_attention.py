@@ -130,7 +130,7 @@ def test_split_and_merged_the_sentence_is_the_same():
 
 
 @pytest.mark.parametrize("name", lab.EXPERIMENTS)
-def test_every_experiment_in_the_list_is_a_file(name):
+def test_every_experiment_in_the_list_is_a_file_or_a_folder(name):
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
     assert callable(module.experiment)
 

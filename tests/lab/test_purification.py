@@ -9,7 +9,6 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead import lab
-from clearhead.lab.finding import written
 from clearhead.lab.purification import (
     NOISE,
     SIGMAS,
@@ -25,6 +24,7 @@ from clearhead.lab.purification import (
     share_kept,
     with_singular_values,
 )
+from clearhead.lab.tools.finding import written
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead import lab
-from clearhead.lab.finding import written
+from clearhead.lab.tools.finding import written
 from clearhead.lab.vanishing import (
     MARK,
     NAMES,

@@ -10,7 +10,7 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead.lab import why_sqrt_d
-from clearhead.lab.finding import written
+from clearhead.lab.tools.finding import written
 from clearhead.lab.why_sqrt_d import MEANS, N_PAIRS, WIDTHS, B, S, T, experiment, softness
 
 

@@ -19,9 +19,9 @@ import torch
 
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.smallest_figure import Compared, smallest_rows
-from clearhead.lab.all_sequences import Pass, all_sequences, apart
-from clearhead.lab.finding import Finding, Table, written
-from clearhead.lab.same_names import difference, names_of, renamed
+from clearhead.lab.learned_vs_designed.all_sequences import Pass, all_sequences, apart
+from clearhead.lab.learned_vs_designed.shared_basis import difference, names_of, renamed
+from clearhead.lab.tools.finding import Finding, Table, written
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs
 from clearhead.runs import load_run, train
 from clearhead.training import find_recipe, with_changes

@@ -32,10 +32,10 @@ from clearhead.attention import (
     linear_fast,
 )
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding
-from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs, crossover, measure
-from clearhead.lab.kernel_report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
-from clearhead.lab.measuring import fitted_slope
+from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs, crossover, measure
+from clearhead.lab.kernels.report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
+from clearhead.lab.tools.finding import Finding
+from clearhead.lab.tools.measuring import fitted_slope
 
 T = 64  # queries, and as many keys
 FREQUENCIES = (16, 64, 256, 1024, 4096)  # m

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.lab.measuring import T_QUANTILES, Count, best_milliseconds, fitted_slope
+from clearhead.lab.tools.measuring import T_QUANTILES, Count, best_milliseconds, fitted_slope
 
 # Counting
 

@@ -16,8 +16,8 @@ from clearhead.inspection.picture import (
     open_axes,
     style,
 )
-from clearhead.lab.finding import Table
-from clearhead.lab.position_rule import DIGITS, KINDS, TRAINED
+from clearhead.lab.positions.rule import DIGITS, KINDS, TRAINED
+from clearhead.lab.tools.finding import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

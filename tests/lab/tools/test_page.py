@@ -5,8 +5,8 @@ import re
 import pytest
 
 from clearhead.lab import attention
-from clearhead.lab.finding import Finding, Table
-from clearhead.lab.page import write_page
+from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.page import write_page
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from findings import Between, check_numbers
 
 from clearhead import lab
 from clearhead.attention import QuadraticFeatures
-from clearhead.lab import kernels
-from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs, crossover, measure
-from clearhead.lab.kernel_report import LENGTHS, RANDOM, WAYS, D
-from clearhead.lab.kernels import FREQUENCIES, SHORT, T, WithoutCrossTerms, experiment
+from clearhead.lab.kernels import features as kernels
+from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs, crossover, measure
+from clearhead.lab.kernels.features import FREQUENCIES, SHORT, T, WithoutCrossTerms, experiment
+from clearhead.lab.kernels.report import LENGTHS, RANDOM, WAYS, D
 
 DRAWS = 3  # instead of 20, where the test need not take long
 TIMES = [128, 256, 512, 1024, 2048, 4096]
@@ -246,7 +246,7 @@ def test_softmax_written_out_takes_memory_for_all_pairs_and_linear_attention_doe
 def measure_quickly(lengths):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "clearhead.lab.kernel_cost.best_milliseconds",
+            "clearhead.lab.kernels.cost.best_milliseconds",
             lambda work, device, seconds: dict.fromkeys(work, 1.0),
         )
         return measure(lengths, torch.Generator().manual_seed(0), "cpu")

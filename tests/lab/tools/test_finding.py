@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.lab.finding import Table, written
+from clearhead.lab.tools.finding import Table, written
 
 
 @pytest.mark.parametrize(

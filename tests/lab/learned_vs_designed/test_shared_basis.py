@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.lab.same_names import alike, difference, names_of, renamed, unlike
+from clearhead.lab.learned_vs_designed.shared_basis import (
+    alike,
+    difference,
+    names_of,
+    renamed,
+    unlike,
+)
 from clearhead.models.smallest import NumpyTransformer, designs
 
 DESIGNS = {

@@ -9,8 +9,8 @@ from findings import Between, check_numbers
 
 from clearhead import lab
 from clearhead.attention import MultiHeadAttention
-from clearhead.lab import positions
-from clearhead.lab.position_rule import (
+from clearhead.lab.positions import schemes as positions
+from clearhead.lab.positions.rule import (
     DENSITY,
     DIGITS,
     KINDS,
@@ -20,7 +20,15 @@ from clearhead.lab.position_rule import (
     learn,
     score,
 )
-from clearhead.lab.positions import HEADS, STEP, WIDTH, by_distance, experiment, likeness, spread
+from clearhead.lab.positions.schemes import (
+    HEADS,
+    STEP,
+    WIDTH,
+    by_distance,
+    experiment,
+    likeness,
+    spread,
+)
 
 LENGTHS = [32, 64, 128]
 RELATIVE = ("none", "rotary", "toeplitz", "alibi")

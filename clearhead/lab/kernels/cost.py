@@ -24,7 +24,7 @@ from clearhead.attention import (
     QuadraticFeatures,
     dot_product,
 )
-from clearhead.lab.measuring import Count, best_milliseconds
+from clearhead.lab.tools.measuring import Count, best_milliseconds
 
 WIDTH = 64  # of a head and of its values, D = M
 FEATURES = {"elu": 64, "fourier": 256, "quadratic": 65 * 66 // 2}  # C of each feature map

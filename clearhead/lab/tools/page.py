@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clearhead.files.writing import replace_file
 from clearhead.inspection.report import html
-from clearhead.lab.finding import Finding, Table, written
+from clearhead.lab.tools.finding import Finding, Table, written
 
 TITLE = "The laboratory"
 ABOUT = "Each claim was tried by the command beside it; the numbers below are what it gave."

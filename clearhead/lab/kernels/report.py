@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
-from clearhead.lab.finding import Table
-from clearhead.lab.kernel_cost import FEATURES, WIDTH, Costs
+from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs
+from clearhead.lab.tools.finding import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from clearhead.attention import Mask, MultiHeadAttention
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.finding import Finding
-from clearhead.lab.position_report import Numbers, draw, story, tables
-from clearhead.lab.position_rule import KINDS, LIMITED, TRAINED, learn, score
+from clearhead.lab.positions.report import Numbers, draw, story, tables
+from clearhead.lab.positions.rule import KINDS, LIMITED, TRAINED, learn, score
+from clearhead.lab.tools.finding import Finding
 from clearhead.models.gpt import GPT
 from clearhead.positions import (
     AlibiBias,

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from clearhead.lab import learned_vs_designed as lab
-from clearhead.lab.finding import written
+from clearhead.lab.learned_vs_designed import comparison as lab
+from clearhead.lab.tools.finding import written
 from clearhead.models.smallest import TorchTransformer, designs
 from tests.findings import Between, check_numbers
-from tests.lab.test_same_names import disguised
+from tests.lab.learned_vs_designed.test_shared_basis import disguised
 
 RULES = ["identity", "first", "unique"]
 ROWS = [row for n in range(1, 7) for row in product(range(3), repeat=n)]

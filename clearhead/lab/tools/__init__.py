@@ -1,0 +1,11 @@
+"""What the experiments share.
+
+finding.py      what an experiment returns: a claim, tables, sentences, numbers, a picture
+measuring.py    what a computation costs, and how the cost grows
+page.py         all findings on one HTML page
+"""
+
+from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.page import write_page
+
+__all__ = ["Finding", "Table", "write_page"]
