@@ -1,9 +1,9 @@
-"""What a mask can say: one small class for each rule.
+"""The parts of a mask: one small class for each rule.
 
-Each part keeps its rule – "causal", "these lengths" – and writes it out as a boolean matrix when
-asked: (T, S) if it is the same for every batch element, else (B, T or 1, S). True = query t may
-attend to key s. Queries are the last T of the S positions: query t stands at position t + S − T.
-masks.py joins the parts.
+Each part keeps its rule – "causal", "these lengths" – and writes it out by `dense` as a boolean
+matrix: (T, S) if it is the same for every batch element, else (B, T or 1, S). True = query t may
+attend to key s. Queries are the last T of the S positions: query t has position t + S − T. masks.py
+joins the parts.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Only the first `valid_lens` keys: (B,) for all queries alike, (B, T) for each query."""
+    """Only the first `valid_lens` keys: (B,) for all queries, or (B, T) for each query its own."""
 
     valid_lens: Tensor
 
@@ -74,7 +74,7 @@ class Padding:
         return torch.arange(S, device=device) < per_query.unsqueeze(-1)
 
     def __repr__(self) -> str:
-        return f"Mask.padding({_tensor_text(self.valid_lens)})"
+        return f"Mask.padding({_describe(self.valid_lens)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Tokens:
         return self.token_mask.to(device)[:, None, :]
 
     def __repr__(self) -> str:
-        return f"Mask.tokens({_tensor_text(self.token_mask)})"
+        return f"Mask.tokens({_describe(self.token_mask)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +116,12 @@ class Segments:
         return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
 
     def __repr__(self) -> str:
-        return f"Mask.segments({_tensor_text(self.ids)})"
+        return f"Mask.segments({_describe(self.ids)})"
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A matrix written out: (T, S), (B, T, S), (B, H, T, S)."""
+    """A matrix given as a tensor: (T, S), (B, T, S) or (B, H, T, S)."""
 
     allowed: Tensor
 
@@ -135,10 +135,52 @@ class Given:
         return self.allowed.to(device)
 
     def __repr__(self) -> str:
-        return f"Mask.of({_tensor_text(self.allowed)})"
+        return f"Mask.of({_describe(self.allowed)})"
 
 
 Part = Causal | Window | Padding | Tokens | Segments | Given
+
+
+def check_bool(name: str, x: object, true_means: str = "may attend") -> None:
+    """A boolean tensor, or a TypeError that says what True means in it."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
+    wanted = f"{name} must be boolean with True = {true_means}, got {x.dtype}"
+    if x.is_floating_point():
+        raise TypeError(
+            f"{wanted}: a float mask could mean 0/1 flags or numbers to add to the scores. "
+            f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
+        )
+    if x.dtype != torch.bool:
+        raise TypeError(
+            f"{wanted}; use {name}.bool() if 1 means {true_means}, Mask.padding({name}) for lengths"
+        )
+
+
+def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
+    """A part's matrix with the axes of the scores; what an axis means is never guessed."""
+    if allowed.ndim == 2:
+        return allowed
+    if axes == 2:
+        raise ValueError(
+            f"{part} differs by batch element but q has no batch axis; use q.unsqueeze(0)"
+        )
+    if not isinstance(part, Given):  # (B, T or 1, S): the same for every head
+        return allowed.reshape(allowed.size(0), *[1] * (axes - 3), *allowed.shape[1:])
+    if allowed.ndim == 4 and axes == 3 and allowed.size(1) == 1:
+        return allowed.squeeze(1)
+    if allowed.ndim != axes:
+        raise ValueError(
+            f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
+            f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch "
+            f"element, mask[None] for one per head"
+        )
+    return allowed
+
+
+def can_broadcast(a: Tensor, b: Tensor) -> bool:
+    """Whether the leading axes of two masks agree; 1 agrees with any size."""
+    return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:-2], b.shape[:-2], strict=True))
 
 
 def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
@@ -148,7 +190,7 @@ def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
     return x[:, x.size(-1) - T :]
 
 
-def _tensor_text(x: Tensor) -> str:
-    if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # elsewhere a look would wait
+def _describe(x: Tensor) -> str:
+    if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # does not wait
         return str(x.tolist())
     return f"{str(x.dtype).removeprefix('torch.')} {shape_text(x)}"

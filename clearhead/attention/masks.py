@@ -3,14 +3,14 @@
     mask = Mask.causal() & Mask.padding(torch.tensor([3, 5]))
     mask.dense(T, S)                     # True = query t may attend to key s
 
-A mask is a conjunction of parts (mask_parts.py). Each keeps its structure – "causal", "these
-lengths" – instead of a T × S matrix, so that a kernel can use it: a purely causal mask takes the
-fused causal kernel, linear attention serves causal and padding by running sums. `dense` writes the
-matrix out when it is needed.
+A mask is a list of parts (mask_parts.py); a query may attend to a key if every part allows it. A
+part keeps its rule – "causal", "these lengths" – instead of a T × S matrix, so that a kernel can
+use it: a purely causal mask takes the fused causal kernel, and linear attention serves causal and
+padding by running sums. `dense` writes the matrix out where it is needed.
 
-Queries are the *last* T of the S positions: query t stands at position t + S − T. So one causal
-rule serves training (T = S) and generation with cached keys (T = 1), and the last query always
-sees every key.
+Queries are the *last* T of the S positions: query t has position t + S − T. So one causal rule
+serves training (T = S) and generation with cached keys (T = 1), and the last query always sees
+every key.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,10 @@ from clearhead.attention.mask_parts import (
     Segments,
     Tokens,
     Window,
+    can_broadcast,
+    check_bool,
     last_columns,
+    match_axes,
 )
 from clearhead.shapes import check_int_tensor, check_positive, shape_text, values_at_hand
 
@@ -37,7 +40,7 @@ class Mask:
 
     parts: tuple[Part, ...] = ()
 
-    # How to make one
+    # Constructors
 
     @staticmethod
     def causal() -> "Mask":
@@ -46,13 +49,13 @@ class Mask:
 
     @staticmethod
     def window(n: int) -> "Mask":
-        """Less than n positions away: `causal() & window(2)` is a token and the one before it."""
+        """Keys less than n positions away: `causal() & window(2)` is a token and the one before."""
         check_positive(n=n)
         return Mask((Window(n),))
 
     @staticmethod
     def padding(valid_lens: Tensor) -> "Mask":
-        """The first valid_lens keys: (B,), or (B, T) with one for each query. 0 is allowed."""
+        """The first valid_lens keys: (B,), or (B, T) with a length for each query. 0 is legal."""
         check_int_tensor("valid_lens", valid_lens)
         if valid_lens.ndim not in (1, 2):
             raise ValueError(
@@ -67,8 +70,8 @@ class Mask:
 
     @staticmethod
     def tokens(token_mask: Tensor) -> "Mask":
-        """The real tokens, (B, S) boolean, wherever the padding stands."""
-        _check_bool("token_mask", token_mask)
+        """The real tokens, (B, S) boolean, True = real; padding may be anywhere."""
+        check_bool("token_mask", token_mask)
         if token_mask.ndim != 2:
             raise ValueError(
                 f"token_mask must have shape (B, S), got {shape_text(token_mask)}; "
@@ -87,7 +90,7 @@ class Mask:
     @staticmethod
     def of(allowed: Tensor) -> "Mask":
         """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S)."""
-        _check_bool("mask", allowed)
+        check_bool("mask", allowed)
         if allowed.ndim < 2:
             raise ValueError(
                 f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got {shape_text(allowed)}"
@@ -105,7 +108,7 @@ class Mask:
         check_positive(n_heads=n_heads)
         mask = Mask()
         if attn_mask is not None:
-            _check_bool("attn_mask", attn_mask, "must not attend")
+            check_bool("attn_mask", attn_mask, "must not attend")
             allowed = ~attn_mask
             if allowed.ndim == 3:
                 if allowed.size(0) % n_heads:
@@ -116,7 +119,7 @@ class Mask:
                 allowed = allowed.unflatten(0, (-1, n_heads))
             mask = mask & Mask.of(allowed)
         if key_padding_mask is not None:
-            _check_bool("key_padding_mask", key_padding_mask, "must not attend")
+            check_bool("key_padding_mask", key_padding_mask, "must not attend")
             mask = mask & Mask.tokens(~key_padding_mask)
         return mask
 
@@ -142,13 +145,13 @@ class Mask:
         if other is None:
             return self
         new = as_mask(other).parts
-        if self.is_causal:  # once is enough
+        if self.is_causal:  # one causal part is enough
             new = tuple(part for part in new if not isinstance(part, Causal))
         return Mask(self.parts + new)
 
     __rand__ = __and__
 
-    # What it says
+    # What a mask says
 
     def dense(self, T: int, S: int, *, device: torch.device | str | None = None) -> Tensor:
         """The matrix written out, True = may attend.
@@ -167,8 +170,8 @@ class Mask:
         where = torch.device(device) if device is not None else self._device()
         dense = torch.ones((1, 1), dtype=torch.bool, device=where)
         for part in self.parts:
-            allowed = _with_axes(part, part.dense(T, S, where), axes)
-            if dense.ndim > 2 and allowed.ndim > 2 and not _fits(dense, allowed):
+            allowed = match_axes(part, part.dense(T, S, where), axes)
+            if dense.ndim > 2 and allowed.ndim > 2 and not can_broadcast(dense, allowed):
                 raise ValueError(
                     f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} "
                     f"and {shape_text(allowed)} in {self}"
@@ -178,12 +181,12 @@ class Mask:
 
     @property
     def is_causal(self) -> bool:
-        """Whether no query may look ahead by structure."""
+        """Whether one of its parts forbids looking ahead."""
         return any(isinstance(part, Causal) for part in self.parts)
 
     @property
     def only_causal(self) -> bool:
-        """Whether that is all it says: then the fused causal kernel serves it."""
+        """Whether it has no other part: then the fused causal kernel serves it."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Causal)
 
     def real_keys(self, S: int) -> Tensor | None:
@@ -200,7 +203,7 @@ class Mask:
         return real
 
     def documents(self, S: int) -> Tensor | None:
-        """Which packed document each key is of, (B, S), negative for none; None if not packed."""
+        """The packed document of each key, (B, S), negative for none; None if not packed."""
         joined = None
         for part in self.parts:
             if isinstance(part, Segments):
@@ -215,7 +218,7 @@ class Mask:
     def positions(
         self, T: int, S: int | None = None, *, device: torch.device | str | None = None
     ) -> Tensor:
-        """Where each of the last T of S tokens stands: (T,), or (B, T) if the batch differs.
+        """The position of each of the last T of S tokens: (T,), or (B, T) if the batch differs.
 
         Padding is not counted and packed documents start again at 0, so a left-padded sequence has
         the positions it would have alone. Padding itself gets 0 or its predecessor's position.
@@ -227,19 +230,17 @@ class Mask:
         if document is None:
             document = real.new_zeros(real.shape, dtype=torch.long)
         real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
-        # Sorted by document, each one's tokens stand together in their order and can be counted.
+        # A stable sort by document puts the tokens of each together, where they can be counted.
         order = document.argsort(dim=-1, stable=True)  # (B, S)
-        count = real.gather(-1, order).cumsum(-1)  # real tokens up to each sorted place
-        first = torch.searchsorted(
-            document.gather(-1, order), document
-        )  # where its document begins
-        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # those of others
+        count = real.gather(-1, order).cumsum(-1)  # real tokens up to each one, in sorted order
+        first = torch.searchsorted(document.gather(-1, order), document)  # start of the document
+        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # in other documents
         positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
         return last_columns(positions.clamp(min=0), T, fill=0).to(device)
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
         """The mask as text: a row for each query, ■ where it may attend."""
-        fitting_T, fitting_S = self._size()
+        fitting_T, fitting_S = self._picture_size()
         S = S or T or fitting_S
         T = T or fitting_T or S
         matrices = self.dense(T, S).reshape(-1, T, S).tolist()
@@ -250,15 +251,12 @@ class Mask:
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts)) or "Mask()"
 
-    def _tensors(self) -> list[Tensor]:
-        fields = [field for part in self.parts for field in vars(part).values()]
-        return [field for field in fields if isinstance(field, Tensor)]
-
     def _device(self) -> torch.device | None:
-        return next((tensor.device for tensor in self._tensors()), None)
+        fields = (field for part in self.parts for field in vars(part).values())
+        return next((field.device for field in fields if isinstance(field, Tensor)), None)
 
-    def _size(self) -> tuple[int | None, int]:
-        """Numbers of queries, if any is asked for, and keys that suit the mask, for its picture."""
+    def _picture_size(self) -> tuple[int | None, int]:
+        """How many queries, if the mask fixes that, and keys a picture should show."""
         T, S = None, 8
         for part in self.parts:
             if isinstance(part, Given):
@@ -275,7 +273,7 @@ MaskLike = Mask | Tensor | None
 
 
 def as_mask(mask: Mask | Tensor) -> Mask:
-    """A Mask as it is; a boolean tensor as Mask.of; anything else is refused with the reason."""
+    """A Mask as it is, a boolean tensor as Mask.of; anything else is refused with the reason."""
     return mask if isinstance(mask, Mask) else Mask.of(mask)
 
 
@@ -295,43 +293,3 @@ def dense_mask(
                 f"scores have shape {tuple(shape)}; the mask's batch and heads must be those of q"
             )
     return dense
-
-
-def _check_bool(name: str, x: object, true_means: str = "may attend") -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
-    wanted = f"{name} must be boolean with True = {true_means}, got {x.dtype}"
-    if x.is_floating_point():
-        raise TypeError(
-            f"{wanted}: a float mask could mean 0/1 flags or numbers to add to the scores. "
-            f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
-        )
-    if x.dtype != torch.bool:
-        raise TypeError(
-            f"{wanted}; use {name}.bool() if 1 means {true_means}, Mask.padding({name}) for lengths"
-        )
-
-
-def _with_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
-    """A part's matrix with the axes of the scores; rank never gets a meaning by accident."""
-    if allowed.ndim == 2:
-        return allowed
-    if axes == 2:
-        raise ValueError(
-            f"{part} differs by batch element but q has no batch axis; use q.unsqueeze(0)"
-        )
-    if not isinstance(part, Given):  # (B, T or 1, S): the same for every head
-        return allowed.reshape(allowed.size(0), *[1] * (axes - 3), *allowed.shape[1:])
-    if allowed.ndim == 4 and axes == 3 and allowed.size(1) == 1:
-        return allowed.squeeze(1)
-    if allowed.ndim != axes:
-        raise ValueError(
-            f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
-            f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch "
-            f"element, mask[None] for one per head"
-        )
-    return allowed
-
-
-def _fits(a: Tensor, b: Tensor) -> bool:
-    return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:-2], b.shape[:-2], strict=True))

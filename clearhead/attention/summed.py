@@ -5,8 +5,8 @@
 
 It shows what softmax over *pairs* is for. Here the sum over j stands before the exponential, so it
 moves inside the product, Σ_j (Q x_t)·(K x_j) = (Q x_t)·(K Σ_j x_j), and T² scores become T. Softmax
-attention takes the exponential of each pair first, and nothing can be moved; linear.py asks which
-similarities allow it.
+attention takes the exponential of each pair first, and nothing can be moved; the similarities of
+features.py allow it again.
 """
 
 import math
