@@ -105,8 +105,8 @@ class Config:
 
 def read_dataclass(kind: type[T], values: Mapping[str, Any]) -> T:
     """A plain dataclass from plain values: every field, no other name, each of its type."""
-    hints = typing.get_type_hints(kind)
-    read = _read_fields(kind, values, hints)
+    hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
+    read = _read_fields(kind, values, [field.name for field in fields])
     return kind(**{name: check_type(name, value, hints[name]) for name, value in read.items()})
 
 
@@ -162,10 +162,11 @@ def _read_fields(kind: Any, values: Any, required: Iterable[str]) -> dict[str, A
     if not isinstance(values, Mapping):
         raise TypeError(f"{kind.__name__} is made from names and values, got {_describe(values)}")
     hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind)]
     for name in values:
-        if name not in hints:
+        if name not in names:
             given = name[:80] if isinstance(name, str) else type(name).__name__
-            near = find_nearest(given, hints)
+            near = find_nearest(given, names)
             raise ValueError(f"{kind.__name__} has no {given!r}; the nearest is {near!r}")
     for name in required:
         if name not in values:

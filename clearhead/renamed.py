@@ -95,6 +95,7 @@ NAMES: dict[str, str] = {
         }.items()
     },
     # config, layers, models
+    "clearhead.layers.block.Stack": "clearhead.layers.stack.Stack",
     # data, files
     "clearhead.files.regular.shown": "clearhead.files.reading.quote",
     "clearhead.files.regular.named_faults": "clearhead.files.reading.prefix_errors",

@@ -6,7 +6,7 @@
 with f self-attention, then – if there is a source – cross-attention, then the feed-forward layer.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
@@ -17,6 +17,7 @@ from clearhead.attention.multi_head import MultiHeadAttention
 from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import make_norm
 from clearhead.positions import PositionScheme
+from clearhead.renamed import forward
 
 
 class Block(nn.Module):
@@ -121,50 +122,4 @@ class Block(nn.Module):
             )
 
 
-class Stack(nn.Module):
-    """Blocks one after the other, then a norm if there is one: pre-norm blocks want it."""
-
-    def __init__(self, blocks: Iterable[nn.Module], norm: nn.Module | None = None) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.norm = norm
-
-    def forward(
-        self,
-        x: Tensor,
-        source: Tensor | None = None,
-        *,
-        mask: MaskLike = None,
-        source_mask: MaskLike = None,
-        bias: Tensor | None = None,
-        positions: Tensor | None = None,
-        caches: Sequence[KVCache] | None = None,
-        source_caches: Sequence[KVCache] | None = None,
-    ) -> Tensor:
-        """x (B, T, D) → (B, T, D): each block gets the same arguments and a cache of its own."""
-        of_x = self._one_each("caches", caches)
-        of_source = self._one_each("source_caches", source_caches)
-        for block, cache, source_cache in zip(self.blocks, of_x, of_source, strict=True):
-            x = block(
-                x,
-                source,
-                mask=mask,
-                source_mask=source_mask,
-                bias=bias,
-                positions=positions,
-                cache=cache,
-                source_cache=source_cache,
-            )
-        return x if self.norm is None else self.norm(x)
-
-    def _one_each(
-        self, name: str, caches: Sequence[KVCache] | None
-    ) -> Sequence[KVCache] | Sequence[None]:
-        if caches is None:
-            return [None] * len(self.blocks)
-        if len(caches) != len(self.blocks):
-            raise ValueError(
-                f"{name} must hold one KVCache for each block, {len(self.blocks)}, "
-                f"got {len(caches)}"
-            )
-        return caches
+__getattr__ = forward(__name__)  # Stack moved to stack.py

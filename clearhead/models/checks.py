@@ -1,31 +1,12 @@
-"""What more than one model checks: its settings, its tokens, its mask, and what it gives.
+"""What several models check: token ids, masks for biases by distance, and their results.
 
 Every sentence names what was given and the way out, as those of clearhead.shapes do.
 """
 
-import dataclasses
-from typing import Any
-
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS
-from clearhead.shapes import (
-    all_finite,
-    check_above_zero,
-    check_at_most,
-    check_choice,
-    check_divides,
-    check_dropout,
-    check_int_tensor,
-    check_positive,
-    shape_text,
-    values_at_hand,
-)
-
-# More than anyone trains. A config may come from a file, and building goes layer by layer.
-MAX_LAYERS, MAX_WIDTH = 1000, 2**20
+from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
 
 
 def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
@@ -50,23 +31,6 @@ def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None
             f"{name}[{row}, {column}] is {int(tokens[row, column])}, but ids go from 0 to "
             f"{vocab_size - 1}; encode with the tokenizer of this model"
         )
-
-
-def check_blocks(config: Any) -> None:
-    """The settings of a stack of blocks, those of them that a config has."""
-    c = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    check_positive(n_layers=c["n_layers"])
-    check_at_most(MAX_LAYERS, n_layers=c["n_layers"])
-    check_at_most(MAX_WIDTH, d_model=c["d_model"])
-    check_divides("n_heads", c["n_heads"], "d_model", c["d_model"])
-    if c.get("n_kv_heads") is not None:
-        check_divides("n_kv_heads", c["n_kv_heads"], "n_heads", c["n_heads"])
-    if c["d_ff"] is not None:
-        check_positive(d_ff=c["d_ff"])
-    check_choice("norm", c.get("norm", "layer"), NORMS)
-    check_choice("activation", c["activation"], tuple(ACTIVATIONS))
-    check_above_zero(norm_eps=c.get("norm_eps"))
-    check_dropout(c["dropout"])
 
 
 def check_distances(mask: Mask, S: int) -> None:

@@ -14,16 +14,15 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from clearhead.attention import Mask
-from clearhead.config import Config
-from clearhead.layers import Block, LayerNorm, Stack
-from clearhead.models.checks import check_blocks, check_tokens
+from clearhead.layers import LayerNorm, StackConfig
+from clearhead.models.checks import check_tokens
 from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import check_positive, check_token_mask, shape_text
 
 
 @dataclass(frozen=True)
-class TextEncoderConfig(Config):
+class TextEncoderConfig(StackConfig):
     """All that a TextEncoder is built from; d_ff: 4·d_model unless given."""
 
     vocab_size: int
@@ -36,9 +35,10 @@ class TextEncoderConfig(Config):
     norm_eps: float = 1e-12
     activation: str = "gelu"
     dropout: float = 0.0
+    pre_norm = False  # not a field: the same for every TextEncoder
 
     def check(self) -> None:
-        check_blocks(self)
+        super().check()
         check_positive(n_types=self.n_types, max_len=self.max_len, vocab_size=self.vocab_size)
 
 
@@ -56,7 +56,7 @@ class TextEncoder(Model):
         self.types = nn.Embedding(c.n_types, c.d_model)
         self.norm = LayerNorm(c.d_model, eps=c.norm_eps)
         self.dropout = nn.Dropout(c.dropout)
-        self.stack = Stack(_block(c) for _ in range(c.n_layers))
+        self.stack = c.build_stack()
         self._start_weights()
 
     def forward(
@@ -104,15 +104,3 @@ class TextEncoder(Model):
                 nn.init.normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-
-
-def _block(c: TextEncoderConfig) -> Block:
-    return Block(
-        c.d_model,
-        c.n_heads,
-        c.d_ff,
-        pre_norm=False,
-        norm_eps=c.norm_eps,
-        activation=c.activation,
-        dropout=c.dropout,
-    )

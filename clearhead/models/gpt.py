@@ -15,25 +15,14 @@ from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
-from clearhead.config import Config
-from clearhead.layers import Block, Stack, capped, make_norm
-from clearhead.models.checks import check_blocks, check_distances, check_tokens
+from clearhead.layers import StackConfig, capped
+from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
-from clearhead.positions import (
-    AlibiBias,
-    LearnedPositions,
-    RotaryPositions,
-    SinusoidalPositions,
-    ToeplitzBias,
-)
-from clearhead.shapes import check_above_zero, check_choice, check_positive, check_token_mask
-
-POSITIONS = ("learned", "sinusoidal", "rotary", "alibi", "toeplitz", "none")
-BY_DISTANCE = ("alibi", "toeplitz")  # biases that count places, not real tokens
+from clearhead.shapes import check_above_zero, check_positive, check_token_mask
 
 
 @dataclass(frozen=True)
-class GPTConfig(Config):
+class GPTConfig(StackConfig):
     """All that a GPT is built from.
 
     max_len: the context, the most tokens it looks at; n_kv_heads: n_heads unless given; d_ff:
@@ -61,11 +50,8 @@ class GPTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_blocks(self)
-        check_choice("positions", self.positions, POSITIONS)
-        check_above_zero(rotary_base=self.rotary_base, soft_cap=self.soft_cap)
-        if self.positions == "rotary":
-            RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width of a head
+        super().check()
+        check_above_zero(soft_cap=self.soft_cap)
         check_positive(max_len=self.max_len, vocab_size=self.vocab_size)
 
 
@@ -79,12 +65,9 @@ class GPT(Model):
         super().__init__(config)
         c = config
         self.embedding = nn.Embedding(c.vocab_size, c.d_model)
-        self.positions = _added_positions(c)
+        self.positions = c.build_input_positions()
         self.dropout = nn.Dropout(c.dropout)
-        self.stack = Stack(
-            (_block(c) for _ in range(c.n_layers)),
-            make_norm(c.norm, c.d_model, bias=c.bias, eps=c.norm_eps),
-        )
+        self.stack = c.build_stack()
         self.head = nn.Linear(c.d_model, c.vocab_size, bias=False)
         self._start_weights()
         if c.tied:
@@ -131,7 +114,7 @@ class GPT(Model):
             allowed = allowed & Mask.tokens(token_mask)
         if mask is not None:
             allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
-        if self.config.positions in BY_DISTANCE:
+        if self.config.scheme.acts_on == "scores":
             check_distances(allowed, past + T)
         if positions is None and (past or not allowed.only_causal):
             positions = allowed.positions(T, past + T, device=tokens.device)
@@ -166,32 +149,3 @@ class GPT(Model):
             if name.endswith("proj_out.weight"):
                 small = 0.0 if self.config.zero_start else (2 * self.config.n_layers) ** -0.5
                 nn.init.normal_(parameter, std=0.02 * small)
-
-
-def _added_positions(c: GPTConfig) -> LearnedPositions | SinusoidalPositions | None:
-    if c.positions == "learned":
-        return LearnedPositions(c.max_len, c.d_model)
-    return SinusoidalPositions(c.d_model) if c.positions == "sinusoidal" else None
-
-
-def _block(c: GPTConfig) -> Block:
-    inside: RotaryPositions | AlibiBias | ToeplitzBias | None = None
-    if c.positions == "rotary":
-        inside = RotaryPositions(c.d_model // c.n_heads, base=c.rotary_base)
-    elif c.positions == "alibi":
-        inside = AlibiBias(c.n_heads)
-    elif c.positions == "toeplitz":
-        inside = ToeplitzBias(c.n_heads, c.max_len)
-    return Block(
-        c.d_model,
-        c.n_heads,
-        c.d_ff,
-        norm=c.norm,
-        norm_eps=c.norm_eps,
-        activation=c.activation,
-        bias=c.bias,
-        dropout=c.dropout,
-        n_kv_heads=c.n_kv_heads,
-        qk_norm=c.qk_norm,
-        positions=inside,
-    )

@@ -41,6 +41,7 @@ class Seq2SeqConfig(Config):
     pad_id: int
 
     def check(self) -> None:
+        super().check()
         check_positive(
             source_vocab_size=self.source_vocab_size, target_vocab_size=self.target_vocab_size
         )

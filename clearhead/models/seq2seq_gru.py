@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from clearhead.attention import AdditiveAttention, DotProductAttention, masked_softmax
 from clearhead.attention.masks import MaskLike
-from clearhead.models.checks import MAX_LAYERS
+from clearhead.layers.stack import MAX_LAYERS
 from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
 from clearhead.shapes import (
     check_at_most,

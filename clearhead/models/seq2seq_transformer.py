@@ -16,15 +16,14 @@ from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
-from clearhead.layers import Block, Stack, make_norm
-from clearhead.models.checks import check_blocks
+from clearhead.layers import StackConfig
 from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
-from clearhead.positions import LearnedPositions, SinusoidalPositions
+from clearhead.positions import SCHEMES
 from clearhead.shapes import check_choice, check_positive
 
 
 @dataclass(frozen=True)
-class Seq2SeqTransformerConfig(Seq2SeqConfig):
+class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
     """All that a Seq2SeqTransformer is built from.
 
     n_layers: blocks of the encoder, and as many of the decoder; max_len: the most tokens of a
@@ -44,8 +43,8 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_blocks(self)
-        check_choice("positions", self.positions, ("sinusoidal", "learned"))
+        added = tuple(name for name, scheme in SCHEMES.items() if scheme.acts_on == "x")
+        check_choice("positions", self.positions, added)
         check_positive(max_len=self.max_len)
         super().check()
 
@@ -82,11 +81,11 @@ class Seq2SeqTransformer(Seq2Seq):
         super().__init__(config)
         c = config
         self.source_embedding = nn.Embedding(c.source_vocab_size, c.d_model)
-        self.source_positions = _positions(c)
-        self.encoder = _stack(c, cross=False)
+        self.source_positions = c.build_positions(scale_input=True)
+        self.encoder = c.build_stack()
         self.target_embedding = nn.Embedding(c.target_vocab_size, c.d_model)
-        self.target_positions = _positions(c)
-        self.decoder = _stack(c, cross=True)
+        self.target_positions = c.build_positions(scale_input=True)
+        self.decoder = c.build_stack(cross=True)
         self.dropout = nn.Dropout(c.dropout)
         self.head = nn.Linear(c.d_model, c.target_vocab_size, bias=False)
         for embedding in (self.source_embedding, self.target_embedding):
@@ -150,28 +149,6 @@ class Seq2SeqTransformer(Seq2Seq):
         source_mask = _mask(state.real)
         x = self.decoder(x, state.memory, mask=Mask.causal(), source_mask=source_mask)
         return self.head(x)
-
-
-def _positions(c: Seq2SeqTransformerConfig) -> SinusoidalPositions | LearnedPositions:
-    if c.positions == "learned":
-        return LearnedPositions(c.max_len, c.d_model)
-    return SinusoidalPositions(c.d_model, scale_input=True, max_len=c.max_len)
-
-
-def _stack(c: Seq2SeqTransformerConfig, *, cross: bool) -> Stack:
-    blocks = (
-        Block(
-            c.d_model,
-            c.n_heads,
-            c.d_ff,
-            norm=c.norm,
-            activation=c.activation,
-            dropout=c.dropout,
-            cross=cross,
-        )
-        for _ in range(c.n_layers)
-    )
-    return Stack(blocks, make_norm(c.norm, c.d_model))
 
 
 def _mask(real: Tensor | None) -> Mask | None:

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from clearhead.config import Config
-from clearhead.layers import Block, ConvolutionStem, PatchEmbedding, Stack, make_norm
+from clearhead.layers import ConvolutionStem, PatchEmbedding, StackConfig
 from clearhead.layers.stem import check_even
-from clearhead.models.checks import check_blocks
 from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import (
@@ -37,7 +35,7 @@ START = 0.2
 
 
 @dataclass(frozen=True)
-class ViTConfig(Config):
+class ViTConfig(StackConfig):
     """All that a VisionTransformer is built from; the defaults fit the pictures of CIFAR-10.
 
     image_size and patch_size: a number for a square, or (height, width). stem: what makes patches
@@ -66,7 +64,7 @@ class ViTConfig(Config):
     dropout: float = 0.0
 
     def check(self) -> None:
-        check_blocks(self)
+        super().check()
         check_choice("pool", self.pool, ("class", "mean"))
         check_choice("stem", self.stem, ("patch", "convolution"))
         if self.stem == "convolution":
@@ -99,10 +97,7 @@ class VisionTransformer(Model):
         self.positions = LearnedPositions(c.class_token + self.patches.n_patches, c.d_model)
         nn.init.normal_(self.positions.weight, std=START)
         self.dropout = nn.Dropout(c.dropout)
-        self.stack = Stack(
-            (_block(c) for _ in range(c.n_layers)),
-            make_norm(c.norm, c.d_model, bias=c.bias, eps=c.norm_eps),
-        )
+        self.stack = c.build_stack()
         self.head = nn.Linear(c.d_model, c.n_classes, bias=c.bias)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -160,17 +155,3 @@ def _stem(c: ViTConfig) -> PatchEmbedding | ConvolutionStem:
     if c.stem == "convolution":
         return ConvolutionStem(c.image_size, c.channels, c.d_model)
     return PatchEmbedding(c.image_size, c.patch_size, c.channels, c.d_model, bias=c.bias)
-
-
-def _block(c: ViTConfig) -> Block:
-    return Block(
-        c.d_model,
-        c.n_heads,
-        c.d_ff,
-        norm=c.norm,
-        norm_eps=c.norm_eps,
-        activation=c.activation,
-        bias=c.bias,
-        dropout=c.dropout,
-        qk_norm=c.qk_norm,
-    )

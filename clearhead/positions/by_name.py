@@ -26,8 +26,8 @@ def build_positions(
     max_len: int,
     rotary_base: float = 10000.0,
     scale_input: bool = False,
-) -> PositionScheme | None:
-    """Build the scheme of this name for a model of these sizes; None for "none".
+) -> PositionScheme:
+    """Build the scheme of this name for a model of these sizes.
 
     rotary_base is for rotary positions, scale_input for sinusoidal ones.
     """
@@ -44,4 +44,4 @@ def build_positions(
         case "toeplitz":
             return ToeplitzBias(n_heads, max_len)
         case _:
-            return None
+            return PositionScheme()

@@ -134,11 +134,11 @@ def find_fewest_misses() -> Head:
 def _set_ends(weights: Weights, stream: Sequence[str]) -> None:
     """A token and its place come in as themselves; the answer goes out."""
     for token, name in enumerate(TOKENS):
-        weights["encoder.weight"][stream.index(name), token] = 1
+        weights["embedding.weight"][stream.index(name), token] = 1
     for place, row in enumerate(weights["positions.weight"]):
         row[stream.index(f"place {place}")] = 1
-    weights["decoder.weight"][0, stream.index("[CLS]")] = 1
-    weights["decoder.weight"][0, stream.index("fewest misses")] = -2
+    weights["head.weight"][0, stream.index("[CLS]")] = 1
+    weights["head.weight"][0, stream.index("fewest misses")] = -2
 
 
 def _set_head(
