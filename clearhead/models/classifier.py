@@ -1,13 +1,18 @@
-"""An encoder that answers at every token: one-hot rows in, logits out.
+"""A classifier that answers at every token: one-hot rows in, logits out.
 
-    x = encoder(rows) + positions       → blocks, each token listening to all → decoder(x)
+    x      = rows W_embedding + b + positions
+    x      = blocks(x), each token attending to all
+    logits = x W_head + b
 
-A row is a token's one-hot vector, so `encoder(row)` is one column of the encoder's matrix plus its
-bias: looking that column up by the token's id gives the same number without the product. The answer
-about a whole sequence is read at one token, such as the first.
+A row is a one-hot vector, so its product with W_embedding is one row of that matrix. Looking
+it up by the token's id gives the same number without the product. The answer about a whole sequence
+is read at one token, such as the first.
 """
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.nn.functional import embedding
@@ -30,9 +35,9 @@ from clearhead.shapes import (
 class ClassifierConfig(StackConfig):
     """All that a SequenceClassifier is built from.
 
-    positions: "absolute" (a learned vector for each position), "toeplitz" (a learned number for
-    each head and distance), "sinusoidal", "rotary" or "none"; max_len limits the first two, the
-    others take any length. d_ff: 4·d_model unless given; bias=False: no bias anywhere.
+    d_input: the size of the vocabulary. positions: a name of positions.SCHEMES; max_len limits
+    "learned" and "toeplitz", the others serve any length. d_ff: 4·d_model unless given;
+    bias=False: no bias anywhere.
     """
 
     d_input: int
@@ -50,6 +55,19 @@ class ClassifierConfig(StackConfig):
     bias: bool = True
     dropout: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.positions == "absolute":
+            words = 'positions="absolute" is now positions="learned"; the old name will be removed'
+            warnings.warn(words, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "positions", "learned")
+        super().__post_init__()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        if isinstance(values, Mapping) and values.get("positions") == "absolute":  # an older file
+            values = {**values, "positions": "learned"}
+        return super().from_dict(values)
+
     def check(self) -> None:
         super().check()
         check_positive(max_len=self.max_len, d_input=self.d_input, d_output=self.d_output)
@@ -64,10 +82,11 @@ class ClassifierConfig(StackConfig):
 
 
 class SequenceClassifier(Model):
-    """Linear encoder → positions → blocks → linear decoder: (B, T, d_input) → (B, T, d_output)."""
+    """Embedding → positions → blocks → head: (B, T, d_input) → (B, T, d_output)."""
 
     config_type = ClassifierConfig
     config: ClassifierConfig
+    renamed_layers = {"encoder": "embedding", "decoder": "head"}  # noqa: RUF012
 
     def __init__(self, config: ClassifierConfig) -> None:
         super().__init__(config)
@@ -81,17 +100,17 @@ class SequenceClassifier(Model):
     def forward(self, tokens: Tensor, *, token_mask: Tensor | None = None) -> Tensor:
         """Rows (B, T, d_input) or ids (B, T) → logits (B, T, d_output).
 
-        token_mask (B, T): True = real. Nobody listens to padding, a token's position is the number
-        of real ones before it, and the logits of padding mean nothing. A Toeplitz bias counts every
-        place, so it takes no padding between real tokens.
+        token_mask (B, T): True = real. Padding is not attended to, a token's position is the number
+        of real tokens before it, and the logits of padding mean nothing. A bias by distance counts
+        all tokens, so with it there must be no padding between real ones.
         """
         is_rows = isinstance(tokens, Tensor) and tokens.is_floating_point()
         x = self._embed_rows(tokens) if is_rows else self._embed_ids(tokens)
-        mask = None if token_mask is None else self._real_tokens(token_mask, x)
-        where = None if mask is None else mask.positions(x.size(1), device=x.device)
+        mask = None if token_mask is None else self._make_mask(token_mask, x)
+        positions = None if mask is None else mask.positions(x.size(1), device=x.device)
         if self.positions is not None:
-            x = self.positions(x, positions=where)
-        return self.head(self.stack(self.dropout(x), mask=mask, positions=where))
+            x = self.positions(x, positions=positions)
+        return self.head(self.stack(self.dropout(x), mask=mask, positions=positions))
 
     def _embed_rows(self, rows: Tensor) -> Tensor:
         """(B, T, d_input) → (B, T, D)."""
@@ -106,15 +125,32 @@ class SequenceClassifier(Model):
         return self.embedding(rows)
 
     def _embed_ids(self, ids: Tensor) -> Tensor:
-        """(B, T) → (B, T, D): the encoder's columns, looked up."""
+        """(B, T) → (B, T, D): the columns of the embedding, looked up."""
         limit = self.config.max_len if self.config.scheme.has_limit else None
         check_tokens("tokens", ids, self.config.d_input, limit)
         x = embedding(ids.long(), self.embedding.weight.mT)
         return x if self.embedding.bias is None else x + self.embedding.bias
 
-    def _real_tokens(self, token_mask: Tensor, x: Tensor) -> Mask:
+    def _make_mask(self, token_mask: Tensor, x: Tensor) -> Mask:
         check_token_mask(token_mask, x.shape[:2])
         mask = Mask.tokens(token_mask)
         if self.config.scheme.acts_on == "scores":
             check_distances(mask, x.size(1))
         return mask
+
+    @property
+    def encoder(self) -> nn.Linear:
+        """The old name of `embedding`."""
+        return self._warn_renamed("encoder")
+
+    @property
+    def decoder(self) -> nn.Linear:
+        """The old name of `head`."""
+        return self._warn_renamed("decoder")
+
+    def _warn_renamed(self, old: str) -> nn.Linear:
+        new = self.renamed_layers[old]
+        words = f"SequenceClassifier.{old} is now .{new}; the old name will be removed"
+        warnings.warn(words, DeprecationWarning, stacklevel=3)
+        layer: nn.Linear = getattr(self, new)
+        return layer

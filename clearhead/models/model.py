@@ -21,6 +21,7 @@ class Model(nn.Module):
     """The base of all models: `Model(config)`, the numbers of its parameters, its description."""
 
     config_type: ClassVar[type[Config]]
+    renamed_layers: ClassVar[Mapping[str, str]] = {}  # in checkpoints of earlier releases: old, new
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -36,6 +37,21 @@ class Model(nn.Module):
     def from_config(cls, config: Config | Mapping[str, Any]) -> Self:
         """A new model from its config or from the plain values of one."""
         return cls(cls.config_type.from_dict(config) if isinstance(config, Mapping) else config)
+
+    @classmethod
+    def translate_names(cls, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors of a checkpoint, those of an optimizer too, under today's names of the layers."""
+        names = cls.renamed_layers
+        return {
+            ".".join(names.get(part, part) for part in name.split(".")): tensor
+            for name, tensor in tensors.items()
+        }
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """As in PyTorch; layers may have the names of an earlier release."""
+        return super().load_state_dict(self.translate_names(state_dict), strict, assign)
 
     @property
     def n_parameters(self) -> int:

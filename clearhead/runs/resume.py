@@ -8,12 +8,14 @@ make another run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from clearhead.files.reading import BadFile, quote
 from clearhead.runs.checkpoint import newest_state
 from clearhead.runs.folder import RunFolder, find_runs
+from clearhead.runs.run import read_recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
 HARMLESS = ("asked", "python", "system")
@@ -73,7 +75,7 @@ def check_same(
     force: bool = False,
 ) -> list[str]:
     """List what has changed of all that the numbers depend on; refuse it unless force covers it."""
-    then, now = {**run.environment, **run.config}, {**environment, **config}
+    then, now = {**run.environment, **_translate(run.config)}, {**environment, **config}
     differences = list(_list_differences(then, now))
     is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
     if differences and (is_another or not force):
@@ -84,6 +86,13 @@ def check_same(
             + f"\nmake them equal, or {forced}take another --out to start a new run"
         )
     return differences
+
+
+def _translate(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A config of an earlier release in today's words; unchanged if it cannot be read."""
+    with suppress(ValueError, TypeError):
+        return {**config, **read_recipe(config).to_dict()}
+    return config
 
 
 def record_forced(

@@ -193,7 +193,7 @@ class Training:
     def load(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot."""
         load_weights(self.model, snapshot.model)
-        self.optimizer.load(snapshot.optimizer)
+        self.optimizer.load(self.model.translate_names(snapshot.optimizer))
         self.state = snapshot.state
         self.saved = (self.state.step, self.state.logged)
         self.clock.start(self.state.seconds)

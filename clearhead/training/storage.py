@@ -66,7 +66,7 @@ class Memory:
 
 def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
     """Put weights into a model; all of them must be there, of the right shapes, and no others."""
-    own = model.state_dict()
+    own, tensors = model.state_dict(), model.translate_names(tensors)
     if odd := sorted(own.keys() ^ tensors.keys()):
         word = "is missing" if odd[0] in own else "is not part of the model"
         raise ValueError(f"the weights do not fit the config: {odd[0]!r} {word}")
@@ -76,4 +76,4 @@ def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
                 f"the weights do not fit the config: {name!r} has shape "
                 f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
             )
-    model.load_state_dict(dict(tensors))
+    model.load_state_dict(tensors)

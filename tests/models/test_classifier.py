@@ -13,7 +13,7 @@ from clearhead.inspection import record
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 
 B, T, IN, OUT, D, H, F, L = 2, 5, 6, 3, 12, 2, 10, 2
-SCHEMES = ["absolute", "toeplitz", "sinusoidal", "rotary", "none"]
+SCHEMES = ["learned", "toeplitz", "sinusoidal", "rotary", "none"]
 SMALL = ClassifierConfig(
     d_input=IN, d_output=OUT, d_model=D, n_layers=L, n_heads=H, d_ff=F, max_len=9
 )
@@ -42,8 +42,8 @@ def rows_of(ids):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_model_is_its_parts_one_after_the_other(scheme, pre_norm):
     model, rows = build(positions=scheme, pre_norm=pre_norm), torch.randn(B, T, IN).double()
-    x = rows @ model.encoder.weight.mT + model.encoder.bias
-    if scheme == "absolute":
+    x = rows @ model.embedding.weight.mT + model.embedding.bias
+    if scheme == "learned":
         x = x + model.positions.weight[:T]
     elif scheme == "sinusoidal":
         x = model.positions(x)
@@ -51,7 +51,7 @@ def test_the_model_is_its_parts_one_after_the_other(scheme, pre_norm):
         x = block(x)
     if pre_norm:
         x = model.stack.norm(x)
-    expected = x @ model.decoder.weight.mT + model.decoder.bias
+    expected = x @ model.head.weight.mT + model.head.bias
     assert model(rows).shape == (B, T, OUT)
     assert torch.allclose(model(rows), expected, rtol=0, atol=1e-12)
     assert (model.stack.norm is not None) == pre_norm
@@ -65,10 +65,10 @@ def test_without_blocks_that_do_anything_it_is_two_linear_layers_by_hand():
     nn.init.zeros_(model.stack.blocks[0].feed_forward.proj_out.weight)
     nn.init.zeros_(model.stack.blocks[0].feed_forward.proj_out.bias)
     with torch.no_grad():
-        model.encoder.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
-        model.encoder.bias.copy_(torch.tensor([10.0, 20.0]))
-        model.decoder.weight.copy_(torch.tensor([[1.0, -1.0]]))
-        model.decoder.bias.copy_(torch.tensor([0.5]))
+        model.embedding.weight.copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        model.embedding.bias.copy_(torch.tensor([10.0, 20.0]))
+        model.head.weight.copy_(torch.tensor([[1.0, -1.0]]))
+        model.head.bias.copy_(torch.tensor([0.5]))
     # id 0 → (1, 3) + (10, 20) = (11, 23) → −12 + ½; id 1 → (12, 24) → −12 + ½
     assert model(torch.tensor([[0, 1]])).flatten().tolist() == [-11.5, -11.5]
     # the row (2, 0) → (2, 6) + (10, 20) = (12, 26) → −14 + ½
@@ -90,7 +90,7 @@ def test_ids_give_the_numbers_of_one_hot_rows(scheme, bias):
 
 
 def test_positions_are_where_the_scheme_puts_them():
-    assert build(positions="absolute").positions.weight.shape == (9, D)
+    assert build(positions="learned").positions.weight.shape == (9, D)
     for name in ("toeplitz", "rotary"):
         model = build(positions=name)
         schemes = [block.attention.positions for block in model.stack.blocks]
@@ -148,12 +148,12 @@ def test_bias_false_leaves_no_bias_anywhere():
     model = build(bias=False, positions="none", pre_norm=False)
     assert not [n for n, _ in model.named_parameters() if "bias" in n or "shift" in n]
     rows = torch.randn(B, T, IN).double()
-    x = rows @ model.encoder.weight.mT
+    x = rows @ model.embedding.weight.mT
     for block in model.stack.blocks:
         w1, w2 = block.feed_forward.proj_in.weight.mT, block.feed_forward.proj_out.weight.mT
         x = block.norm_attention(x + block.attention(x))
         x = block.norm_feed_forward(x + torch.relu(x @ w1) @ w2)
-    assert torch.allclose(model(rows), x @ model.decoder.weight.mT, rtol=0, atol=1e-12)
+    assert torch.allclose(model(rows), x @ model.head.weight.mT, rtol=0, atol=1e-12)
 
 
 def test_norm_and_activation_are_handed_on():
@@ -228,7 +228,7 @@ def test_dropout_works_in_training_only():
 
 def test_dropout_of_everything_leaves_nothing_of_the_tokens():
     model = build(dropout=1.0)
-    nothing = model.decoder(model.stack.norm(torch.zeros(B, T, D).double()))
+    nothing = model.head(model.stack.norm(torch.zeros(B, T, D).double()))
     assert torch.allclose(model(some_ids()), nothing, rtol=0, atol=1e-12)
 
 
@@ -259,7 +259,12 @@ def test_it_counts_and_describes_its_parameters():
     block = 4 * (D * D + D) + (D * F + F) + (F * D + D) + 2 * 2 * D
     assert model.n_parameters == linear + 9 * D + L * block + 2 * D
     table = model.describe()
-    for words in ("encoder", "weight 12×6, bias 12", "stack.blocks.1.feed_forward.proj_in", "9×12"):
+    for words in (
+        "embedding",
+        "weight 12×6, bias 12",
+        "stack.blocks.1.feed_forward.proj_in",
+        "9×12",
+    ):
         assert words in table
     assert f"{model.n_parameters:,}" in table.splitlines()[-1]
 
@@ -288,7 +293,7 @@ def test_a_batch_element_without_a_real_token_stays_finite():
 # Refusals
 
 
-@pytest.mark.parametrize("scheme", ["absolute", "toeplitz"])
+@pytest.mark.parametrize("scheme", ["learned", "toeplitz"])
 def test_N18_a_sequence_longer_than_max_len_is_refused(scheme):
     model = build(positions=scheme)
     words = "tokens has length 10 but max_len is 9; shorten it or build the m.* with max_len=10"
@@ -349,7 +354,7 @@ def test_a_token_mask_of_another_kind_is_refused():
         ({"n_layers": 0}, ValueError, "n_layers must be at least 1, got 0"),
         ({"d_ff": 0}, ValueError, "d_ff must be at least 1, got 0"),
         ({"max_len": 0}, ValueError, "max_len must be at least 1, got 0"),
-        ({"positions": "learned"}, ValueError, "positions must be one of 'absolute', 'toeplitz'"),
+        ({"positions": "waves"}, ValueError, "positions must be one of 'learned', 'sinusoidal'"),
         ({"positions": "rotary", "n_heads": 4}, ValueError, "d_head must be even.* got 3"),
         ({"norm": "batch"}, ValueError, "norm must be one of 'layer', 'rms'"),
         ({"activation": "sine"}, ValueError, "activation must be one of 'relu'"),

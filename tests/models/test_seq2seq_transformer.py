@@ -281,7 +281,7 @@ def test_the_config_has_defaults_and_refuses_the_rest():
     assert blocks[0].feed_forward.proj_in.out_features == 4 * D
     with pytest.raises(ValueError, match="d_model is 12, which n_heads=5 does not divide"):
         build("transformer", n_heads=5)
-    with pytest.raises(ValueError, match="positions must be one of 'sinusoidal', 'learned', got"):
+    with pytest.raises(ValueError, match="positions must be one of 'learned', 'sinusoidal', got"):
         build("transformer", positions="rotary")
     with pytest.raises(ValueError, match="norm must be one of 'layer', 'rms', 'none', got 'batch'"):
         build("transformer", norm="batch")
