@@ -1,4 +1,4 @@
-"""The checks at public doors, and the sentences they raise.
+"""The checks of arguments, and the sentences they raise.
 
 Every sentence names the argument, what was expected, what was given, and the way out. ValueError
 is for values and shapes, TypeError for types. Nothing here copies or changes a tensor, and only
@@ -14,12 +14,12 @@ from torch import Tensor
 
 
 def shape_text(x: Tensor) -> str:
-    """(2, 5, 4), as people write a shape."""
+    """A shape as people write it: (2, 5, 4)."""
     return str(tuple(x.shape))
 
 
 def values_at_hand(x: Tensor) -> bool:
-    """Whether numbers can be read without waiting for a device or breaking a compiled graph."""
+    """Whether a tensor's values can be read without waiting for a device or breaking a graph."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
@@ -63,46 +63,51 @@ def check_number(
         raise ValueError(f"{name} must be a finite number {start}{end}, got {value}{way_out}")
 
 
-def check_whole(name: str, value: Any) -> None:
-    """A whole number; True and False are none."""
+def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
+    """A whole number from `least` to `most`; True and False are none."""
     if not is_whole(value):
         raise TypeError(
             f"{name} must be a whole number, got {value!r} of type {type(value).__name__}"
         )
+    if least is not None and value < least:
+        words = f"be at least {least}" if least else "not be negative"
+        raise ValueError(f"{name} must {words}, got {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
 
 
 def check_positive(**sizes: int) -> None:
     """Each named size is a whole number of at least 1."""
     for name, size in sizes.items():
-        check_whole(name, size)
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+        check_whole(name, size, least=1)
 
 
 def check_count(**counts: int) -> None:
     """Each named count is a whole number of at least 0."""
     for name, count in counts.items():
-        check_whole(name, count)
-        if count < 0:
-            raise ValueError(f"{name} must not be negative, got {count}")
+        check_whole(name, count, least=0)
 
 
 def check_at_most(limit: int, **sizes: int) -> None:
-    """Each named size is no larger than anybody needs, so that nonsense is refused at once."""
+    """Each named size is at most this limit, so that nonsense is refused before it takes memory."""
     for name, size in sizes.items():
-        if size > limit:
-            raise ValueError(f"{name} must be at most {limit:,}, got {size:,}")
+        check_whole(name, size, most=limit)
 
 
 def check_above_zero(**numbers: float | None) -> None:
-    """Each named number is positive; None = not given."""
+    """Each named number is finite and above 0; None = not given."""
     for name, number in numbers.items():
-        if number is not None and not number > 0:
-            raise ValueError(f"{name} must be positive, got {number}")
+        if number is not None:
+            check_number(name, number, low=0, above=True)
+
+
+def check_dropout(dropout: float) -> None:
+    """A probability from 0 to 1, both ends allowed."""
+    check_number("dropout", dropout, low=0, high=1)
 
 
 def check_divides(part_name: str, part: int, whole_name: str, whole: int) -> None:
-    """`part` divides `whole` without a rest."""
+    """`part` divides `whole` without a remainder."""
     check_positive(**{part_name: part, whole_name: whole})
     if whole % part:
         nearest = whole - whole % part or part
@@ -118,14 +123,6 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
-def check_dropout(dropout: float) -> None:
-    """A probability from 0 to 1, both ends allowed."""
-    if not is_number(dropout):
-        raise TypeError(f"dropout must be a number from 0 to 1, got {dropout!r}")
-    if not 0.0 <= dropout <= 1.0:
-        raise ValueError(f"dropout must be a probability from 0 to 1, got {dropout}")
-
-
 def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
     """A floating-point tensor with at least `min_axes` axes."""
     if not isinstance(x, Tensor):
@@ -139,7 +136,7 @@ def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
 
 
 def check_int_tensor(name: str, x: Any) -> None:
-    """A tensor of whole numbers; bool does not count as one."""
+    """A tensor of integers; a boolean tensor is none."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(x).__name__}")
     if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
@@ -147,7 +144,7 @@ def check_int_tensor(name: str, x: Any) -> None:
 
 
 def check_token_mask(token_mask: Any, shape: tuple[int, ...]) -> None:
-    """A boolean tensor of this shape, that of the tokens: True = real."""
+    """A boolean tensor of the shape of the tokens: True = real."""
     if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
         given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
         raise TypeError(

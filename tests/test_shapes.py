@@ -11,6 +11,7 @@ from clearhead.shapes import (
     check_above_zero,
     check_at_most,
     check_choice,
+    check_count,
     check_divides,
     check_dropout,
     check_float_tensor,
@@ -22,6 +23,7 @@ from clearhead.shapes import (
     check_qk,
     check_qkv,
     check_token_mask,
+    check_whole,
     is_number,
     is_whole,
     shape_text,
@@ -134,15 +136,15 @@ def test_a_dropout_from_zero_to_one_is_legal(dropout):
 
 
 def test_another_dropout_is_refused():
-    with refused(ValueError, "dropout must be a probability from 0 to 1, got 1.5"):
+    with refused(ValueError, "dropout must be a finite number from 0 to 1, got 1.5"):
         check_dropout(1.5)
-    with refused(ValueError, "dropout must be a probability from 0 to 1, got -0.1"):
+    with refused(ValueError, "dropout must be a finite number from 0 to 1, got -0.1"):
         check_dropout(-0.1)
-    with refused(ValueError, "dropout must be a probability from 0 to 1, got nan"):
+    with refused(ValueError, "dropout must be a finite number from 0 to 1, got nan"):
         check_dropout(float("nan"))
-    with refused(TypeError, "dropout must be a number from 0 to 1, got '0.5'"):
+    with refused(TypeError, "dropout must be a number, got '0.5'"):
         check_dropout("0.5")
-    with refused(TypeError, "dropout must be a number from 0 to 1, got True"):
+    with refused(TypeError, "dropout must be a number, got True"):
         check_dropout(True)
 
 
@@ -292,11 +294,25 @@ def test_a_token_mask_is_boolean_and_has_the_shape_of_tokens():
             check_token_mask(torch.ones(shape, dtype=torch.bool), (2, 3))
 
 
+def test_a_whole_number_has_limits_where_they_are_given():
+    check_whole("n", -3)
+    check_whole("n", 3, 3, 3)
+    check_count(n=0)
+    with refused(ValueError, "n must not be negative, got -1"):
+        check_count(n=-1)
+    with refused(ValueError, "n must be at least 2, got 1"):
+        check_whole("n", 1, least=2)
+    with refused(ValueError, "n must be at most 1,000, got 2,000"):
+        check_whole("n", 2000, least=1, most=1000)
+    with refused(TypeError, "n must be a whole number, got 1.0 of type float"):
+        check_whole("n", 1.0)
+
+
 def test_sizes_have_an_end_and_some_numbers_must_be_positive():
     check_at_most(5, width=5, height=1)
     with pytest.raises(ValueError, match="height must be at most 5,000, got 5,001"):
         check_at_most(5000, width=5, height=5001)
     check_above_zero(eps=1e-9, base=None)
     for wrong in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=f"base must be positive, got {wrong}"):
+        with pytest.raises(ValueError, match=f"base must be a finite number above 0, got {wrong}"):
             check_above_zero(eps=1.0, base=wrong)

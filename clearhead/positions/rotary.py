@@ -14,7 +14,7 @@ from torch import Tensor
 
 from clearhead.positions.scheme import PositionScheme
 from clearhead.positions.tables import angles, check_positions, kept_table, rows_needed
-from clearhead.shapes import check_last_axis, check_positive
+from clearhead.shapes import check_above_zero, check_last_axis, check_positive
 
 
 def turns(positions: Tensor, d_head: int, base: float) -> Tensor:
@@ -44,8 +44,7 @@ class RotaryPositions(PositionScheme):
                 f"d_head must be even, because rotary positions turn pairs of columns, "
                 f"got {d_head}; take d_head={d_head + 1} or another scheme"
             )
-        if not base > 0:
-            raise ValueError(f"base must be positive, got {base}")
+        check_above_zero(base=base)
         self.d_head, self.base = d_head, float(base)
 
     def forward(self, x: Tensor, *, positions: Tensor | None = None) -> Tensor:

@@ -193,7 +193,7 @@ def test_wrong_inputs_are_refused_by_name():
         attention(q, k, v[:, :4])
     with pytest.raises(ValueError, match=r"d_hidden must be at least 1, got 0"):
         AdditiveAttention(2, 3, 0)
-    with pytest.raises(ValueError, match="dropout must be a probability"):
+    with pytest.raises(ValueError, match="dropout must be a finite number"):
         AdditiveAttention(2, 3, 4, dropout=1.5)
 
 

@@ -502,7 +502,7 @@ def test_the_source_is_heard_and_x_only_asks():
         (
             lambda: MultiHeadAttention(12, 3, dropout=1.5),
             ValueError,
-            "dropout must be a probability",
+            "dropout must be a finite number",
         ),
         (
             lambda: MultiHeadAttention(12, 3, mechanism="additive"),

@@ -105,8 +105,8 @@ def test_F11_a_value_of_the_wrong_kind_is_refused_by_name(with_config, case, nam
     ("case", "values", "words"),
     [
         ("gpt2", {"n_head": 5}, "d_model is 12, which n_heads=5 does not divide"),
-        ("gpt2", {"layer_norm_epsilon": 0}, "norm_eps must be positive"),
-        ("gpt2", {"resid_pdrop": 1.5}, "dropout must be a probability"),
+        ("gpt2", {"layer_norm_epsilon": 0}, "norm_eps must be a finite number above 0"),
+        ("gpt2", {"resid_pdrop": 1.5}, "dropout must be a finite number"),
         ("llama", {"num_key_value_heads": 3}, "n_heads is 4, which n_kv_heads=3 does not divide"),
         ("llama", {"num_attention_heads": 8, "head_dim": 3}, "d_head must be even"),
         ("vit", {"patch_size": 5}, "image height is 12, which patch height=5 does not divide"),

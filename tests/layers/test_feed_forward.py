@@ -103,7 +103,7 @@ def test_mistakes_are_refused():
         FeedForward(D, activation="sigmoid")
     with pytest.raises(ValueError, match="d_ff must be at least 1, got 0"):
         FeedForward(D, 0)
-    with pytest.raises(ValueError, match="dropout must be a probability from 0 to 1, got -1"):
+    with pytest.raises(ValueError, match="dropout must be a finite number from 0 to 1, got -1"):
         FeedForward(D, dropout=-1)
     with pytest.raises(ValueError, match=r"x has width 5 .* but d_model is 4"):
         FeedForward(D)(torch.zeros(B, T, 5))

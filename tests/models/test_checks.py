@@ -78,8 +78,8 @@ WRONG = {
     "d_ff must be at least 1, got 0": {"d_ff": 0},
     "activation must be one of 'relu', .* got 'tanh'": {"activation": "tanh"},
     "norm must be one of 'layer', 'rms', 'none', got 'batch'": {"norm": "batch"},
-    "norm_eps must be positive, got 0.0": {"norm_eps": 0.0},
-    "dropout must be a probability from 0 to 1, got 1.5": {"dropout": 1.5},
+    "norm_eps must be a finite number above 0, got 0.0": {"norm_eps": 0.0},
+    "dropout must be a finite number from 0 to 1, got 1.5": {"dropout": 1.5},
 }
 ONLY_SOME = {"n_kv_heads", "norm", "norm_eps"}  # not every config has these
 

@@ -178,8 +178,8 @@ def test_wrong_types_are_refused():
         ({"max_len": 0}, "max_len must be at least 1"),
         ({"d_ff": 0}, "d_ff must be at least 1"),
         ({"activation": "tanh"}, "activation must be one of"),
-        ({"norm_eps": 0.0}, "norm_eps must be positive"),
-        ({"dropout": 1.5}, "dropout must be a probability"),
+        ({"norm_eps": 0.0}, "norm_eps must be a finite number above 0"),
+        ({"dropout": 1.5}, "dropout must be a finite number"),
     ],
 )
 def test_wrong_configs_are_refused(values, words):

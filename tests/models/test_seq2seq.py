@@ -408,7 +408,7 @@ def test_a_number_of_words_that_is_none_is_refused(model):
         ({"end_id": -1}, "end_id is -1, but ids of the target go from 0 to 12"),
         ({"pad_id": 99}, "pad_id is 99, but ids of the target go from 0 to 12"),
         ({"n_layers": 0}, "n_layers must be at least 1, got 0"),
-        ({"dropout": 1.5}, "dropout must be a probability from 0 to 1, got 1.5"),
+        ({"dropout": 1.5}, "dropout must be a finite number from 0 to 1, got 1.5"),
     ],
 )
 def test_configs_refuse_what_cannot_be_built(kind, wrong, message):

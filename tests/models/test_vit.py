@@ -471,9 +471,9 @@ def test_pictures_of_another_kind_are_refused():
         ({"pool": "max"}, ValueError, "pool must be one of 'class', 'mean', got 'max'"),
         ({"norm": "batch"}, ValueError, "norm must be one of 'layer', 'rms'"),
         ({"activation": "sine"}, ValueError, "activation must be one of 'relu'"),
-        ({"dropout": -0.1}, ValueError, "dropout must be a probability from 0 to 1, got -0.1"),
+        ({"dropout": -0.1}, ValueError, "dropout must be a finite number from 0 to 1, got -0.1"),
         ({"dropout": float("nan")}, ValueError, "dropout must be a finite number, got nan"),
-        ({"norm_eps": -1.0}, ValueError, "norm_eps must be positive, got -1.0"),
+        ({"norm_eps": -1.0}, ValueError, "norm_eps must be a finite number above 0, got -1.0"),
         (
             {"image_size": (6, 8, 3)},
             TypeError,

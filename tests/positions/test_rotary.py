@@ -115,7 +115,7 @@ def test_other_mistakes_are_refused():
     rotary = RotaryPositions(DH)
     with pytest.raises(ValueError, match=r"x has width 6 .* but d_head is 8"):
         rotary(torch.zeros(T, 6))
-    with pytest.raises(ValueError, match="base must be positive, got 0"):
+    with pytest.raises(ValueError, match="base must be a finite number above 0, got 0"):
         RotaryPositions(DH, base=0)
     with pytest.raises(ValueError, match="positions must not be negative, got -2"):
         rotary(heads(), positions=torch.arange(-2, 3))

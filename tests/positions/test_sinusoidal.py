@@ -126,7 +126,7 @@ def test_what_is_wrong_at_construction_is_refused():
         SinusoidalPositions(0)
     with pytest.raises(ValueError, match="max_len must be at least 1, got 0"):
         SinusoidalPositions(D, max_len=0)
-    with pytest.raises(ValueError, match=r"dropout must be a probability from 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"dropout must be a finite number from 0 to 1, got 1\.5"):
         SinusoidalPositions(D, dropout=1.5)
     with pytest.raises(ValueError, match=r"x has width 5 .* but d_model is 6"):
         SinusoidalPositions(D)(torch.zeros(B, T, 5))
