@@ -640,7 +640,11 @@ def test_a_config_goes_to_plain_values_and_back():
         ({"soft_cap": 0.0}, ValueError, "soft_cap must be a finite number above 0, got 0.0"),
         ({"soft_cap": -3}, ValueError, "soft_cap must be a finite number above 0, got -3"),
         ({"norm_eps": 0.0}, ValueError, "norm_eps must be a finite number above 0, got 0.0"),
-        ({"rotary_base": -1.0}, ValueError, "rotary_base must be a finite number above 0, got -1.0"),
+        (
+            {"rotary_base": -1.0},
+            ValueError,
+            "rotary_base must be a finite number above 0, got -1.0",
+        ),
         ({"dropout": 1.5}, ValueError, "dropout must be a finite number from 0 to 1, got 1.5"),
         ({"dropout": -0.1}, ValueError, "dropout must be a finite number from 0 to 1"),
         ({"dropout": math.nan}, ValueError, "dropout must be a finite number, got nan"),
