@@ -134,6 +134,8 @@ NAMES: dict[str, str] = {
     "clearhead.data.images.CIFAR10_CLASSES": "clearhead.data.cifar10.CIFAR10_CLASSES",
     # generation
     # training, runs
+    "clearhead.training.checkpoint.places": "clearhead.runs.checkpoint.find_checkpoints",
+    "clearhead.training.checkpoint.step_of": "clearhead.runs.checkpoint.parse_step",
     "clearhead.training.finite.check_step": "clearhead.training.gradient.check_finite_step",
     "clearhead.training.learner.Learner": "clearhead.training.gradient.Gradients",
     "clearhead.training.loop.Interrupted": "clearhead.runs.signals.Interrupted",
@@ -145,8 +147,8 @@ NAMES: dict[str, str] = {
     "clearhead.training.place.Progress": "clearhead.training.progress.Progress",
     "clearhead.training.place.RunResult": "clearhead.runs.train_recipe.RunResult",
     "clearhead.training.place.Tell": "clearhead.training.progress.Tell",
-    "clearhead.training.run.checkpoint_of": "clearhead.runs.run.read_checkpoint",
     "clearhead.training.run.fill": "clearhead.training.storage.load_weights",
+    "clearhead.training.run_folder.Busy": "clearhead.runs.lock.Busy",
     "clearhead.training.run_folder.environment": "clearhead.runs.folder.describe_environment",
     "clearhead.training.starting.adopt": "clearhead.runs.resume.record_forced",
     "clearhead.training.starting.threads_of": "clearhead.runs.resume.choose_threads",

@@ -150,15 +150,14 @@ def _curves(runs: Sequence[Path]) -> "Picture":
     folders = [RunFolder(run) for run in runs]
     for folder in folders:
         folder.check()
-        if not any(line.keys() - {"step", "lr"} for line in folder.metrics()):
+        if not any(line.keys() - {"step", "lr"} for line in folder.read_metrics()):
             raise ValueError(f"{folder.path} has nothing measured yet; let it train longer")
     with leaving_at_once():
         from clearhead.inspection.report import collect_series
         from clearhead.inspection.report.curves import compare_runs
 
-    found = {
-        name: collect_series(f.metrics()) for name, f in zip(_labels(runs), folders, strict=True)
-    }
+    lines = [folder.read_metrics() for folder in folders]
+    found = dict(zip(_labels(runs), map(collect_series, lines), strict=True))
     return compare_runs(
         {run: {n: v for n, v in s.items() if n != "lr"} for run, s in found.items()}
     )

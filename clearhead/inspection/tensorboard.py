@@ -45,7 +45,7 @@ def write_events(run: str | os.PathLike[str]) -> Path:
     folder = RunFolder(run)
     folder.check()
     path, started = folder / EVENTS, (folder / CONFIG).stat().st_mtime
-    events = b"".join(map(_record, _events(folder.metrics(), started)))
+    events = b"".join(map(_record, _events(folder.read_metrics(), started)))
     known = read_bytes(path, 4 * MAX_METRICS) if path.exists() else b""
     if known and events.startswith(known):
         with open(path, "ab") as file:

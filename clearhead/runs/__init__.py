@@ -1,7 +1,8 @@
 """Runs on a disk. Read in this order:
 
-folder.py          the folder that a run leaves behind, and its lock
-checkpoint.py      what a run needs to resume, on the disk: whole, checked, or not there
+folder.py          the folder of a run and its files
+lock.py            one process at a time writes to it
+checkpoint.py      everything a run needs to resume, on the disk: whole, checked, or not there
 storage.py         the storage that the training loop writes to
 resume.py          which run is resumed, and whether it is still the same run
 signals.py         Ctrl-C and SIGTERM stop a run after it is saved
@@ -16,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clearhead.runs.checkpoint import NoGoodCheckpoint
-    from clearhead.runs.folder import Busy, RunFolder, find_runs
+    from clearhead.runs.folder import RunFolder, find_runs
+    from clearhead.runs.lock import Busy
     from clearhead.runs.run import Run, load_run
     from clearhead.runs.signals import Interrupted
     from clearhead.runs.train_recipe import RunResult, train
@@ -35,7 +37,8 @@ __all__ = [
 
 _HOMES = {
     "checkpoint": ["NoGoodCheckpoint"],
-    "folder": ["Busy", "RunFolder", "find_runs"],
+    "folder": ["RunFolder", "find_runs"],
+    "lock": ["Busy"],
     "run": ["Run", "load_run"],
     "signals": ["Interrupted"],
     "train_recipe": ["RunResult", "train"],

@@ -1,15 +1,15 @@
-"""A run's state on the disk: whole, checked, or not there.
+"""Everything a run needs to resume, on the disk: whole, checked, or not there.
 
     checkpoints/step-0000400/
         model.safetensors        the weights
-        optimizer.safetensors    what the optimizer remembers
-        state.json               the step, the place in the data, the best so far
-        manifest.json            size and SHA-256 of each file, and of itself: written last
+        optimizer.safetensors    the tensors of the optimizer
+        state.json               step, cursor, best metrics so far: training/state.py
+        manifest.json            size and SHA-256 of each file, and its own: written last
 
-A checkpoint is written under another name beside its place, reaches the disk, takes its name in one
-step, is read back and compared, and only then called saved. So a crash at any moment leaves the
-one before or the new one. When a run goes on, the newest good one is taken; a damaged one is
-passed over with a sentence; and if all are damaged nothing is started anew in silence.
+A checkpoint is written under a temporary name, reaches the disk, is renamed in one step, is read
+back and compared, and only then called saved. So a crash at any moment leaves the checkpoint before
+or the new one. A run resumes from the newest good checkpoint; damaged ones are skipped with a
+sentence, and if all are damaged, nothing is started again in silence.
 """
 
 import errno
@@ -19,7 +19,6 @@ import re
 import secrets
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +32,11 @@ from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
 from clearhead.files.writing import create_folder
 
 FORMAT = 2
-FORMATS = (1, 2)  # that can be read
-RENAMED = {"taken": "cursor", "told": "logged"}  # fields of state.json since format 2
+READABLE = (1, 2)
+RENAMED = {"taken": "cursor", "told": "logged"}  # fields of state.json, from format 1 to 2
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST = "manifest.json"
-PLACE = re.compile(r"step-(\d{7,})(\.[0-9a-f]{8}\.old)?")
+NAME = re.compile(r"step-(\d{7,})(\.[0-9a-f]{8}\.old)?")
 CHUNK = 1 << 20
 
 Tell = Callable[[str], None]
@@ -49,10 +48,10 @@ class NoGoodCheckpoint(ValueError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved after `step` updates."""
+    """A run after `step` updates."""
 
     step: int
-    run: str  # the digest of the config of the run that it belongs to
+    run: str  # the identity of the run it belongs to: RunFolder.identity
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     state: dict[str, Any]
@@ -62,24 +61,24 @@ class Checkpoint:
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint below `folder` and read it back; returns its place."""
-    place = folder / f"step-{checkpoint.step:07d}"
-    if os.path.lexists(place):
-        # A damaged one, or one that was saved in the middle of its evaluation. Until the new one
-        # stands there, it is found under its other name.
-        os.rename(place, place.with_name(f"{place.name}.{secrets.token_hex(4)}.old"))
-    with create_folder(place) as staged:
+    """Write a checkpoint below `folder` and read it back; returns its path."""
+    path = folder / f"step-{checkpoint.step:07d}"
+    if os.path.lexists(path):
+        # A damaged checkpoint, or one saved before its evaluation was done. Until the new one is
+        # written, it is found under this other name.
+        os.rename(path, path.with_name(f"{path.name}.{secrets.token_hex(4)}.old"))
+    with create_folder(path) as staged:
         write_tensors(staged / MODEL, checkpoint.model)
         write_tensors(staged / OPTIMIZER, checkpoint.optimizer)
         owned = {"step": checkpoint.step, "run": checkpoint.run}
         write_json(staged / STATE, {**checkpoint.state, **owned})
-        write_json(staged / MANIFEST, _manifest(staged, checkpoint.step))
+        write_json(staged / MANIFEST, _make_manifest(staged, checkpoint.step))
     try:
-        check(place)
+        check(path)
     except BadFile as fault:
         words = f"what was just written does not read back: {fault}"
-        raise OSError(errno.EIO, words, str(place)) from None
-    return place
+        raise OSError(errno.EIO, words, str(path)) from None
+    return path
 
 
 def remove_old(
@@ -87,151 +86,187 @@ def remove_old(
 ) -> None:
     """Now that `step` is saved: keep the newest `keep` up to it and the best, remove the others.
 
-    Later ones are damaged, else the run had gone on from there; they do not count.
+    Later ones are damaged, else the run had resumed from them; they do not count.
     """
-    found = [place for place in places(folder) if step_of(place) <= step]
-    last = {step_of(place): place for place in found}  # of each step
+    found = [path for path in find_checkpoints(folder) if parse_step(path) <= step]
+    last = {parse_step(path): path for path in found}  # of each step
     kept = {last[number] for number in (*sorted(last)[-max(1, keep) :], best) if number in last}
-    for place in found:
-        if place not in kept:
-            _remove(place, tell)
-    for staged in _unfinished(folder):
+    for path in found:
+        if path not in kept:
+            _remove(path, tell)
+    for staged in _find_unfinished(folder):
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _remove(place: Path, tell: Tell) -> None:
-    """Remove what we wrote; the manifest first: from then on it is no checkpoint."""
+def _remove(path: Path, tell: Tell) -> None:
+    """Remove the files that we wrote; the manifest first: without it there is no checkpoint."""
     try:
-        names = {path.name for path in place.iterdir()}
+        names = {file.name for file in path.iterdir()}
         ours = [name for name in (MANIFEST, STATE, OPTIMIZER, MODEL) if name in names]
         if names and not ours:
-            return  # what somebody else put there
+            return  # somebody else's files
         for name in ours:
-            (place / name).unlink()
-        place.rmdir()
+            (path / name).unlink()
+        path.rmdir()
     except OSError as fault:
-        tell(f"{quote(place)} could not be removed: {(fault.strerror or str(fault)).lower()}")
+        tell(f"{quote(path)} could not be removed: {(fault.strerror or str(fault)).lower()}")
 
 
-def _manifest(folder: Path, step: int) -> dict[str, Any]:
+def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
     manifest = {
         "format": FORMAT,
         "clearhead": __version__,
         "step": step,
-        "files": {name: _size_and_digest(folder / name) for name in (MODEL, OPTIMIZER, STATE)},
+        "files": {name: _hash_file(folder / name) for name in (MODEL, OPTIMIZER, STATE)},
     }
     return {**manifest, "sha256": hash_json(manifest)}
 
 
-# Reading
+# Reading: `check` and `load` hash every file once
 
 
-def check(place: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint of which every byte is right; else BadFile says what is not."""
-    name = quote(place / MANIFEST)
-    data = read_bytes(place / MANIFEST, CHUNK)
+def check(path: Path) -> None:
+    """Refuse a checkpoint of which any byte is wrong; BadFile names what is wrong."""
+    files = read_manifest(path)["files"]
+    for name in files:
+        _check_file(path, name, files)
+
+
+def load(path: Path, run: str, *, with_optimizer: bool = True) -> Checkpoint:
+    """A checkpoint of this run, every byte of it checked; its optimizer only if wanted."""
+    check(path)
+    state = _read_state(path)
+    step, owner = state.pop("step"), state.pop("run", None)
+    if owner != run:
+        raise BadFile(f"{quote(path)} belongs to another run: its config is not config.json's")
+    model = read_tensors(path / MODEL)
+    optimizer = read_tensors(path / OPTIMIZER) if with_optimizer else {}
+    return Checkpoint(step, run, model, optimizer, state)
+
+
+def load_newest(
+    folder: Path, run: str, tell: Tell = lambda sentence: None, *, with_optimizer: bool = True
+) -> Checkpoint | None:
+    """The good checkpoint of the highest step; None if there has never been one."""
+    for staged in _find_unfinished(folder):
+        tell(f"{quote(staged)} is a save that did not finish; it is skipped")
+    faults, gone = [], False
+    for path in reversed(find_checkpoints(folder)):
+        try:
+            return load(path, run, with_optimizer=with_optimizer)
+        except (BadFile, OSError) as fault:
+            if not path.is_dir():  # removed by the process that trains this run
+                gone = True
+                continue
+            if not any(path.iterdir()):
+                tell(f"{quote(path)} is an empty folder; it is skipped")
+                continue
+            faults.append(str(fault))
+            tell(f"{fault}; this checkpoint is skipped")
+    if gone:
+        return load_newest(folder, run, tell, with_optimizer=with_optimizer)
+    if faults:
+        raise NoGoodCheckpoint(
+            f"none of the {len(faults)} checkpoints in {quote(folder)} can be used, the newest "
+            f"because {faults[0]}; restore one, or move the run away to start again"
+        )
+    return None
+
+
+def load_best(folder: Path, run: str, step: int, tell: Tell) -> Checkpoint | None:
+    """The weights of the best step, without the optimizer; None if they cannot be used."""
+    for path in find_checkpoints(folder):
+        if parse_step(path) == step:
+            try:
+                return load(path, run, with_optimizer=False)
+            except (BadFile, OSError) as fault:
+                tell(f"{fault}; the newest checkpoint is used instead of the best")
+    return None
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the newest good checkpoint is that of a finished run.
+
+    One of an unfinished run is not checked in full: the run will be resumed, and `load` checks it.
+    """
+    for path in reversed(find_checkpoints(folder)):
+        try:
+            _check_file(path, STATE, read_manifest(path)["files"])
+            if not _read_state(path).get("finished"):
+                return False
+            check(path)
+            return True
+        except (BadFile, OSError):
+            continue
+    return False
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a checkpoint, if it is whole and lists the files that are there."""
+    name = quote(path / MANIFEST)
+    data = read_bytes(path / MANIFEST, CHUNK)
     manifest = parse_json(data, name)
     if not isinstance(manifest, dict) or not data.endswith(b"}\n"):
         raise BadFile(f"{name} is no whole manifest of a checkpoint")
-    if manifest.get("format") not in FORMATS:
+    if manifest.get("format") not in READABLE:
         raise BadFile(
-            f"{quote(place)} has the format {manifest.get('format')!r:.20}, written by clearhead "
-            f"{manifest.get('clearhead')!r:.20}; this version reads {FORMATS}: use that version"
+            f"{quote(path)} has the format {manifest.get('format')!r:.20}, written by clearhead "
+            f"{manifest.get('clearhead')!r:.20}; this version reads {READABLE}: use that version"
         )
     if manifest.pop("sha256", None) != hash_json(manifest):
         raise BadFile(f"{name} is damaged: it does not have its own SHA-256")
     files = manifest.get("files")
     if not isinstance(files, dict) or files.keys() != {MODEL, OPTIMIZER, STATE}:
         raise BadFile(f"{name} does not list the three files of a checkpoint")
-    if manifest.get("step") != step_of(place):
-        raise BadFile(f"{quote(place)} is by its manifest of step {manifest.get('step')!r:.20}")
-    for odd in sorted({path.name for path in place.iterdir()} ^ {*files, MANIFEST}):
+    if manifest.get("step") != parse_step(path):
+        raise BadFile(f"{quote(path)} is by its manifest of step {manifest.get('step')!r:.20}")
+    for odd in sorted({file.name for file in path.iterdir()} ^ {*files, MANIFEST}):
         word = "is missing" if odd in files else "does not belong there"
-        raise BadFile(f"{quote(place / odd)} {word}")
-    for file, size_and_digest in files.items():
-        if _size_and_digest(place / file) != size_and_digest:
-            raise BadFile(f"{quote(place / file)} is damaged: it is not what its manifest says")
+        raise BadFile(f"{quote(path / odd)} {word}")
     return manifest
 
 
-def _state(place: Path) -> dict[str, Any]:
-    """What state.json says, after every byte of the checkpoint has been checked."""
-    step = check(place)["step"]
-    state = read_json(place / STATE)
-    if not isinstance(state, dict) or state.get("step") != step:
-        raise BadFile(f"{quote(place / STATE)} is no state of step {step}")
-    return {RENAMED.get(str(name), str(name)): value for name, value in state.items()}
+def _check_file(path: Path, name: str, files: dict[str, Any]) -> None:
+    if _hash_file(path / name) != files[name]:
+        raise BadFile(f"{quote(path / name)} is damaged: it is not what its manifest says")
 
 
-def newest_state(folder: Path) -> dict[str, Any]:
-    """What the newest good checkpoint says of its run; nothing if there is none."""
-    for place in reversed(places(folder)):
-        with suppress(BadFile, OSError):
-            return _state(place)
-    return {}
-
-
-def load(place: Path, run: str) -> Checkpoint:
-    """A checkpoint of this run, after every byte of it has been checked."""
-    state = _state(place)
-    step, owner = state.pop("step"), state.pop("run", None)
-    if owner != run:
-        raise BadFile(f"{quote(place)} belongs to another run: its config is not config.json's")
-    model, optimizer = (read_tensors(place / name) for name in (MODEL, OPTIMIZER))
-    return Checkpoint(step, run, model, optimizer, state)
-
-
-def load_newest(folder: Path, run: str, tell: Tell = lambda sentence: None) -> Checkpoint | None:
-    """The newest good checkpoint, by its step; None if there has never been one."""
-    for staged in _unfinished(folder):
-        tell(f"{quote(staged)} is a save that did not finish; it is left out")
-    faults, gone = [], False
-    for place in reversed(places(folder)):
-        try:
-            return load(place, run)
-        except (BadFile, OSError) as fault:
-            if not place.is_dir():  # the run that is still going on has removed it
-                gone = True
-                continue
-            if not any(place.iterdir()):
-                tell(f"{quote(place)} is an empty folder; it is left out")
-                continue
-            faults.append(str(fault))
-            tell(f"{fault}; this checkpoint is left out")
-    if gone:
-        return load_newest(folder, run, tell)
-    if faults:
-        raise NoGoodCheckpoint(
-            f"none of the {len(faults)} checkpoints in {quote(folder)} can be used, the newest "
-            f"because {faults[0]}; restore one, or move the run away to start anew"
-        )
-    return None
-
-
-def places(folder: Path) -> list[Path]:
-    """The folders that are named like checkpoints, in the order of their steps."""
-    if not folder.is_dir():
-        return []
-    found = [path for path in folder.iterdir() if PLACE.fullmatch(path.name)]
-    folders = [path for path in found if path.is_dir() and not path.is_symlink()]
-    return sorted(folders, key=lambda path: (step_of(path), path.suffix != ".old", path.name))
-
-
-def step_of(place: Path) -> int:
-    """The step that the name of a checkpoint says."""
-    match = PLACE.fullmatch(place.name)
-    return int(match[1]) if match else -1
-
-
-def _unfinished(folder: Path) -> list[Path]:
-    """Folders of saves that a crash ended."""
-    return sorted(folder.glob(".step-*.part"))
-
-
-def _size_and_digest(path: Path) -> list[Any]:
+def _hash_file(path: Path) -> list[Any]:
+    """The size and the SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
     with open_regular(path, MAX_FILE) as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             size += len(chunk)
     return [size, digest.hexdigest()]
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """The content of state.json, by the names of the newest format."""
+    state = read_json(path / STATE)
+    if not isinstance(state, dict) or state.get("step") != parse_step(path):
+        raise BadFile(f"{quote(path / STATE)} is no state of step {parse_step(path)}")
+    return {RENAMED.get(str(name), str(name)): value for name, value in state.items()}
+
+
+# Names
+
+
+def find_checkpoints(folder: Path) -> list[Path]:
+    """The folders that are named like checkpoints, in the order of their steps."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
+    folders = [path for path in found if path.is_dir() and not path.is_symlink()]
+    return sorted(folders, key=lambda path: (parse_step(path), path.suffix != ".old", path.name))
+
+
+def parse_step(path: Path) -> int:
+    """The step in the name of a checkpoint."""
+    match = NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _find_unfinished(folder: Path) -> list[Path]:
+    """Folders of saves that a crash ended."""
+    return sorted(folder.glob(".step-*.part"))

@@ -1,19 +1,18 @@
 """The run folder is the interface: training writes it, every later command reads it.
 
     runs/substring-0001/
-        config.json          all that is needed to build the run again
+        config.json          all settings, to build the run again
         environment.json     versions, threads, machine
         metrics.jsonl        a line for each step that was measured, in order, each step once
-        samples.txt          what the model wrote or answered on its way
-        forced.txt           what was changed by --force on the way, if anything was
+        samples.txt          what the model wrote at each evaluation
+        forced.txt           settings that --force changed, if any
         checkpoints/         checkpoint.py
-        tokenizer.json …     what the predictor of tasks/ saved
-        report.html          the run told and drawn
+        tokenizer.json …     what the task's predictor needs
+        report.html          the run on one page
 
-The folder takes its name when all that says what the run is stands in it. One process writes at a
-time: it holds a lock that the system takes back when the process ends, in whichever way.
-metrics.jsonl and samples.txt only grow; each checkpoint knows how long they were, and a run that
-goes on from it cuts off what came after.
+A new folder takes its name when everything that describes the run stands in it. metrics.jsonl and
+samples.txt only grow; each checkpoint records how long they were, and a run that resumes from it
+cuts off what came later.
 """
 
 import errno
@@ -22,7 +21,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +30,17 @@ from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
 from clearhead.files.writing import create_folder, sync_folder
+from clearhead.runs.lock import lock_folder
 
-CONFIG, ENVIRONMENT, LOCK = "config.json", "environment.json", ".lock"
+CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 GROWING = (METRICS, SAMPLES)
-CHANGEABLE = ("training", "asked")  # parts of config.json that a run can be forced to change
+CHANGEABLE = ("training", "asked")  # parts of config.json that --force may change
 MAX_METRICS = 256 << 20
 
 
-class Busy(RuntimeError):
-    """Another process works in this run folder."""
-
-
 class RunFolder:
-    """Where a run is kept."""
+    """The folder of a run."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -53,91 +49,80 @@ class RunFolder:
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
+    # What the run is
+
     @property
     def config(self) -> dict[str, Any]:
-        """What config.json says."""
+        """The content of config.json."""
         if not self.path.is_dir():
             raise BadFile(f"{quote(self.path)} is no run folder: there is no such folder")
-        return self._values(CONFIG)
-
-    def check(self) -> None:
-        """Refuse what is no run folder, or one whose config cannot be read."""
-        self.config  # noqa: B018
+        return self._read(CONFIG)
 
     @property
     def environment(self) -> dict[str, Any]:
-        """What environment.json says."""
-        return self._values(ENVIRONMENT)
+        """The content of environment.json."""
+        return self._read(ENVIRONMENT)
 
-    def _values(self, name: str) -> dict[str, Any]:
+    @property
+    def identity(self) -> str:
+        """A digest of everything that a run cannot change: recipe, data and model."""
+        config = self.config
+        return hash_json({name: config[name] for name in config if name not in CHANGEABLE})
+
+    def check(self) -> None:
+        """Refuse a folder that is no run folder, or whose config cannot be read."""
+        self.config  # noqa: B018
+
+    def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write the settings of a new run."""
+        self.checkpoints.mkdir()
+        self.describe(config, environment)
+
+    def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write config.json and environment.json, replacing older ones."""
+        write_json(self / ENVIRONMENT, dict(environment))
+        write_json(self / CONFIG, dict(config))
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Within a `with` block, no other process may write here; Busy if one does now."""
+        return lock_folder(self.path)
+
+    def _read(self, name: str) -> dict[str, Any]:
         values = read_json(self / name)
         if not isinstance(values, dict):
             raise BadFile(f"{quote(self / name)} must hold values by name")
         return values
 
-    def write(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Write down what the run is."""
-        self.checkpoints.mkdir()
-        self.describe(config, environment)
+    # Files that grow
 
-    def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Write down its settings, and where it runs; over what stood there, if anything did."""
-        write_json(self / ENVIRONMENT, dict(environment))
-        write_json(self / CONFIG, dict(config))
-
-    @property
-    def identity(self) -> str:
-        """Stands for all that a run cannot change: recipe, data and model."""
-        config = self.config
-        return hash_json({name: config[name] for name in config if name not in CHANGEABLE})
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else writes here for the length of a `with`."""
-        import fcntl
-
-        with open(self / LOCK, "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read(40).strip() or "another process"
-                raise Busy(f"{quote(self.path)} is in use by {holder}; wait or stop it") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()}")
-            file.flush()
-            yield
-
-    # What grows: metrics and samples
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl that are whole."""
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """The whole lines of metrics.jsonl."""
         if not (self / METRICS).exists():
             return []
         lines = read_bytes(self / METRICS, MAX_METRICS).split(b"\n")[:-1]  # the last may be cut
-        return [values for line in lines if (values := _values_of(line)) is not None]
+        return [values for line in lines if (values := _read_line(line)) is not None]
 
     def add_metrics(self, values: Mapping[str, Any]) -> None:
-        """Append a line."""
+        """Append a line to metrics.jsonl."""
         self._append(METRICS, json.dumps(dict(values), allow_nan=False) + "\n")
 
     def add_sample(self, step: int, text: str) -> None:
-        """Append what the model said after this step."""
+        """Append what the model wrote after this step to samples.txt."""
         self._append(SAMPLES, f"--- step {step}\n{text.rstrip()}\n\n")
 
-    def forced(self) -> list[str]:
-        """What was changed on the way, of config.json and environment.json."""
+    def read_forced(self) -> list[str]:
+        """The settings that --force changed."""
         path = self / FORCED
-        said = read_bytes(path, MAX_METRICS) if path.exists() else b""
-        return said.decode(errors="replace").splitlines()
+        data = read_bytes(path, MAX_METRICS) if path.exists() else b""
+        return data.decode(errors="replace").splitlines()
 
     def add_forced(self, difference: str) -> None:
-        """Append a line, once."""
-        if difference not in self.forced():
+        """Append a line to forced.txt, unless it is there."""
+        if difference not in self.read_forced():
             self._append(FORCED, difference + "\n")
 
     def sync_sizes(self) -> dict[str, int]:
-        """How many bytes each file that grows has, once all of them have reached the disk."""
+        """Let the growing files reach the disk; returns their sizes in bytes."""
         sizes = {}
         for name in GROWING:
             if (self / name).exists():
@@ -148,7 +133,7 @@ class RunFolder:
         return sizes
 
     def cut_back(self, sizes: Mapping[str, int], tell: Callable[[str], None]) -> None:
-        """Cut off what was written after a checkpoint that knows these sizes."""
+        """Cut off what was written after a checkpoint that recorded these sizes."""
         for name in GROWING:
             path, known = self / name, sizes.get(name, 0)
             size = path.stat().st_size if path.exists() else 0
@@ -169,8 +154,8 @@ class RunFolder:
             raise
 
 
-def _values_of(line: bytes) -> dict[str, Any] | None:
-    """What a line of metrics.jsonl says, None if it is none."""
+def _read_line(line: bytes) -> dict[str, Any] | None:
+    """The values of a line of metrics.jsonl, None if it is not one."""
     try:
         values = parse_json(line, METRICS)
     except BadFile:
@@ -179,14 +164,14 @@ def _values_of(line: bytes) -> dict[str, Any] | None:
 
 
 def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> RunFolder:
-    """A new folder parent/name-nnnn, with the number after the highest there.
+    """Create the folder parent/name-nnnn, with the number after the highest there.
 
-    It is filled under another name beside its place: a start that is killed leaves no run, and of
-    two at once each has a folder of its own.
+    It is filled under a temporary name: a start that is killed leaves no run, and of two starts at
+    once each gets a folder of its own.
     """
     check_file_name(name)
     while True:
-        number = 1 + max((number for number, _ in _numbered(parent, name)), default=0)
+        number = 1 + max((number for number, _ in _find_numbered(parent, name)), default=0)
         path = parent / f"{name}-{number:04d}"
         try:
             with create_folder(path) as staged:
@@ -200,11 +185,11 @@ def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> Run
 
 def find_runs(parent: Path, name: str) -> list[RunFolder]:
     """The runs of this name, in the order of their numbers; a folder without a config is none."""
-    paths = (path for _, path in sorted(_numbered(parent, name)))
+    paths = (path for _, path in sorted(_find_numbered(parent, name)))
     return [RunFolder(path) for path in paths if (path / CONFIG).is_file()]
 
 
-def _numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:
+def _find_numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:
     pattern = re.compile(re.escape(name) + r"-(\d{4,})")
     for path in parent.iterdir() if parent.is_dir() else ():
         if match := pattern.fullmatch(path.name):
@@ -212,7 +197,7 @@ def _numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:
 
 
 def describe_environment(threads: int, device: str) -> dict[str, Any]:
-    """What results may depend on beside the config."""
+    """Everything besides the config that results may depend on."""
     import torch
 
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.files.reading import BadFile, quote
-from clearhead.runs.checkpoint import newest_state
+from clearhead.runs.checkpoint import is_finished
 from clearhead.runs.folder import RunFolder, find_runs
 from clearhead.runs.run import read_recipe
 
@@ -33,7 +33,7 @@ def find_unfinished(parent: Path, name: str, asked: str, tell: Tell) -> RunFolde
     """
     for run in reversed(find_runs(parent, name)):
         try:
-            if run.config.get("asked") == asked and not is_finished(run):
+            if run.config.get("asked") == asked and not is_finished(run.checkpoints):
                 return run
         except BadFile as fault:
             tell(f"{fault}; this run is skipped")
@@ -50,11 +50,6 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
     if not runs:
         raise BadFile(f"{quote(parent)} has no run of {name}; start one: clearhead train {name}")
     return runs[-1]
-
-
-def is_finished(run: RunFolder) -> bool:
-    """Whether the newest good checkpoint is that of a finished run."""
-    return newest_state(run.checkpoints).get("finished") is True
 
 
 def choose_threads(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:

@@ -1,11 +1,11 @@
-"""A run that was trained, loaded for use.
+"""A trained run, loaded for use.
 
     run = load_run("runs/substring-0001")
     run.predict("abccab|cca")           {"answer": "yes", "probability": 0.999, …}
     run.evaluate()                      {"val_loss": …, "val_accuracy": …}
 
-The folder is all that a model needs to answer. The data are read when the task is asked for, to
-measure or to draw, and then they must be those that the run learned from.
+The folder is all that a model needs to make predictions. The data are read when the task is asked
+for, to evaluate or to draw, and then they must be those that the run was trained on.
 """
 
 import os
@@ -20,11 +20,12 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
 from clearhead.models.model import Model
 from clearhead.renamed import rename_members
-from clearhead.runs.checkpoint import Checkpoint, load, load_newest, places, step_of
+from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
 from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.state import State
 from clearhead.training.storage import load_weights
 from clearhead.training.tasks.task import Predictor, Task
 
@@ -34,17 +35,18 @@ KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  
 @rename_members(answerer="predictor")
 @dataclass(frozen=True)
 class Run:
-    """A trained model and all that belongs to it."""
+    """A trained model and everything that belongs to it."""
 
     folder: RunFolder
     recipe: Recipe
     predictor: Predictor
     model: Model
-    step: int
+    step: int  # of the checkpoint that the weights are from
+    state: State  # of the newest checkpoint
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """That of a model that reads one language; None for translators and pictures."""
+        """The tokenizer of a model that reads one language; None for translators and pictures."""
         return self.predictor.tokenizer
 
     def predict(self, text: str) -> dict[str, Any]:
@@ -53,12 +55,12 @@ class Run:
 
     @cached_property
     def task(self) -> Task:
-        """What it learned; the data are read, and must be those that it learned from."""
+        """The task, with its data read, which must be those that the run was trained on."""
         config = self.folder.config
         try:
             task = self.recipe.data.open()
         except BadFile as fault:
-            raise BadFile(f"{fault}{self._seen_from()}") from None
+            raise BadFile(f"{fault}{self._explain_path()}") from None
         if config["overfit"] is not None:
             task = task.overfit(config["overfit"])
         if task.fingerprint != config["examples"]:
@@ -68,15 +70,15 @@ class Run:
             )
         return task
 
-    def _seen_from(self) -> str:
-        """Where data are looked for whose path is relative."""
+    def _explain_path(self) -> str:
+        """Where a relative path of data starts, if the data are not found."""
         path = getattr(self.recipe.data, "path", None)
         if path is None or os.path.isabs(path) or os.path.exists(path):
             return ""
-        return f" ({CONFIG} says data.path={path}, seen from the folder where the run was started)"
+        return f" ({CONFIG} says data.path={path}, relative to where the run was started)"
 
     def evaluate(self) -> dict[str, float]:
-        """Measures on the whole validation part."""
+        """Metrics on the whole validation part."""
         return self.task.evaluate(self.model)
 
 
@@ -87,22 +89,33 @@ def load_run(
     device: str = "auto",
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
-    """The run in a folder, with the weights of its best or its last checkpoint."""
+    """Load a run with the weights of its best or its last checkpoint.
+
+    tell: is called with a sentence for each checkpoint that cannot be used.
+    """
     check_choice("which", which, ("best", "last"))
     folder = RunFolder(path)
     with prefix_errors(folder / CONFIG):
         recipe = read_recipe(folder.config)
-    found = read_checkpoint(folder, which, tell)
+    run = folder.identity
+    newest = load_newest(folder.checkpoints, run, tell, with_optimizer=False)
+    if newest is None:
+        raise BadFile(f"{quote(folder.path)} has no checkpoint yet; let it train a little longer")
+    with prefix_errors(folder.checkpoints):
+        state = State.from_dict({**newest.state, "step": newest.step})
+    found = newest
+    if which == "best" and state.best_step not in (None, newest.step):
+        found = load_best(folder.checkpoints, run, state.best_step, tell) or newest
     predictor = recipe.data.load_predictor(folder.path)
     predictor.check(recipe.model, folder.path)
     with prefix_errors(folder.path):
         model = build_model(recipe.model)
         load_weights(model, found.model)
-    return Run(folder, recipe, predictor, model.to(pick_device(device)).eval(), found.step)
+    return Run(folder, recipe, predictor, model.to(pick_device(device)).eval(), found.step, state)
 
 
 def read_recipe(config: Mapping[str, Any]) -> Recipe:
-    """The recipe that config.json tells."""
+    """The recipe in the content of a config.json."""
     if odd := sorted(config.keys() ^ KEYS):
         word = "is not known" if odd[0] in config else "is missing"
         raise ValueError(f"{odd[0]!r:.80} {word}; it is no config of a run")
@@ -113,28 +126,10 @@ def read_recipe(config: Mapping[str, Any]) -> Recipe:
 
 @cache
 def config_kinds() -> dict[str, type[Config]]:
-    """Every config that a run can have, by its name."""
+    """Every class of config that a run can have, by its name."""
     from clearhead import models
     from clearhead.training import tasks
 
     found = [getattr(home, name) for home in (models, tasks) for name in home.__all__]
     kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Config)]
     return {kind.__name__: kind for kind in (*kinds, TrainingConfig)}
-
-
-def read_checkpoint(folder: RunFolder, which: str, tell: Callable[[str], None]) -> Checkpoint:
-    """The last checkpoint that is good, or the best; if that one is damaged, the last."""
-    run = folder.identity
-    newest = load_newest(folder.checkpoints, run, tell)
-    if newest is None:
-        raise BadFile(f"{quote(folder.path)} has no checkpoint yet; let it train a little longer")
-    best = newest.state.get("best_step")
-    if which == "last" or best in (None, newest.step):
-        return newest
-    for place in places(folder.checkpoints):
-        if step_of(place) == best:
-            try:
-                return load(place, run)
-            except (BadFile, OSError) as fault:
-                tell(f"{fault}; the newest checkpoint is taken for the best")
-    return newest

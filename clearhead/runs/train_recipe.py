@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from clearhead.files.strict_json import hash_json
+from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import RunFolder, describe_environment, new_run
 from clearhead.runs.resume import (
     check_same,
@@ -24,7 +25,6 @@ from clearhead.runs.resume import (
     find_unfinished,
     record_forced,
 )
-from clearhead.runs.run import read_checkpoint
 from clearhead.runs.signals import Interrupted, Signals
 from clearhead.runs.storage import DiskStorage
 from clearhead.runtime import pick_device, set_threads
@@ -81,7 +81,7 @@ def train(
     environment = describe_environment(torch.get_num_threads(), where.type)
     if folder is None:
         folder = new_run(Path(out), recipe.name, lambda new: _write(new, task, config, environment))
-    with folder.locked():
+    with folder.lock():
         differences = check_same(folder, config, environment, force)
         storage = DiskStorage(
             folder,
@@ -110,7 +110,7 @@ def _write(
 ) -> None:
     """Write everything a new run folder holds before the first step."""
     task.save(folder.path)
-    folder.write(config, environment)
+    folder.create(config, environment)
 
 
 def _run(training: Training, storage: DiskStorage) -> None:
@@ -131,7 +131,9 @@ def _run(training: Training, storage: DiskStorage) -> None:
 def _make_result(training: Training, folder: RunFolder, tell: Tell) -> RunResult:
     state, task = training.state, training.task
     if state.best_step not in (None, state.step):
-        load_weights(training.model, read_checkpoint(folder, "best", tell).model)
+        best = load_best(folder.checkpoints, folder.identity, state.best_step, tell)
+        if best is not None:
+            load_weights(training.model, best.model)
     sample, then = task.sample(training.model), task.next_command(folder.path)
     seconds, best_step = state.seconds, state.best_step
     return RunResult(folder.path, state.step, seconds, best_step, state.best_metrics, sample, then)

@@ -95,4 +95,4 @@ def test_a_checkpoint_that_is_passed_over_is_told(run, folder, tmp_path, verb):
     code, _, err = run(verb, tmp_path / "run", *extra)
     assert code == 0, err
     assert f"{checkpoints[-1].name}" in err
-    assert "this checkpoint is left out" in err
+    assert "this checkpoint is skipped" in err

@@ -327,7 +327,7 @@ def test_C05_no_good_checkpoint_is_5(run, tmp_path):
 
 def test_C05_a_run_that_another_process_works_in_is_6(run, tmp_path):
     folder = small_run(tmp_path)
-    with RunFolder(folder).locked():
+    with RunFolder(folder).lock():
         code, out, err = run("train", "--resume", folder, *ONE)
     assert (code, out) == (6, "")
     assert re.fullmatch(r"error: \S+ is in use by process \d+; wait or stop it\n", err)

@@ -24,13 +24,13 @@ from clearhead.runs.checkpoint import (
     Checkpoint,
     NoGoodCheckpoint,
     check,
+    find_checkpoints,
     hash_json,
     load,
     load_newest,
-    places,
+    parse_step,
     remove_old,
     save,
-    step_of,
 )
 
 RUN = "the digest of a config"
@@ -302,7 +302,7 @@ def test_T31_no_file_of_a_save_is_opened_outside_its_folder(two, monkeypatch):
 # Damage
 
 
-def falls_back(folder, words="left out"):
+def falls_back(folder, words="skipped"):
     said = []
     found = newest(folder, said)
     assert same(found, made(5))
@@ -436,7 +436,7 @@ def test_T10_what_only_looks_like_a_checkpoint_is_left_out_with_a_sentence(two):
     save(two, made(13))
     save(two, made(14))
     remove_old(two, 14, 5, None)
-    assert [step_of(place) for place in places(two)] == [5, 9, 11, 13, 14]
+    assert [parse_step(place) for place in find_checkpoints(two)] == [5, 9, 11, 13, 14]
     assert not list(two.glob("*.part"))
     assert (two / "latest").is_symlink()
     check(two / "step-0000005")  # the link was removed, not what it showed
@@ -448,7 +448,7 @@ def test_T10_nothing_but_an_empty_folder_is_no_checkpoint(folder):
 
 
 def test_T11_if_all_are_bad_nothing_is_started_anew(two):
-    for place in places(two):
+    for place in find_checkpoints(two):
         (place / STATE).write_text("{}")
     said = []
     with pytest.raises(NoGoodCheckpoint, match=r"none of the 2 .* because .*step-0000009/state"):
@@ -486,17 +486,17 @@ def test_a_checkpoint_that_goes_while_it_is_read_is_looked_for_again(folder, mon
     from clearhead.runs import checkpoint
 
     save(folder, made(3))
-    listed, calls = places(folder), []
+    listed, calls = find_checkpoints(folder), []
 
     def stale(where):
         calls.append(where)
         if len(calls) > 1:
-            return places(where)
+            return find_checkpoints(where)
         shutil.rmtree(listed[0])
         save(folder, made(5))
         return listed
 
-    monkeypatch.setattr(checkpoint, "places", stale)
+    monkeypatch.setattr(checkpoint, "find_checkpoints", stale)
     found = load_newest(folder, RUN)
     assert found is not None
     assert same(found, made(5))

@@ -8,12 +8,12 @@ from runs.faulty_disk import Disk
 from runs.tiny_runs import Child, in_child
 
 from clearhead.files import BadFile
-from clearhead.runs.folder import Busy, RunFolder, describe_environment, find_runs, new_run
+from clearhead.runs.folder import RunFolder, describe_environment, find_runs, new_run
 
 
 @pytest.fixture
 def run(tmp_path):
-    return new_run(tmp_path, "tiny", lambda new: new.write({"recipe": "tiny"}, {"threads": 1}))
+    return new_run(tmp_path, "tiny", lambda new: new.create({"recipe": "tiny"}, {"threads": 1}))
 
 
 def nothing_said(sentence):
@@ -22,7 +22,7 @@ def nothing_said(sentence):
 
 def empty(new):
     """Write down a run of nothing."""
-    new.write({}, {})
+    new.create({}, {})
 
 
 def test_new_runs_are_numbered_after_the_highest(tmp_path):
@@ -57,7 +57,7 @@ CONFIG, ENVIRONMENT = {"a": 1}, {"b": 2}
 
 
 def described(new):
-    new.write(CONFIG, ENVIRONMENT)
+    new.create(CONFIG, ENVIRONMENT)
 
 
 def seen(folder):
@@ -135,18 +135,18 @@ def test_what_is_no_run_is_refused_by_its_name(tmp_path, run):
 
 
 def test_metrics_are_lines_in_order_and_a_cut_or_foreign_line_is_none(run):
-    assert run.metrics() == []
+    assert run.read_metrics() == []
     run.add_metrics({"step": 1, "loss": 0.5})
     run.add_metrics({"step": 2})
     with open(run / "metrics.jsonl", "ab") as file:
         file.write(b'nonsense\n[3]\n{"loss": 1}\n{"step": true}\n{"step": 3}\n{"step": 4}')
-    assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+    assert [line["step"] for line in run.read_metrics()] == [1, 2, 3]
 
 
 def test_a_metric_that_is_no_number_is_not_written(run):
     with pytest.raises(ValueError, match="not JSON compliant"):
         run.add_metrics({"step": 1, "loss": float("nan")})
-    assert run.metrics() == []
+    assert run.read_metrics() == []
 
 
 def test_T27_metrics_and_samples_cut_at_any_byte_are_as_at_the_checkpoint(run):
@@ -197,37 +197,6 @@ def test_T05_a_line_that_cannot_be_written_is_an_error_with_the_name_of_the_file
         with Disk(k, fault), pytest.raises(OSError, match=r"metrics\.jsonl") as caught:
             run.add_metrics({"step": 1})
         assert caught.value.errno == fault
-
-
-# One at a time
-
-
-def test_T22_a_held_folder_is_refused_with_the_name_of_the_holder(run):
-    def hold(ready):
-        with run.locked():
-            ready()
-            signal_forever()
-
-    def signal_forever():
-        import time
-
-        time.sleep(60)
-
-    child = Child(hold)
-    child.wait_ready()
-    try:
-        with (
-            pytest.raises(Busy, match=f"in use by process {child.number}; wait or stop it"),
-            run.locked(),
-        ):
-            raise AssertionError("two at once")
-    finally:
-        child.send()
-        child.end()
-    with run.locked(), pytest.raises(Busy, match=f"process {os.getpid()}"), run.locked():
-        pass
-    with run.locked():
-        pass
 
 
 def test_the_environment_tells_what_numbers_depend_on():

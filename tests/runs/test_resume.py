@@ -9,9 +9,9 @@ from training.tiny_task import TinyTask, tiny
 
 from clearhead.files import BadFile
 from clearhead.runs import train_recipe
-from clearhead.runs.checkpoint import NoGoodCheckpoint, places
+from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints, is_finished
 from clearhead.runs.folder import RunFolder, find_runs
-from clearhead.runs.resume import check_same, choose_threads, find_run, is_finished
+from clearhead.runs.resume import check_same, choose_threads, find_run
 
 
 class Killed(BaseException):
@@ -64,9 +64,9 @@ def only(out):
 
 
 def test_the_same_again_goes_on_and_after_the_end_begins_anew(stopped):
-    assert not is_finished(only(stopped))
+    assert not is_finished(only(stopped).checkpoints)
     assert run_tiny(stopped).run.name == "tiny-0001"
-    assert is_finished(only(stopped))
+    assert is_finished(only(stopped).checkpoints)
     assert run_tiny(stopped).run.name == "tiny-0002"
 
 
@@ -97,17 +97,17 @@ def test_a_run_with_a_broken_config_is_left_out_with_a_sentence(stopped):
 def test_a_run_is_finished_by_its_newest_good_checkpoint_alone(folder):
     run_tiny(folder)
     run = only(folder)
-    assert is_finished(run)
-    (places(run.checkpoints)[-1] / "model.safetensors").write_bytes(b"")
-    assert not is_finished(run)
+    assert is_finished(run.checkpoints)
+    (find_checkpoints(run.checkpoints)[-1] / "model.safetensors").write_bytes(b"")
+    assert not is_finished(run.checkpoints)
     before = left_behind(folder)["metrics.jsonl"]
     assert run_tiny(folder).run == run.path  # it is made good
     assert left_behind(folder)["metrics.jsonl"] == before
-    assert is_finished(run)
+    assert is_finished(run.checkpoints)
 
 
 def test_T11_a_run_of_which_all_checkpoints_are_bad_is_refused(stopped):
-    for place in places(only(stopped).checkpoints):
+    for place in find_checkpoints(only(stopped).checkpoints):
         (place / "manifest.json").unlink()
     with pytest.raises(NoGoodCheckpoint, match="restore one, or move the run away"):
         run_tiny(stopped)
@@ -178,7 +178,7 @@ def test_T17_another_environment_is_refused_field_by_field(stopped, monkeypatch,
     said = []
     assert run_tiny(stopped, force=True, tell=said.append).steps == 12
     assert any(f"resuming although this differs: {field}" in n for n in said if isinstance(n, str))
-    (noted,) = RunFolder(stopped / "tiny-0001").forced()
+    (noted,) = RunFolder(stopped / "tiny-0001").read_forced()
     assert noted.startswith(f"{field}: ")
     assert noted.endswith(f" then, {there!r} now")
 
@@ -190,7 +190,7 @@ def test_what_was_forced_is_noted_once(stopped, monkeypatch):
             train_recipe, "describe_environment", lambda *g, v=there: {**before(*g), "torch": v}
         )
         run_tiny(stopped, resume="last", force=True)
-    noted = RunFolder(stopped / "tiny-0001").forced()
+    noted = RunFolder(stopped / "tiny-0001").read_forced()
     assert [line.rpartition("torch: ")[2] for line in noted] == [
         f"{torch.__version__!r} then, '0' now",
         "'0' then, '1' now",
@@ -208,7 +208,7 @@ def test_what_was_forced_is_the_run_s_own_from_then_on(folder, monkeypatch):
     assert only(folder).config["training"]["steps"] == 9
     assert run_tiny(folder, longer).run == only(folder).path  # the same, no longer forced
     assert only(folder).config["training"]["lr"] == 0.5
-    noted = only(folder).forced()
+    noted = only(folder).read_forced()
     assert [line.split(":")[0] for line in noted] == [
         f"training.{name}" for name in ("steps", "lr", "log_every")
     ]
@@ -220,7 +220,7 @@ def test_a_loss_is_the_mean_of_the_steps_since_the_last_one_also_if_that_was_for
     monkeypatch.setattr(TinyTask, "loss", lambda self, model, batch: constant_loss(model, 3.0))
     run_tiny(folder, tiny(5, log_every=2))
     run_tiny(folder, tiny(11, log_every=4), resume="last", force=True)
-    lines = [line for line in only(folder).metrics() if "loss" in line]
+    lines = [line for line in only(folder).read_metrics() if "loss" in line]
     assert [line["step"] for line in lines] == [2, 4, 5, 8, 11]
     assert [line["loss"] for line in lines] == [pytest.approx(3.0)] * 5
 
@@ -256,7 +256,7 @@ def test_T17_the_order_of_the_data_stays_if_another_batch_size_is_forced(folder,
 def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
     with pytest.raises(ValueError, match="the optimizer does not fit this model"):
         run_tiny(stopped, tiny(optimizer="adamw"), resume="last", force=True)
-    assert only(stopped).forced() == []
+    assert only(stopped).read_forced() == []
     assert run_tiny(stopped).run == only(stopped).path  # and nothing was harmed
 
 

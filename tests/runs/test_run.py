@@ -9,9 +9,10 @@ from runs.tiny_runs import memory_folder
 
 from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
+from clearhead.inspection.report import write_report
 from clearhead.models import GPTConfig
-from clearhead.runs import train
-from clearhead.runs.checkpoint import NoGoodCheckpoint, places
+from clearhead.runs import checkpoint, train
+from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints
 from clearhead.runs.run import config_kinds, load_run, read_recipe
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
@@ -88,7 +89,7 @@ def test_a_broken_best_is_told_and_the_newest_taken(run):
     assert load_run(run, tell=said.append).step == 6
     assert len(said) == 1
     assert "model.safetensors is damaged" in said[0]
-    assert "the newest checkpoint is taken for the best" in said[0]
+    assert "the newest checkpoint is used instead of the best" in said[0]
 
 
 def test_a_broken_newest_is_told_and_the_best_still_found(run):
@@ -100,7 +101,7 @@ def test_a_broken_newest_is_told_and_the_best_still_found(run):
 
 
 def test_runs_without_a_good_checkpoint_are_refused(run):
-    for each in places(run / "checkpoints"):
+    for each in find_checkpoints(run / "checkpoints"):
         (each / "manifest.json").unlink()
     with pytest.raises(NoGoodCheckpoint, match="none of the 3 checkpoints"):
         load_run(run)
@@ -226,3 +227,60 @@ def test_every_config_kind_is_known_by_its_name():
         kinds
     )
     assert all(kind.__name__ == name for name, kind in kinds.items())
+
+
+# Every file is hashed once
+
+
+@pytest.fixture
+def hashed(monkeypatch):
+    """The files that were hashed, in order."""
+    hash_file, paths = checkpoint._hash_file, []
+
+    def noted(path):
+        paths.append(f"{path.parent.name}/{path.name}")
+        return hash_file(path)
+
+    monkeypatch.setattr(checkpoint, "_hash_file", noted)
+    return paths
+
+
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json")
+
+
+def files_of(*steps):
+    return sorted(f"step-{step:07d}/{name}" for step in steps for name in FILES)
+
+
+def test_loading_hashes_each_file_of_the_newest_and_of_the_best_once(run, hashed):
+    load_run(run, which="last")
+    assert sorted(hashed) == files_of(6)
+    hashed.clear()
+    load_run(run)
+    assert sorted(hashed) == files_of(2, 6)
+
+
+def test_a_report_hashes_each_file_once(run, hashed):
+    write_report(run)
+    assert sorted(hashed) == files_of(2, 6)
+
+
+def test_resuming_hashes_each_file_once_and_its_state_to_see_that_it_is_unfinished(
+    tmp_path, hashed, monkeypatch
+):
+    recipe = with_changes(substring(), SMALL)
+    batch = SubstringTask.batch
+
+    def killed(self, plan):
+        if hashed:
+            raise KeyboardInterrupt
+        return batch(self, plan)
+
+    monkeypatch.setattr(SubstringTask, "batch", killed)
+    with pytest.raises(KeyboardInterrupt):  # after step 2 is saved
+        train(recipe, tmp_path, threads=1)
+    hashed.clear()
+    monkeypatch.setattr(SubstringTask, "batch", killed)
+    with pytest.raises(KeyboardInterrupt):  # after it is restored
+        train(recipe, tmp_path, threads=1)
+    assert sorted(hashed) == sorted([*files_of(2), "step-0000002/state.json"])

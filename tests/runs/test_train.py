@@ -20,8 +20,7 @@ from clearhead.data.batch import IGNORE
 from clearhead.files.tensors import read_tensors
 from clearhead.models import ViTConfig
 from clearhead.runs import Busy, RunFolder, find_runs, storage, train
-from clearhead.runs.checkpoint import load_newest, places
-from clearhead.runs.resume import is_finished
+from clearhead.runs.checkpoint import find_checkpoints, is_finished, load_newest
 from clearhead.training import NotFinite, Optimizer, Progress, Recipe, TrainingConfig, loop, tasks
 from clearhead.training.loop import Training
 from clearhead.training.state import State
@@ -264,8 +263,11 @@ def test_T12_a_signal_saves_and_ends_within_seconds_at_twenty_moments(folder, nu
         assert child.end() == 128 + number
         assert time.monotonic() - sent < 5
         run = find_runs(folder, "tiny")[0]
-        steps.append(int(places(run.checkpoints)[-1].name.removeprefix("step-")))
-        assert run.metrics()[-1]["step"] in (steps[-1], steps[-1] - 1)  # an evaluation is put off
+        steps.append(int(find_checkpoints(run.checkpoints)[-1].name.removeprefix("step-")))
+        assert run.read_metrics()[-1]["step"] in (
+            steps[-1],
+            steps[-1] - 1,
+        )  # an evaluation is put off
     assert steps == sorted(steps)
     assert steps[-1] > steps[0]
 
@@ -302,7 +304,7 @@ def test_T12_a_long_evaluation_is_broken_off_and_done_again(folder, monkeypatch)
         began = time.monotonic()
         assert in_child(lambda: run_tiny(folder / "stopped")) == 143
         assert time.monotonic() - began < 5
-    assert find_runs(folder / "stopped", "tiny")[0].metrics()[-1]["step"] == 2
+    assert find_runs(folder / "stopped", "tiny")[0].read_metrics()[-1]["step"] == 2
     calls = []
 
     def long_at_the_end(self, model):
@@ -314,7 +316,7 @@ def test_T12_a_long_evaluation_is_broken_off_and_done_again(folder, monkeypatch)
     monkeypatch.setattr(TinyTask, "evaluate", evaluate)
     assert in_child(lambda: run_tiny(folder / "stopped")) == 0
     assert left_behind(folder / "stopped") == expected
-    assert is_finished(RunFolder(folder / "stopped" / "tiny-0001"))
+    assert is_finished(RunFolder(folder / "stopped" / "tiny-0001").checkpoints)
     names = [p.name for p in (folder / "stopped" / "tiny-0001" / "checkpoints").iterdir()]
     assert all(name.startswith("step-") and "." not in name for name in names)
 
@@ -369,7 +371,7 @@ def test_T13_a_signal_during_a_save_lets_it_finish(folder, monkeypatch):
 
     assert Child(work).end() == 130
     run = find_runs(folder, "tiny")[0]
-    assert [place.name for place in places(run.checkpoints)] == ["step-0000003"]
+    assert [place.name for place in find_checkpoints(run.checkpoints)] == ["step-0000003"]
     assert load_newest(run.checkpoints, run.identity).step == 3
 
 
@@ -558,14 +560,14 @@ def test_T21_a_measure_that_is_no_number_is_never_the_best(folder, monkeypatch, 
     said = []
     result = run_tiny(folder, tell=said.append)
     assert result.metrics == {"val_loss": 0.5}
-    lines = find_runs(folder, "tiny")[0].metrics()
+    lines = find_runs(folder, "tiny")[0].read_metrics()
     assert [line.get("val_loss") for line in lines if line["step"] in (4, 8, 12)] == [
         0.5,
         None,
         0.7,
     ]
     assert any("val_loss is" in news for news in said if isinstance(news, str))
-    names = [p.name for p in places(find_runs(folder, "tiny")[0].checkpoints)]
+    names = [p.name for p in find_checkpoints(find_runs(folder, "tiny")[0].checkpoints)]
     assert "step-0000004" in names  # the best is kept
 
 
@@ -585,7 +587,7 @@ def test_T22_a_second_process_is_refused_and_a_killed_one_leaves_no_lock(folder)
         run_tiny(folder, recipe)
     child.send(signal.SIGKILL)
     assert child.end() == -signal.SIGKILL
-    with find_runs(folder, "tiny")[0].locked():
+    with find_runs(folder, "tiny")[0].lock():
         pass
 
 
@@ -657,7 +659,7 @@ def test_T27_what_a_checkpoint_knew_of_and_is_gone_is_told(folder, monkeypatch):
     said = []
     run_tiny(folder, tell=said.append)
     assert any("metrics.jsonl has lost" in news for news in said if isinstance(news, str))
-    steps = [line["step"] for line in run.metrics()]
+    steps = [line["step"] for line in run.read_metrics()]
     assert steps == sorted(set(steps))
     assert steps[0] == 2
 
@@ -687,7 +689,9 @@ def test_keep_and_best_are_what_is_left(folder, monkeypatch):
     poison(monkeypatch, "evaluate", lambda self, before, model: {"val_loss": next(values)})
     run_tiny(folder, tiny(16, save_every=2))
     run = find_runs(folder, "tiny")[0]
-    assert [p.name for p in places(run.checkpoints)] == [f"step-{n:07d}" for n in (8, 14, 16)]
+    assert [p.name for p in find_checkpoints(run.checkpoints)] == [
+        f"step-{n:07d}" for n in (8, 14, 16)
+    ]
 
 
 def test_patience_ends_a_run_and_is_kept_over_a_stop(folder, monkeypatch):
@@ -730,7 +734,7 @@ def test_compile_is_refused_where_it_would_do_nothing(folder, monkeypatch):
 
 def test_without_a_number_it_is_evaluated_once_an_epoch(folder):
     run_tiny(folder, tiny(10, eval_every=None))  # five batches an epoch, two to a step
-    lines = find_runs(folder, "tiny")[0].metrics()
+    lines = find_runs(folder, "tiny")[0].read_metrics()
     assert [line["step"] for line in lines if "val_loss" in line] == [3, 6, 9, 10]
 
 

@@ -17,7 +17,7 @@ import torch
 from training.tiny_task import tiny
 
 from clearhead.runs import Busy, Interrupted, NoGoodCheckpoint, find_runs, train
-from clearhead.runs.checkpoint import places
+from clearhead.runs.checkpoint import find_checkpoints
 from clearhead.training import NotFinite
 
 
@@ -28,10 +28,10 @@ def run_tiny(out, recipe=None, *, threads=1, **options):
 def left_behind(out):
     """SHA-256 of all that must not depend on how often a run was stopped."""
     run = find_runs(Path(out), "tiny")[-1]
-    files = {f"last {name}": places(run.checkpoints)[-1] / name for name in TENSORS}
+    files = {f"last {name}": find_checkpoints(run.checkpoints)[-1] / name for name in TENSORS}
     files |= {name: run / name for name in ("metrics.jsonl", "samples.txt", "config.json")}
     found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
-    return {"step": places(run.checkpoints)[-1].name, **found}
+    return {"step": find_checkpoints(run.checkpoints)[-1].name, **found}
 
 
 TENSORS = ("model.safetensors", "optimizer.safetensors")

@@ -19,7 +19,6 @@ from clearhead.inspection.report import html
 from clearhead.inspection.report.attention import look_at_examples
 from clearhead.inspection.report.curves import confusion_picture, curve
 from clearhead.runs import Run, load_run
-from clearhead.runs.checkpoint import newest_state
 from clearhead.runs.folder import MAX_METRICS, SAMPLES
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
@@ -60,8 +59,8 @@ def write_report(
 
 
 def _body(run: Run) -> Iterator[str]:
-    state = newest_state(run.folder.checkpoints) or {"step": run.step}
-    samples, series = _read_samples(run), collect_series(run.folder.metrics())
+    state = run.state.to_dict()
+    samples, series = _read_samples(run), collect_series(run.folder.read_metrics())
     baseline = Baseline.of(run, series)
     yield from _heading(run, state)
     yield from _results(run, state, baseline)
@@ -119,7 +118,7 @@ def _heading(run: Run, state: State) -> Iterator[str]:
             f'<p class="notice">The best checkpoint, that of step {state["best_step"]:,}, cannot '
             f"be used; this page shows that of step {run.step:,}.</p>"
         )
-    if forced := run.folder.forced():
+    if forced := run.folder.read_forced():
         yield (
             f'<p class="notice">It did not have all of the settings below from its beginning, but '
             f"was forced to change them: {html.text('; '.join(forced))}.</p>"
@@ -166,7 +165,7 @@ def _metrics(run: Run, state: State) -> dict[str, float]:
     """The metrics of the model that is shown; none if it was saved between two evaluations."""
     if state.get("best_step") == run.step:
         return dict(state["best_metrics"])
-    lines = [line for line in run.folder.metrics() if line["step"] == run.step]
+    lines = [line for line in run.folder.read_metrics() if line["step"] == run.step]
     found = lines[-1] if lines else {}
     return {name: value for name, value in found.items() if name.startswith("val_")}
 
