@@ -727,7 +727,7 @@ def test_a_run_that_got_no_better_says_so_when_it_is_taken_up(folder, monkeypatc
 
 
 def test_compile_is_refused_where_it_would_do_nothing(folder, monkeypatch):
-    monkeypatch.setattr(TinyTask, "compiles", False)
+    monkeypatch.setattr(TinyTask, "can_compile", False)
     with pytest.raises(ValueError, match="which are not compiled"):
         run_tiny(folder, tiny(compile=True))
 
@@ -742,7 +742,7 @@ def test_without_a_number_it_is_evaluated_once_an_epoch(folder):
 def test_what_a_writer_writes_is_told_after_each_evaluation_but_the_last(
     folder, monkeypatch, writes
 ):
-    monkeypatch.setattr(TinyTask, "writes", writes)
+    monkeypatch.setattr(TinyTask, "has_text_samples", writes)
     told = []
     result = run_tiny(folder, tell=told.append)
     kept = re.findall(r"--- step (\d+)\n(.*)\n", (result.run / "samples.txt").read_text())
