@@ -324,7 +324,7 @@ def test_if_the_best_checkpoint_is_damaged_the_page_says_so_and_shows_the_other(
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")
     told = []
     text = write_report(run, tell=told.append).read_text(encoding="utf-8")
-    assert any("taken for the best" in sentence for sentence in told)
+    assert any("instead of the best" in sentence for sentence in told)
     assert "The best checkpoint, that of step 1, cannot be used" in text
     assert "shows that of step 2" in text
     assert "<dt>val_loss</dt><dd>0.5" in text
