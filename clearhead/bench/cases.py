@@ -30,6 +30,12 @@ from clearhead.positions import ToeplitzBias
 from clearhead.timing import best_seconds
 
 Rows = list[Row]
+Work = Callable[[], object]
+
+# Lengths T.
+SHORT, LONG = 256, 8192
+HEADS, MEMORY = (256, 1024), (8192, 16384)
+CROSSOVER = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 def _normal(*shape: int, grad: bool = False) -> Tensor:
@@ -38,12 +44,10 @@ def _normal(*shape: int, grad: bool = False) -> Tensor:
 
 def attention(seconds: float) -> Rows:
     """The mechanism against the fused function it calls: what masks and shielding cost."""
-    B, H, T, Dh = 8, 6, 256, 64
+    B, H, T, Dh = 8, 6, SHORT, 64
     q, k, v = (_normal(B, H, T, Dh) for _ in range(3))
-    lens = torch.arange(T, T - B * 16, -16)
-    causal, padding = Mask.causal(), Mask.padding(lens)
-    keys = padding.dense(T, T)[:, :, :1]
-    ours = DotProductAttention()
+    causal, padding = Mask.causal(), Mask.padding(T - T // 16 * torch.arange(B))
+    keys, ours = padding.dense(T, T)[:, :, :1], DotProductAttention()
     best = best_seconds(
         {
             "causal": lambda: ours(q, k, v, mask=causal),
@@ -53,54 +57,19 @@ def attention(seconds: float) -> Rows:
         },
         seconds=2 * seconds,
     )
-    fused = "fused function, called directly"
+    fused = "the fused function, called directly"
     return [
-        Row(
-            "DotProductAttention, causal",
-            best["causal"],
-            fused,
-            best["torch causal"],
-            "aim ≤ 1.05×",
-        ),
-        Row(
-            "DotProductAttention, padding",
-            best["padding"],
-            fused,
-            best["torch padding"],
-            "aim ≤ 1.15×",
-        ),
+        Row(f"DotProductAttention, {name}", best[name], fused, best[f"torch {name}"], aim)
+        for name, aim in (("causal", "aim ≤ 1.05×"), ("padding", "aim ≤ 1.15×"))
     ]
 
 
 def heads(seconds: float) -> Rows:
     """MultiHeadAttention forward and backward against torch.nn.MultiheadAttention."""
-    rows = []
-    for T in (256, 1024):
-        B, D, H = 2048 // T, 384, 6
-        ours, theirs = MultiHeadAttention(D, H), nn.MultiheadAttention(D, H, batch_first=True)
-        x, grad = _normal(B, T, D, grad=True), _normal(B, T, D)
-
-        def train(module: nn.Module, x: Tensor = x, grad: Tensor = grad, **options: bool) -> None:
-            inputs = (x,) if isinstance(module, MultiHeadAttention) else (x, x, x)
-            output = module(*inputs, **options)
-            output = output if isinstance(output, Tensor) else output[0]
-            torch.autograd.grad(output, [x, *module.parameters()], grad)
-
-        def train_recorded(module: nn.Module = ours, train: Callable[..., None] = train) -> None:
-            with record(module):
-                train(module)
-
-        best = best_seconds(
-            {
-                "ours": lambda m=ours, f=train: f(m),  # type: ignore[misc]
-                "recorded": train_recorded,
-                "theirs": lambda m=theirs, f=train: f(m, need_weights=False),  # type: ignore[misc]
-                "weights": lambda m=theirs, f=train: f(m, need_weights=True),  # type: ignore[misc]
-            },
-            seconds=2 * seconds,
-        )
+    rows, other = [], "nn.MultiheadAttention"
+    for T in HEADS:
+        best = best_seconds(_heads_works(2048 // T, T, 384, 6), seconds=2 * seconds)
         what = f"MultiHeadAttention, T={T}, forward+backward"
-        other = "nn.MultiheadAttention"
         rows += [
             Row(what, best["ours"], other, best["theirs"], "aim ≤ 1.0×"),
             Row(
@@ -110,22 +79,45 @@ def heads(seconds: float) -> Rows:
     return rows
 
 
+def _heads_works(B: int, T: int, D: int, H: int) -> dict[str, Work]:
+    ours, theirs = MultiHeadAttention(D, H), nn.MultiheadAttention(D, H, batch_first=True)
+    x, grad = _normal(B, T, D, grad=True), _normal(B, T, D)
+
+    def train(module: nn.Module, output: Tensor) -> None:
+        torch.autograd.grad(output, [x, *module.parameters()], grad)
+
+    def train_theirs(need_weights: bool) -> None:
+        train(theirs, theirs(x, x, x, need_weights=need_weights)[0])
+
+    def train_recorded() -> None:
+        with record(ours):
+            train(ours, ours(x))
+
+    return {
+        "ours": lambda: train(ours, ours(x)),
+        "recorded": train_recorded,
+        "theirs": lambda: train_theirs(need_weights=False),
+        "weights": lambda: train_theirs(need_weights=True),
+    }
+
+
 def toeplitz(seconds: float) -> Rows:
     """Building the Toeplitz bias, and attention that learns it against attention without."""
-    B, H, n, Dh = 8, 8, 256, 64
+    B, H, n, Dh = 8, 8, SHORT, 64
     module, ours = ToeplitzBias(H, n), DotProductAttention()
     nn.init.normal_(module.weight)
+    numbers = module.weight.tolist()
     q, k, v = (_normal(B, H, n, Dh, grad=True) for _ in range(3))
     grad = _normal(B, H, n, Dh)
 
-    def filled() -> Tensor:
+    def fill() -> Tensor:
         bias = torch.empty(H, n, n)
         for head in range(H):
             for distance in range(1 - n, n):
                 bias[head].diagonal(distance).fill_(numbers[head][n + distance])
         return bias
 
-    def summed() -> Tensor:
+    def add() -> Tensor:
         bias = torch.zeros(H, n, n)
         for distance in range(1 - n, n):
             diagonal = module.weight[:, n + distance, None].expand(H, n - abs(distance))
@@ -136,25 +128,23 @@ def toeplitz(seconds: float) -> Rows:
         output = ours(q, k, v, bias=module(n))
         torch.autograd.grad(output, (q, k, v, module.weight), grad)
 
-    numbers = module.weight.tolist()
+    def without_bias() -> None:
+        torch.autograd.grad(ours(q, k, v), (q, k, v), grad)
+
     with torch.no_grad():
-        ways = {"ours": lambda: module(n), "filled": filled, "summed": summed}
+        ways: dict[str, Work] = {"ours": lambda: module(n), "fill": fill, "add": add}
         built = best_seconds(ways, seconds=2 * seconds)
-    best = best_seconds(
-        {
-            "with": with_bias,
-            "without": lambda: torch.autograd.grad(ours(q, k, v), (q, k, v), grad),
-        },
-        seconds=2 * seconds,
-    )
-    what = "Toeplitz bias, n=256, 8 heads"
-    learned = "attention + learned Toeplitz, fwd+bwd"
+    best = best_seconds({"with": with_bias, "without": without_bias}, seconds=2 * seconds)
+    what = f"Toeplitz bias, n={n}, {H} heads"
+    learned = "attention, learned Toeplitz, forward+backward"
     return [
-        Row(what, built["ours"], "diagonals summed in a loop", built["summed"], "aim 500×"),
-        Row(what, built["ours"], "diagonals filled in a loop", built["filled"]),
-        Row(learned, best["with"], "without", best["without"], "aim ≤ 1.3×"),
+        Row(what, built["ours"], "diagonals added in a loop", built["add"], "aim 500×"),
+        Row(what, built["ours"], "diagonals filled in a loop", built["fill"]),
+        Row(learned, best["with"], "attention without a bias", best["without"], "aim ≤ 1.3×"),
     ]
 
+
+# Linear attention
 
 MAPS = {
     "elu+1": EluFeatures(),
@@ -164,58 +154,61 @@ MAPS = {
 }
 
 
-def _against_softmax(name: str, T: int, seconds: float, aim: str = "") -> Row:
-    """One feature map against the fused softmax kernel, causal, four heads of width 64."""
-    q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
-    ours, mask = LinearAttention(MAPS[name]), Mask.causal()
-    with torch.no_grad():
-        best = best_seconds(
-            {
-                "ours": lambda: ours(q, k, v, mask=mask),
-                "softmax": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
-            },
-            seconds=seconds,
-            rounds=3,
-        )
-    return Row(f"linear, {name}, T={T}", best["ours"], "fused softmax", best["softmax"], aim)
-
-
 def linear(seconds: float) -> Rows:
-    """Causal linear attention against fused causal softmax attention at T = 8192."""
+    """Causal linear attention against fused causal softmax attention at a long T."""
     aims = {"elu+1": "aim ≥ 10×", "Fourier, 128 frequencies": "aim ≥ 3.5×"}
-    return [_against_softmax(name, 8192, seconds, aims.get(name, "")) for name in MAPS]
+    return [_compare_with_softmax(name, LONG, seconds, aims.get(name, "")) for name in MAPS]
 
 
 def crossover(seconds: float) -> Rows:
     """From which length on each feature map is faster than fused causal softmax attention."""
     rows = []
     for name in MAPS:
-        for T in (128, 256, 512, 1024, 2048, 4096, 8192, 16384):
-            rows.append(_against_softmax(name, T, seconds / 3))
-            if rows[-1].ratio < 0.9:
+        for T in CROSSOVER:
+            rows.append(_compare_with_softmax(name, T, seconds / 3))
+            if (ratio := rows[-1].ratio) is not None and ratio < 0.9:
                 break
     return rows
+
+
+def _compare_with_softmax(name: str, T: int, seconds: float, aim: str = "") -> Row:
+    """One feature map against the fused softmax kernel, causal, four heads of width 64."""
+    q, k, v = (_normal(1, 4, T, 64) for _ in range(3))
+    ours, mask = LinearAttention(MAPS[name]), Mask.causal()
+    works: dict[str, Work] = {
+        "ours": lambda: ours(q, k, v, mask=mask),
+        "softmax": lambda: scaled_dot_product_attention(q, k, v, is_causal=True),
+    }
+    with torch.no_grad():
+        best = best_seconds(works, seconds=seconds, rounds=3)
+    return Row(f"linear, {name}, T={T}", best["ours"], "fused softmax", best["softmax"], aim)
 
 
 def memory(seconds: float) -> Rows:
     """Peak memory of causal linear attention when the length doubles, and against T × T weights."""
     maps = {"elu+1": "EluFeatures()", "Fourier, 128 frequencies": "FourierFeatures(64, 256)"}
-    rows = []
+    rows, (T, double) = [], MEMORY
     for name, feature_map in maps.items():
-        short, long = (_printed(_LINEAR.format(T=T, map=feature_map))[0] for T in (8192, 16384))
-        what, matrix = f"peak memory, {name}, T=16384", 4.0 * 4 * 16384**2
+        short, long = (_run(_PEAK.format(T=n, map=feature_map))[0] for n in (T, double))
+        what, matrix = f"peak memory, {name}, T={double}", 4.0 * 4 * double**2
         rows += [
-            Row(what, long, "T=8192", short, "linear is 2×", unit="MB"),
-            Row(what, long, "weights of 4 heads", matrix, unit="MB"),
+            Row(what, long, f"the same at T={T}", short, "linear is 2×", unit="MB"),
+            Row(what, long, "the weights of 4 heads", matrix, unit="MB"),
         ]
     return rows
 
 
-_LINEAR = """
-import resource, torch
+# Linux counts into ru_maxrss what the parent held when it started the process: beside a large
+# parent that hides all that the process itself takes. VmHWM begins anew with the program.
+_PEAK = """
+import pathlib, resource, torch
 from clearhead.attention import EluFeatures, FourierFeatures, LinearAttention, Mask
 attention, mask = LinearAttention({map}), Mask.causal()
+status = pathlib.Path("/proc/self/status")
 def peak():
+    if status.exists():
+        line, = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 with torch.no_grad():
     attention(*torch.randn(3, 1, 4, 256, 64), mask=mask)
@@ -226,8 +219,8 @@ print(peak() - before)
 """
 
 
-def _printed(program: str, **environment: str) -> list[float]:
-    """The numbers that a program prints in a process of its own."""
+def _run(program: str, **environment: str) -> list[float]:
+    """Run a program in a process of its own; returns the numbers it prints."""
     run = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
@@ -238,22 +231,25 @@ def _printed(program: str, **environment: str) -> list[float]:
     return [float(word) for word in run.stdout.split()]
 
 
+# Threads
+
+
 def threads(seconds: float) -> Rows:
     """What a busy neighbour does to two threads that spin or sleep while they wait."""
     program = "from clearhead.runtime import *; t = measure_threads((1, 2)); print(t[1], t[2])"
     rows = []
-    for policy in ("active", "passive"):
-        for neighbours in (0, 1):
-            with _busy(neighbours):
-                one, two = _printed(program, OMP_WAIT_POLICY=policy)
-            what = f"1 thread, {neighbours} busy neighbour(s)"
-            taken = f"auto takes {1 if one <= two else 2}"
-            rows.append(Row(what, one, f"2 threads that wait {policy}ly", two, taken))
+    for policy, waiting in (("active", "spin"), ("passive", "sleep")):
+        for n_busy, neighbour in enumerate(("a quiet machine", "one busy neighbour")):
+            with _keep_busy(n_busy):
+                one, two = _run(program, OMP_WAIT_POLICY=policy)
+            choice = f"auto takes {1 if one <= two else 2}"
+            other = f"2 threads that {waiting} while waiting"
+            rows.append(Row(f"1 thread, {neighbour}", one, other, two, choice))
     return rows
 
 
 @contextmanager
-def _busy(processes: int) -> Iterator[None]:
+def _keep_busy(processes: int) -> Iterator[None]:
     spinning = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
     ]

@@ -36,8 +36,7 @@ def decode(seconds: float) -> Rows:
         model = GPT(config).eval()
         found = _against_peers(f"{name}, float", config, model, 1, "float", seconds)
         rows += found
-        bytes_read = 4.0 * model.n_parameters
-        limit = bytes_read / _bandwidth()
+        limit = _read_seconds(4 * model.n_parameters)
         rows.append(
             Row(f"{name}, float, a token", found[0].ours, "reading the weights once", limit)
         )
@@ -79,11 +78,11 @@ def _against_peers(
     return [Row(f"{what}, a token", mine, name, other / NEW) for name, other in best.items()]
 
 
-def _bandwidth() -> float:
-    """Bytes per second of a product that reads more than any cache holds."""
+def _read_seconds(n_bytes: int) -> float:
+    """How long reading so many bytes takes, by a product that reads more than any cache holds."""
     weight, x = torch.ones(8192, 16384), torch.ones(16384)
     best = best_seconds({"read": lambda: weight @ x}, seconds=1.0)
-    return weight.numel() * 4 / best["read"]
+    return best["read"] * n_bytes / (4 * weight.numel())
 
 
 def dialogue(seconds: float) -> Rows:

@@ -1,7 +1,7 @@
-"""What we measure of training: what the loop adds to a step, what the data take of it, the start.
+"""What we measure of training: what the loop adds to a step, what its data cost, the start.
 
-The loop is the real one. Its account of a step, the line in metrics.jsonl, is part of it;
-evaluations and checkpoints, which a recipe may have often or seldom, are not.
+The loop is the real one, with the line that a step writes to metrics.jsonl. Evaluations and
+checkpoints are left out, since a recipe decides how often they happen.
 """
 
 import dataclasses
@@ -36,26 +36,29 @@ COMMAND = (sys.executable, "-m", "clearhead.cli.main")
 
 
 def loop(seconds: float) -> Rows:
-    """A step of the training loop against the same step bare, and what making its batch takes."""
+    """A step of the training loop against the bare step, and how long making its batch takes."""
     rows = []
     for name in RECIPES:
         with tempfile.TemporaryDirectory() as folder:
-            rows += _of_recipe(_recipe(name, Path(folder)), Path(folder), seconds)
+            rows += _measure_recipe(_prepare_recipe(name, Path(folder)), Path(folder), seconds)
     return rows
 
 
-def _of_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
-    """Each of some steps takes its turns with its bare form, so that both have the same batch."""
-    ours, bare = _training(recipe, folder / "ours"), _training(recipe, folder / "bare")
+def _measure_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
+    """Each step takes turns with its bare form, so that both have the same batch."""
+    ours, bare = _prepare_run(recipe, folder / "ours"), _prepare_run(recipe, folder / "bare")
     plans = [bare.order.next(bare.state) for _ in range(STEPS)]
-    works: dict[str, Work] = {"epoch": _epochs(recipe)}
+    works: dict[str, Work] = {"epoch": _make_epochs(recipe)}
     for number, plan in enumerate(plans):
         works[f"batch {number}"] = partial(bare.task.batch, plan)
         works[f"bare {number}"] = partial(_bare_step, bare, bare.task.batch(plan))
         works[f"loop {number}"] = partial(_loop_step, ours, number)
     best = best_seconds(works, seconds=2 * seconds, rounds=3)
-    step = {way: sum(best[f"{way} {n}"] for n in range(STEPS)) / STEPS for way in WAYS}
-    epoch = best["epoch"] / len(bare.order.plans)  # the share of a step
+    step = {
+        way: sum(best[f"{way} {n}"] for n in range(STEPS)) / STEPS
+        for way in ("loop", "bare", "batch")
+    }
+    epoch = best["epoch"] / len(bare.order.plans)  # the share of one step
     other = ("forward, backward, update", step["bare"])
     return [
         Row(f"{recipe.name}, a step of the loop", step["loop"] + epoch, *other, "aim ≤ 1.03×"),
@@ -63,29 +66,26 @@ def _of_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
     ]
 
 
-WAYS = ("loop", "bare", "batch")
-
-
 def _loop_step(training: Training, number: int) -> None:
-    """The next step; after the last the first again, so that every round has the same batches."""
+    """Take the next step; start again after the last, so that every round has the same batches."""
     if number == 0:
         training.state = State()
     training.advance()
 
 
 def _bare_step(training: Training, batch: Batch) -> None:
-    """Forward, backward, update, which also forgets the gradient."""
+    """Forward, backward, and the update, which also clears the gradient."""
     training.task.loss(training.model, batch).backward()
     training.optimizer.step(training.schedule(0.5))
 
 
-def _epochs(recipe: Recipe) -> Work:
-    """A function that begins a new epoch each time, on a task of its own: one keeps its epoch."""
+def _make_epochs(recipe: Recipe) -> Work:
+    """A function that starts a new epoch at each call; its own task, because a task keeps one."""
     task, c, epochs = recipe.data.open(), recipe.training, count()
     return lambda: task.batch(task.plans(c.seed, next(epochs), c.batch_size)[0])
 
 
-def _training(recipe: Recipe, folder: Path) -> Training:
+def _prepare_run(recipe: Recipe, folder: Path) -> Training:
     """A run before its first step."""
     folder.mkdir()
     task = recipe.data.open()
@@ -95,10 +95,10 @@ def _training(recipe: Recipe, folder: Path) -> Training:
     return run
 
 
-def _recipe(name: str, folder: Path) -> Recipe:
+def _prepare_recipe(name: str, folder: Path) -> Recipe:
     """A recipe without evaluations and checkpoints, on data that need no download.
 
-    One worker learns all examples of a step at once, with the loop as without it.
+    One worker computes all examples of a step at once, both in the loop and in the bare step.
     """
     recipe = find_recipe(name)
     c = recipe.training
@@ -106,13 +106,13 @@ def _recipe(name: str, folder: Path) -> Recipe:
     changes = [*ONLY_STEPS, *at_once, "training.workers=1"]
     if name == "shakespeare-char":
         text = folder / "text.txt"
-        text.write_text(_text(N_CHARACTERS), encoding="utf-8")
+        text.write_text(_draw_text(N_CHARACTERS), encoding="utf-8")
         changes.append(f"data.path={text}")
     return with_changes(recipe, changes)
 
 
-def _text(n: int) -> str:
-    """Characters at random, as many kinds as in Shakespeare's plays."""
+def _draw_text(n: int) -> str:
+    """Random characters, as many kinds as in Shakespeare's plays."""
     ids = torch.randint(65, (n,), generator=torch.Generator().manual_seed(0))
     return bytes((ids + ord("0")).tolist()).decode()
 
@@ -121,9 +121,9 @@ def _text(n: int) -> str:
 
 
 def start(seconds: float) -> Rows:
-    """From the start of a command to its help, and to the first step of a training."""
+    """The time from a command to its help text, and to the first step of a training."""
     works: dict[str, Work] = {
-        "train": _to_the_first_step,
+        "train": _train_until_first_step,
         "help": partial(_run, *COMMAND, "--help"),
         "torch": partial(_run, sys.executable, "-c", "import torch"),
         "python": partial(_run, sys.executable, "-c", ""),
@@ -134,7 +134,7 @@ def start(seconds: float) -> Rows:
         Row(train, best["train"], "6 s", 6.0, "aim ≤ 1.0×"),
         Row(train, best["train"], "import torch", best["torch"]),
         Row("clearhead --help", best["help"], "0.3 s", 0.3, "aim ≤ 1.0×"),
-        Row("clearhead --help", best["help"], "python, which does nothing", best["python"]),
+        Row("clearhead --help", best["help"], "an empty Python program", best["python"]),
     ]
 
 
@@ -142,8 +142,8 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def _to_the_first_step() -> None:
-    """Train until the first line of metrics.jsonl is there; what was begun is thrown away."""
+def _train_until_first_step() -> None:
+    """Train until metrics.jsonl exists, then end the training and delete its run."""
     with tempfile.TemporaryDirectory() as folder:
         what = ("train", "substring", "training.log_every=1", "--out", folder, "--quiet")
         training = subprocess.Popen([*COMMAND, *what])

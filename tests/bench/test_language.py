@@ -22,12 +22,12 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Small models, few speeches and rows, each way once, and a memory of a known speed."""
+    """Small models, few speeches and rows, each way once, and a memory of known speed."""
     speeches = language._speeches
     monkeypatch.setattr(language, "SHAPES", TINY)
     monkeypatch.setattr(language, "NEW", 5)
     monkeypatch.setattr(language, "GPT", small_gpt)
-    monkeypatch.setattr(language, "_bandwidth", lambda: 1e9)
+    monkeypatch.setattr(language, "_read_seconds", lambda n_bytes: n_bytes / 1e9)
     monkeypatch.setattr(language, "_speeches", lambda n: speeches(min(n, 40)))
     monkeypatch.setattr(language, "best_seconds", seconds_of_one_call)
     monkeypatch.setattr(language, "losses", of_few_rows(language.losses))

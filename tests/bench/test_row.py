@@ -1,5 +1,7 @@
 """A line of the speed table."""
 
+import pytest
+
 from clearhead.bench import Row
 
 
@@ -27,6 +29,22 @@ def test_memory_is_printed_in_megabytes():
     text = Row("peak", 3e6, "matrix", 12e6, unit="MB").text()
     assert " 3.000 MB" in text
     assert "12.000 MB" in text
+
+
+def test_the_ratio_of_what_is_too_small_to_measure_is_unknown():
+    for ours, theirs in ((0.0, 2.0), (2.0, 0.0), (0.0, 0.0)):
+        assert Row("ours", ours, "theirs", theirs).ratio is None
+
+
+@pytest.mark.parametrize("unit", ["ms", "MB"])
+@pytest.mark.parametrize(("ours", "theirs"), [(0.0, 3.0), (3.0, 0.0), (0.0, 0.0)])
+def test_a_zero_is_printed_as_a_dash_and_divides_nothing(ours, theirs, unit):
+    text = Row("peak", ours, "matrix", theirs, "aim ≤ 1×", unit=unit).text()
+    assert text.endswith("–            below what can be measured")
+    assert text.count("–") == 1 + (ours, theirs).count(0.0)
+    whole = Row("peak", 1.0, "matrix", 1.0, "aim", unit=unit).text()
+    assert text.index("matrix") == whole.index("matrix")
+    assert text.index("below") == whole.index("aim")
 
 
 def test_columns_of_different_rows_stand_below_each_other():

@@ -30,7 +30,7 @@ def begun(monkeypatch):
         "substring": small_recipe(*LEVEL),
         "shakespeare-char": with_changes(find_recipe("shakespeare-char"), [*SMALL_TEXT, *LEVEL]),
     }
-    runs, begin = [], training._training
+    runs, begin = [], training._prepare_run
 
     def noted(*given):
         runs.append(begin(*given))
@@ -40,7 +40,7 @@ def begun(monkeypatch):
     monkeypatch.setattr(training, "find_recipe", small.__getitem__)
     monkeypatch.setattr(training, "N_CHARACTERS", 700)
     monkeypatch.setattr(training, "best_seconds", seconds_of_one_call)
-    monkeypatch.setattr(training, "_training", noted)
+    monkeypatch.setattr(training, "_prepare_run", noted)
     return runs
 
 
@@ -136,15 +136,15 @@ def test_times_are_those_of_one_step_with_its_share_of_the_epoch(begun, monkeypa
 def test_every_epoch_is_a_new_one(monkeypatch):
     seen = []
     monkeypatch.setattr(SubstringTask, "batch", lambda task, plan: seen.append(plan[0] // 64))
-    work = training._epochs(small_recipe())
+    work = training._make_epochs(small_recipe())
     for _ in range(3):
         work()
     assert seen == [0, 1, 2]
 
 
 def test_the_text_is_the_same_each_time_and_has_as_many_characters_as_shakespeare():
-    text = training._text(5000)
-    assert text == training._text(5000)
+    text = training._draw_text(5000)
+    assert text == training._draw_text(5000)
     assert len(text) == 5000
     assert len(set(text)) == 65
     assert text.isascii()
@@ -168,7 +168,7 @@ def test_a_training_is_ended_after_its_first_step_and_leaves_nothing(tmp_path, m
     program = TRAINS.format(told=str(tmp_path / "told"))
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", program))
     start = time.perf_counter()
-    training._to_the_first_step()
+    training._train_until_first_step()
     assert time.perf_counter() - start < 30  # the program would go on for a minute
     words = json.loads((tmp_path / "told").read_text())
     assert words[:3] == ["train", "substring", "training.log_every=1"]
@@ -178,7 +178,7 @@ def test_a_training_is_ended_after_its_first_step_and_leaves_nothing(tmp_path, m
 def test_a_training_that_ends_too_soon_is_no_time(monkeypatch):
     monkeypatch.setattr(training, "COMMAND", (sys.executable, "-c", ""))
     with pytest.raises(RuntimeError, match="before its first step"):
-        training._to_the_first_step()
+        training._train_until_first_step()
 
 
 def test_the_start_is_held_against_its_aims(monkeypatch):
