@@ -1,7 +1,7 @@
-"""Ctrl-C while modules are imported: leave at once.
+"""Ctrl-C while modules are imported: exit at once.
 
-Python raises KeyboardInterrupt wherever it is, also in the middle of an import. There is nothing to
-clean up then, and not every extension survives it: torch ends the process with an abort.
+Python raises KeyboardInterrupt anywhere, also in the middle of an import. Not every extension
+survives that (torch aborts the process), and there is nothing to clean up yet.
 """
 
 import os
@@ -14,7 +14,7 @@ from types import FrameType
 
 @contextmanager
 def leaving_at_once() -> Iterator[None]:
-    """Within, Ctrl-C ends the process with 130 and a word; afterwards all is as before."""
+    """Inside this block, Ctrl-C prints a word and exits with code 130."""
     before = signal.getsignal(signal.SIGINT)
     if (
         before is not signal.default_int_handler

@@ -10,9 +10,11 @@ from clearhead.cli.interrupts import leaving_at_once
 if TYPE_CHECKING:
     import torch
 
-Out = Annotated[Path, typer.Option("--out", help="Folder for what is drawn.")]
-Seed = Annotated[int, typer.Option("--seed", help="Same seed, same numbers.")]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, mps, …")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the pictures.")]
+Seed = Annotated[
+    int, typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
+]
+Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, mps, …")]
 Threads = Annotated[
     str,
     typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster."),
@@ -23,7 +25,7 @@ Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or l
 
 
 def device_named(device: str) -> "torch.device":
-    """The device that the option names, if this machine can compute on it."""
+    """The device of this name; refused if this machine cannot compute on it."""
     with leaving_at_once():
         from clearhead.runtime import pick_device
 
@@ -40,13 +42,13 @@ def device_named(device: str) -> "torch.device":
 
 
 def check_threads(threads: str) -> None:
-    """Refuse what is no number of threads, before anything slow is imported."""
+    """Refuse a wrong number of threads, before anything slow is imported."""
     if threads != "auto" and (not threads.isdecimal() or int(threads) < 1):
         raise ValueError(f"--threads must be auto or a number of at least 1, got {threads!r}")
 
 
 def thread_count(threads: str) -> int:
-    """Set and return the number of threads that the option asks for."""
+    """Set the number of threads that the option asks for, and return it."""
     check_threads(threads)
     with leaving_at_once():
         from clearhead.runtime import set_threads
@@ -55,6 +57,6 @@ def thread_count(threads: str) -> int:
 
 
 def check_which(which: str) -> None:
-    """Refuse what names no checkpoint."""
+    """Refuse any other name of a checkpoint than best and last."""
     if which not in ("best", "last"):
         raise ValueError(f"--which must be best or last, got {which!r:.40}")

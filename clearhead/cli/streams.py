@@ -1,8 +1,8 @@
-"""Where a command writes: results to stdout, all else to stderr.
+"""The output of a command: results go to stdout, everything else to stderr.
 
-No stream is missing, and none fails for want of a letter. A result that cannot be written is a
-fault. A note that nobody reads is none: stderr falls silent, and what the command does, and the
-code with which it ends, stay as they are.
+Both streams exist even if the caller closed them, and replace characters that the terminal cannot
+show. A result that cannot be written is an error. A note that cannot be written is not: stderr
+becomes silent, and the command ends with the exit code it would have had.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class Notes:
-    """A stream that becomes silent when it can no longer be written to."""
+    """A stream that becomes silent once it cannot be written to."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -21,7 +21,7 @@ class Notes:
         try:
             return self.stream.write(text)
         except OSError:
-            self.stream = open(os.devnull, "w")  # noqa: SIM115  # as long as we run
+            self.stream = open(os.devnull, "w")  # noqa: SIM115  # open until the end
             return len(text)
 
     def flush(self) -> None:
@@ -35,9 +35,9 @@ class Notes:
 
 
 def prepare_streams() -> None:
-    """Make the streams of this process such as a command needs."""
+    """Prepare the streams of this process for a command."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever called; print would take the other one
+        if getattr(sys, name) is None:  # closed by the caller; print would use the other one
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
