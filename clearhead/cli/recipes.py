@@ -16,7 +16,7 @@ import typer
 from clearhead.cli.interrupts import leaving_at_once
 from clearhead.cli.options import Json
 from clearhead.files.reading import open_regular, quote
-from clearhead.training.recipes import RECIPES, check_name, source_of
+from clearhead.training.recipes import RECIPES, check_name, read_source
 
 if TYPE_CHECKING:
     from clearhead.training import Recipe
@@ -71,7 +71,7 @@ def copy(
     out.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "x", encoding="utf-8") as file:
-            file.write(source_of(name))
+            file.write(read_source(name))
     except FileExistsError:
         raise ValueError(
             f"{quote(path)} is there already; move it away or give another --out"

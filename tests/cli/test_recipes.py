@@ -7,7 +7,7 @@ import pytest
 from small_runs import SMALL, assert_a_mistake
 
 from clearhead.training import find_recipe, with_changes
-from clearhead.training.recipes import RECIPES, source_of
+from clearhead.training.recipes import RECIPES, read_source
 
 
 def test_the_list_has_every_recipe(run):
@@ -33,7 +33,7 @@ def test_a_copy_is_the_file_and_says_the_next_step(run, tmp_path, name):
     path = tmp_path / "new" / f"{name.replace('-', '_')}.py"
     assert (code, err) == (0, "")
     assert out == f"{path}\nnext: change it, then clearhead train {path}\n"
-    assert path.read_text() == source_of(name)
+    assert path.read_text() == read_source(name)
 
 
 def test_the_next_step_after_a_copy_is_what_a_shell_understands(run, tmp_path):
@@ -92,7 +92,7 @@ def two():
 def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
     """Its function has the name of the file, or is the only one in it."""
     monkeypatch.chdir(tmp_path)
-    text = source_of("substring").replace('"substring",', '"my-substring",')
+    text = read_source("substring").replace('"substring",', '"my-substring",')
     (tmp_path / name).write_text(text)
     code, out, err = run("train", name, *SMALL, "--threads", 1, "--quiet", "--dry-run")
     assert code == 0, err

@@ -12,6 +12,7 @@ import pytest
 import torch
 from small_runs import small_run
 
+from clearhead.config import UNDECIDED
 from clearhead.files import BadFile
 from clearhead.inspection.report import look_at, page, write_report
 from clearhead.inspection.report.attention import look_at_examples
@@ -129,7 +130,7 @@ def test_measures_are_explained(text):
 def test_no_measure_of_a_task_is_without_a_meaning(tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(f"cat {i}\tgato {i}" for i in range(40)))
     data = TranslationData(str(tmp_path / "pairs.tsv"), n_decoded=3)
-    model = Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=6, d_hidden=8)
+    model = Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=6, d_hidden=8)
     run = trained(tmp_path, Recipe("pairs", data, model, dataclasses.replace(SHORT, steps=1)))
     measures = {*load_run(run).evaluate(), "val_accuracy", "val_perplexity", "val_worst"}
     assert measures == page.MEANINGS.keys()
@@ -206,7 +207,7 @@ def trained(tmp_path, recipe):
 def test_a_language_model_shows_its_heads_over_what_it_wrote(tmp_path):
     (tmp_path / "text.txt").write_text(TEXT)
     data = CharacterData(str(tmp_path / "text.txt"), context=8, sample_length=30)
-    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(UNDECIDED, 8, **SIZES), SHORT))
     text = write_report(run).read_text()
     assert "a recipe of your own" in text
     assert re.search(r"reading the first 8 of the \d+ tokens of what it wrote last", text)
@@ -216,7 +217,7 @@ def test_a_language_model_shows_its_heads_over_what_it_wrote(tmp_path):
 def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(TEXT)
     data = CharacterData(str(tmp_path / "text.txt"), context=8)
-    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(UNDECIDED, 8, **SIZES), SHORT))
     given = {"order": 3, "val_loss": 1.2345, "val_perplexity": 9.0}
     monkeypatch.setattr(CharacterTask, "baseline", lambda self: dict(given))
     drawn = []
@@ -237,7 +238,7 @@ def test_counting_stands_beside_every_language_model(tmp_path):
     (tmp_path / "text.txt").write_text(PLAY)
     path, short = str(tmp_path / "text.txt"), dataclasses.replace(SHORT, steps=1)
     for data in (CharacterData(path, context=8), DialogueData(path, context=24, sample_length=5)):
-        recipe = Recipe(type(data).__name__, data, GPTConfig(1, 8, **SIZES), short)
+        recipe = Recipe(type(data).__name__, data, GPTConfig(UNDECIDED, 8, **SIZES), short)
         run = trained(tmp_path, recipe)
         found = load_run(run).task.baseline()
         order, loss = found["order"], found["val_loss"]
@@ -275,8 +276,8 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
 @pytest.mark.parametrize(
     "model",
     [
-        Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=6, d_hidden=8),
-        Seq2SeqTransformerConfig(1, 1, 0, 0, 0, max_len=1, **SIZES),
+        Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=6, d_hidden=8),
+        Seq2SeqTransformerConfig(*[UNDECIDED] * 5, max_len=UNDECIDED, **SIZES),
     ],
     ids=["gru", "transformer"],
 )
@@ -318,7 +319,7 @@ def test_if_the_best_checkpoint_is_damaged_the_page_says_so_and_shows_the_other(
     monkeypatch.setattr(CharacterTask, "evaluate", lambda self, model: {"val_loss": next(worse)})
     (tmp_path / "text.txt").write_text(TEXT)
     data = CharacterData(str(tmp_path / "text.txt"), context=8)
-    run = trained(tmp_path, Recipe("letters", data, GPTConfig(1, 8, **SIZES), SHORT))
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(UNDECIDED, 8, **SIZES), SHORT))
     assert load_run(run).step == 1
     weights = run / "checkpoints/step-0000001/model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x07")

@@ -1,4 +1,4 @@
-"""Complete named runs: `clearhead train NAME`. A function for each, which returns a Recipe.
+"""Complete named runs: `clearhead train NAME`. Each is a function that returns a Recipe.
 
 substring.py       a needle in a haystack
 shakespeare.py     Shakespeare, character by character
@@ -7,17 +7,24 @@ translate.py       dates in words and digits, by both translators
 vit_digits.py      drawn digits
 vit_cifar10.py     photographs, by two Vision Transformers
 smallest.py        identity, first, unique
+
+A size of the model that the data decide, such as the vocabulary size, is UNDECIDED in a recipe; it
+is filled in when the data are opened (Task.complete).
 """
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.config import find_nearest
+from clearhead.renamed import forward
 
 if TYPE_CHECKING:
     from clearhead.training.recipe import Recipe
 
-__all__ = ["RECIPES", "find_recipe", "source_of"]
+__all__ = ["RECIPES", "find_recipe", "read_source"]
+
+__getattr__ = forward(__name__)
 
 # name: (file, what it learns). A table, so that they are listed without importing torch.
 RECIPES = {
@@ -29,14 +36,14 @@ RECIPES = {
     "dialogue": ("dialogue", "to write speeches of a play, word by word"),
     "translate-gru": ("translate", "to translate dates, by two GRUs with attention"),
     "translate-transformer": ("translate", "to translate dates, by encoder and decoder"),
-    "identity": ("smallest", "to say each token again, by the smallest transformer"),
-    "first": ("smallest", "to say the first token again and again, by the smallest transformer"),
+    "identity": ("smallest", "to repeat each token, by the smallest transformer"),
+    "first": ("smallest", "to repeat the first token, by the smallest transformer"),
     "unique": ("smallest", "which tokens occur once, by the smallest transformer"),
 }
 
 
 def find_recipe(name: str) -> "Recipe":
-    """The recipe of this name."""
+    """Build the recipe with this name."""
     check_name(name)
     module = import_module(f"clearhead.training.recipes.{RECIPES[name][0]}")
     recipe: Recipe = getattr(module, name.replace("-", "_"))()
@@ -44,15 +51,13 @@ def find_recipe(name: str) -> "Recipe":
 
 
 def check_name(name: str) -> None:
-    """A name in the table; another is answered with the nearest."""
+    """Refuse a name that is not in the table, and suggest the nearest."""
     if name not in RECIPES:
         near = find_nearest(name, RECIPES)
         raise ValueError(f"there is no recipe {name!r:.80}; the nearest is {near!r}")
 
 
-def source_of(name: str) -> str:
-    """The file of a recipe, to read or to copy."""
-    from pathlib import Path
-
+def read_source(name: str) -> str:
+    """The text of a recipe's file, to read or to copy."""
     check_name(name)
     return (Path(__file__).parent / f"{RECIPES[name][0]}.py").read_text(encoding="utf-8")

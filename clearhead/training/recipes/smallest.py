@@ -1,34 +1,34 @@
-"""The smallest transformer learns what can also be set by hand (clearhead.models.smallest).
+"""The smallest transformer learns the rules that models/smallest/designs.py sets by hand.
 
-Its config is d_input, d_qk, d_v and d_pos; the data decide the first and the third. Each takes
-1 to 2 s of one thread's time on 2 cores of an AMD EPYC.
+Each recipe takes 1 to 2 s of one thread's time on 2 cores of an AMD EPYC.
 """
 
 from typing import Any
 
+from clearhead.config import UNDECIDED
 from clearhead.models.smallest.torch_form import TorchTransformerConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.sequences import SequenceData
 
 
 def identity() -> Recipe:
-    """Each token comes out as it went in: ABCC → ABCC.
+    """Repeat each token: ABCC → ABCC.
 
     clearhead train identity        validation loss 9e-9
 
     Ten seeds of ten end below 2e-6; with AdamW at 0.03, two of them stopped at 0.06 and 0.09.
     """
-    return _recipe("identity", TorchTransformerConfig(1, 16, 1), optimizer="muon", matrix_lr=0.01)
+    return _build("identity", d_pos=None, optimizer="muon", matrix_lr=0.01)
 
 
 def first() -> Recipe:
-    """Each token comes out as the first one: CAC → CCC.
+    """Replace each token by the first one: CAC → CCC.
 
     clearhead train first           validation loss 2e-12
 
     Ten seeds of ten end below 2e-10.
     """
-    return _recipe("first", TorchTransformerConfig(1, 16, 1, d_pos=6), lr=0.03)
+    return _build("first", d_pos=6, lr=0.03)
 
 
 def unique() -> Recipe:
@@ -36,16 +36,17 @@ def unique() -> Recipe:
 
     clearhead train unique          validation loss 1e-8
 
-    Twenty seeds of twenty end below 1e-7. The rule needs letters and places alike, and two things
-    keep it from learning by places alone: these begin as short as letters (tasks/sequences.py),
-    and Muon learns weak directions as fast as strong ones. With only one of the two, one seed of
-    ten gets there (AdamW was given 1,500 steps at 0.01), the others stop at 0.07 to 0.4.
+    Twenty seeds of twenty end below 1e-7. The rule needs letters and positions alike, and two
+    things keep the model from learning by positions alone: position vectors start as short as
+    letters (tasks/sequences.py), and Muon learns weak directions as fast as strong ones. With only
+    one of the two, one seed of ten succeeds (AdamW had 1,500 steps at 0.01); the others stop at a
+    loss of 0.07 to 0.4.
     """
-    model = TorchTransformerConfig(1, 16, 1, d_pos=16)
-    return _recipe("unique", model, optimizer="muon", matrix_lr=0.1, lr=0.001)
+    return _build("unique", d_pos=16, optimizer="muon", matrix_lr=0.1, lr=0.001)
 
 
-def _recipe(rule: str, model: TorchTransformerConfig, **settings: Any) -> Recipe:
+def _build(rule: str, d_pos: int | None, **settings: Any) -> Recipe:
+    model = TorchTransformerConfig(d_input=UNDECIDED, d_qk=16, d_v=UNDECIDED, d_pos=d_pos)
     training = TrainingConfig(
         steps=500,
         batch_size=128,

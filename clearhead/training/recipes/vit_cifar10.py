@@ -1,4 +1,4 @@
-"""Name the object in a small photograph."""
+"""Objects in small photographs."""
 
 from clearhead.models import ViTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
@@ -13,7 +13,7 @@ def vit_cifar10() -> Recipe:
     clearhead train vit-cifar10 data.path=my/cifar-10-batches-bin
 
     2 cores of an AMD EPYC: 87.9 % of the test pictures in 10 minutes. With training.steps=2700
-    89.8 % in 35 minutes beside other programs, 26 minutes of each core.
+    89.8 %, in 35 minutes beside other programs, 26 minutes of each core's time.
     """
     return Recipe(
         "vit-cifar10",
@@ -47,13 +47,13 @@ def vit_cifar10() -> Recipe:
 
 
 def vit_cifar10_plain() -> Recipe:
-    """The model of the textbook: patches of 4 × 4 pixels by one convolution, and a class token.
+    """The textbook's model: patches of 4 × 4 pixels by one convolution, and a class token.
 
     clearhead train vit-cifar10-plain
 
-    2 cores of an AMD EPYC: 80.6 % of the test pictures after 30 minutes of each core (42 minutes
-    beside other programs). Courses promise the high 80s on a GPU: training.steps=10000, 50 epochs,
-    is meant for that and takes some four hours here; it has not been run.
+    2 cores of an AMD EPYC: 80.6 % of the test pictures after 30 minutes of each core's time (42
+    minutes beside other programs). Courses promise the high 80s on a GPU. training.steps=10000,
+    50 epochs, is meant for that and would take about four hours here; it has not been run.
     """
     return Recipe(
         "vit-cifar10-plain",

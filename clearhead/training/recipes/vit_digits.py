@@ -1,4 +1,4 @@
-"""Read drawn digits."""
+"""Drawn digits."""
 
 from clearhead.models import ViTConfig
 from clearhead.training.recipe import Recipe, TrainingConfig
@@ -9,9 +9,9 @@ def vit_digits() -> Recipe:
     """Say which digit is drawn, from 4 × 4 patches of 7 × 7 pixels; nothing is downloaded.
 
     clearhead train vit-digits
-    clearhead train vit-digits data.pictures=mnist      handwritten ones
+    clearhead train vit-digits data.pictures=mnist      handwritten digits
 
-    One core: 82 s of its time, 98.5 % of the test digits right. 2 cores: not measured yet.
+    One core: 98.5 % of the test digits right, 82 s of its time. 2 cores: not measured yet.
     """
     return Recipe(
         "vit-digits",

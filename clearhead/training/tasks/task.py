@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from clearhead.config import Config
+from clearhead.config import UNDECIDED, Config
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
@@ -148,7 +148,7 @@ class Task(ABC):
     def complete(self, config: Config) -> Any:
         """The model's config with the sizes that the data decide filled in.
 
-        A given max_len is only ever raised, to the length of the longest example.
+        This is the one place where they are. A given max_len is raised to that of the data.
         """
         if not isinstance(config, self.config_type):
             raise TypeError(
@@ -157,8 +157,11 @@ class Task(ABC):
             )
         sizes = dict(self.model_sizes)
         if hasattr(config, "max_len"):
-            sizes["max_len"] = max(config.max_len, self.max_len)
-        return dataclasses.replace(config, **sizes)
+            is_open = config.max_len is UNDECIDED
+            sizes["max_len"] = self.max_len if is_open else max(config.max_len, self.max_len)
+        complete = dataclasses.replace(config, **sizes)
+        complete.check_complete()
+        return complete
 
     def build(self, config: Config) -> Model:
         """A new model from a complete config."""

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from clearhead.config import UNDECIDED
 from clearhead.data.batch import IGNORE
 from clearhead.files import BadFile
 from clearhead.models import GPT, GPTConfig
@@ -41,7 +42,7 @@ def task(path, **settings):
 def model_of(made, **settings):
     torch.manual_seed(0)
     small = {"d_model": 12, "n_layers": 1, "n_heads": 3, "positions": "rotary"}
-    model = GPT(made.complete(GPTConfig(1, 1, **{**small, **settings})))
+    model = GPT(made.complete(GPTConfig(UNDECIDED, UNDECIDED, **{**small, **settings})))
     with torch.no_grad():
         model.embedding.weight.mul_(20)  # so that words matter to it
     return model

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import torch
 
+from clearhead.config import UNDECIDED
 from clearhead.data import CharTokenizer, WordTokenizer
 from clearhead.files import BadFile
 from clearhead.models import (
@@ -38,24 +39,34 @@ PAIRS = "\n".join(f"the cat {i}\tel gato {i}" for i in range(40))
 
 # kind: (data, the file they are read from, model, a question)
 KINDS = {
-    "substrings": (SubstringData(n_examples=5), None, ClassifierConfig(1, 1, **SIZES), "abca|ca"),
-    "characters": (CharacterData(context=7), PLAY, GPTConfig(1, 7, **SIZES), "ROMEO:\nspeak"),
+    "substrings": (
+        SubstringData(n_examples=5),
+        None,
+        ClassifierConfig(UNDECIDED, UNDECIDED, **SIZES),
+        "abca|ca",
+    ),
+    "characters": (
+        CharacterData(context=7),
+        PLAY,
+        GPTConfig(UNDECIDED, 7, **SIZES),
+        "ROMEO:\nspeak",
+    ),
     "dialogue": (
         DialogueData(context=24, sample_length=5),
         PLAY,
-        GPTConfig(1, 24, **SIZES),
+        GPTConfig(UNDECIDED, 24, **SIZES),
         "ROMEO:\nspeak",
     ),
     "dates": (
         TranslationData(n_examples=20, n_validation=5),
         None,
-        Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=5, d_hidden=7),
+        Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=5, d_hidden=7),
         "may 3rd 1984",
     ),
     "sentences": (
         TranslationData(),
         PAIRS,
-        Seq2SeqTransformerConfig(1, 1, 0, 0, 0, max_len=1, **SIZES),
+        Seq2SeqTransformerConfig(*[UNDECIDED] * 5, max_len=UNDECIDED, **SIZES),
         "the cat 3",
     ),
     "pictures": (
@@ -64,8 +75,18 @@ KINDS = {
         ViTConfig(patch_size=4, **SIZES),
         "example.png",
     ),
-    "unique": (SequenceData("unique", n_examples=9), None, TorchTransformerConfig(1, 4, 1), "CAC"),
-    "first": (SequenceData("first", n_examples=9), None, TorchTransformerConfig(1, 4, 1), "CAC"),
+    "unique": (
+        SequenceData("unique", n_examples=9),
+        None,
+        TorchTransformerConfig(UNDECIDED, 4, UNDECIDED),
+        "CAC",
+    ),
+    "first": (
+        SequenceData("first", n_examples=9),
+        None,
+        TorchTransformerConfig(UNDECIDED, 4, UNDECIDED),
+        "CAC",
+    ),
 }
 WITH_FILES = [kind for kind in KINDS if kind not in ("unique", "first")]
 

@@ -1,9 +1,20 @@
-"""What all tasks have in common: the command that tries the model works in a shell."""
+"""What all tasks have in common: commands for a shell, sizes for a model, answers for a report."""
 
 import shlex
 
 import pytest
 
+from clearhead.config import UNDECIDED
+from clearhead.models import (
+    ClassifierConfig,
+    GPTConfig,
+    Seq2SeqGRUConfig,
+    TorchTransformerConfig,
+    ViTConfig,
+    build_model,
+)
+from clearhead.training.recipe import with_changes
+from clearhead.training.recipes import RECIPES, find_recipe
 from clearhead.training.tasks import (
     CharacterData,
     DialogueData,
@@ -17,6 +28,16 @@ from clearhead.training.tasks import (
 TEXT = "x" * 90 + "it's so..."
 PLAY = "".join(f"NURSE:\nit's no. {i}, sir\n\n" for i in range(40))
 PAIRS = "".join(f"what's {i}\t{i}\n" for i in range(9))
+
+
+KINDS = {
+    "characters": CharacterData,
+    "dialogue": DialogueData,
+    "pictures": PictureData,
+    "sequences": SequenceData,
+    "substrings": SubstringData,
+    "translation": TranslationData,
+}
 
 
 def opened(name, folder):
@@ -54,3 +75,89 @@ def test_the_next_command_is_what_a_shell_understands(tmp_path, name, words):
 def test_without_another_command_a_task_is_evaluated(tmp_path):
     run = tmp_path / "my runs"
     assert shlex.split(Task.next_command(None, run)) == ["clearhead", "eval", str(run)]
+
+
+# Sizes that the data decide
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_leaves_undecided_what_its_data_decide(name):
+    """Only the size of pictures is known beforehand."""
+    recipe = find_recipe(name)
+    decided = set() if name.startswith("vit") else DECIDED[type(recipe.data)]
+    assert set(recipe.model.undecided) - {"max_len"} == decided
+
+
+DECIDED = {
+    CharacterData: {"vocab_size"},
+    DialogueData: {"vocab_size"},
+    PictureData: {"n_classes", "channels", "image_size"},
+    SequenceData: {"d_input", "d_v"},
+    SubstringData: {"d_input", "d_output"},
+    TranslationData: {"source_vocab_size", "target_vocab_size", "start_id", "end_id", "pad_id"},
+}
+
+
+def test_the_sizes_that_a_task_decides(tmp_path):
+    for name, kind in KINDS.items():
+        assert opened(name, tmp_path).model_sizes.keys() == DECIDED[kind]
+
+
+def test_a_given_max_len_is_raised_and_an_open_one_is_that_of_the_data(tmp_path):
+    task = opened("characters", tmp_path)
+    for given, expected in ((UNDECIDED, 5), (3, 5), (7, 7)):
+        config = GPTConfig(UNDECIDED, given, d_model=6, n_layers=1, n_heads=2)
+        assert task.complete(config).max_len == expected
+
+
+def test_what_the_data_do_not_decide_must_be_given(tmp_path):
+    task = opened("characters", tmp_path)
+    with pytest.raises(ValueError, match="GPTConfig leaves d_model undecided"):
+        task.complete(GPTConfig(UNDECIDED, 5, d_model=UNDECIDED, n_layers=1, n_heads=2))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_wrong_setting_is_refused_before_the_data_decide_the_rest(name):
+    change, words = "training.steps=0", "steps must be at least 1"
+    fields = vars(find_recipe(name).model)
+    if "n_heads" in fields:
+        change, words = "model.n_heads=7", "n_heads"
+    elif "attention" in fields:
+        change, words = "model.attention=cosine", "attention must be one of"
+    with pytest.raises(ValueError, match=words):
+        with_changes(find_recipe(name), [change])
+
+
+# What the report asks
+
+
+def test_every_task_answers_what_the_report_asks(tmp_path):
+    kinds = {"characters": set(), "dialogue": set(), "sequences": set()}
+    kinds |= {"substrings": {"examples"}, "translation": {"examples"}, "pictures": {"confusion"}}
+    for name, expected in kinds.items():
+        task = opened(name, tmp_path)
+        model = build_model(task.complete(MODELS[name]))
+        found = {"examples"} if task.examples(2) else set()
+        found |= {"confusion"} if task.confusion(model) is not None else set()
+        assert found == expected
+        assert bool(task.baseline()) == (name in ("characters", "dialogue"))
+        assert len(task.pictures("it's")) == 1
+        assert all(isinstance(part, str) for pair in task.pictures("it's") for part in pair)
+
+
+def test_a_task_that_says_nothing_more_has_plain_answers():
+    assert Task.baseline(None) == {}
+    assert Task.confusion(None, None) is None
+    assert Task.examples(None, 3) == []
+    assert Task.pictures(None, "text") == []
+
+
+SMALL = {"d_model": 6, "n_layers": 1, "n_heads": 2}
+MODELS = {
+    "characters": GPTConfig(UNDECIDED, UNDECIDED, **SMALL),
+    "dialogue": GPTConfig(UNDECIDED, UNDECIDED, **SMALL),
+    "pictures": ViTConfig(patch_size=8, **SMALL),
+    "sequences": TorchTransformerConfig(UNDECIDED, 4, UNDECIDED),
+    "substrings": ClassifierConfig(UNDECIDED, UNDECIDED, **SMALL),
+    "translation": Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=5, d_hidden=6),
+}

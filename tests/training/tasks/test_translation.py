@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+from clearhead.config import UNDECIDED
 from clearhead.files import BadFile
 from clearhead.models import (
     GPTConfig,
@@ -18,9 +19,9 @@ from clearhead.training.tasks import translation
 from clearhead.training.tasks.translation import TranslationData, bleu
 
 CONFIGS = {
-    "gru": Seq2SeqGRUConfig(1, 1, 0, 0, 0, d_embedding=5, d_hidden=7),
+    "gru": Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=5, d_hidden=7),
     "transformer": Seq2SeqTransformerConfig(
-        1, 1, 0, 0, 0, max_len=1, d_model=12, n_layers=1, n_heads=3
+        *[UNDECIDED] * 5, max_len=UNDECIDED, d_model=12, n_layers=1, n_heads=3
     ),
 }
 KINDS = sorted(CONFIGS)
