@@ -170,6 +170,7 @@ NAMES: dict[str, str] = {
     "clearhead.training.answerers.substrings.SubstringAnswerer": "clearhead.training.tasks.substrings.SubstringPredictor",  # noqa: E501
     "clearhead.training.answerers.translation.TranslationAnswerer": "clearhead.training.tasks.translation.TranslationPredictor",  # noqa: E501
     "clearhead.training.answerers.answerer.TextAnswerer": "clearhead.training.tasks.task.TextPredictor",  # noqa: E501
+    "clearhead.training.ngrams.best_order": "clearhead.models.ngrams.find_best_order",
     "clearhead.training.recipes.source_of": "clearhead.training.recipes.read_source",
     "clearhead.training.tasks.characters.EVALUATED": "clearhead.training.tasks.characters.EVAL_BATCH",  # noqa: E501
     "clearhead.training.tasks.characters.shakespeare": "clearhead.training.tasks.characters.read_shakespeare",  # noqa: E501

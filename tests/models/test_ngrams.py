@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.models.ngrams import NGrams, best_order
+from clearhead.models.ngrams import NGrams, find_best_order
 
 V = 4
 TEXTS = st.lists(st.integers(0, V - 1), min_size=2, max_size=40)
@@ -82,14 +82,14 @@ def test_the_given_first_tokens_are_never_predicted():
 @given(DOCUMENTS, DOCUMENTS, st.integers(1, 5))
 def test_the_best_order_is_the_one_with_the_least_loss(train, validation, most):
     losses = [NGrams(train, V, order).loss(validation) for order in range(1, most + 1)]
-    order, loss = best_order(train, validation, V, most)
+    order, loss = find_best_order(train, validation, V, most)
     assert loss == pytest.approx(min(losses), rel=1e-12)
     assert losses[order - 1] == pytest.approx(loss, rel=1e-12)
 
 
 def test_a_longer_history_pays_where_it_decides():
     text = [0, 0, 1, 1] * 50
-    assert best_order(text, text, V, 4)[0] >= 3
+    assert find_best_order(text, text, V, 4)[0] >= 3
     assert NGrams(text, V, 3).loss(text) < 0.05 < NGrams(text, V, 2).loss(text)
     assert NGrams(text, V, 1).loss(text) == pytest.approx(math.log(2), abs=0.02)
 

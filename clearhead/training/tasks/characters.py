@@ -23,7 +23,7 @@ from clearhead.files.text import read_text
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
-from clearhead.models.ngrams import best_order
+from clearhead.models.ngrams import find_best_order
 from clearhead.renamed import forward
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
@@ -186,7 +186,7 @@ class CharacterTask(Task):
         return next(filter(str.strip, text.splitlines()), text)[:16]
 
     def baseline(self) -> dict[str, float]:
-        order, loss = best_order(self.train, self.validation, self.tokenizer.vocab_size)
+        order, loss = find_best_order(self.train, self.validation, self.tokenizer.vocab_size)
         return {"order": order, "val_loss": loss}
 
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.generation import generate
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
-from clearhead.models.ngrams import best_order
+from clearhead.models.ngrams import find_best_order
 from clearhead.renamed import forward, rename_members
 from clearhead.shapes import check_positive
 from clearhead.training.losses_fast import vocabulary_loss
@@ -241,7 +241,7 @@ class DialogueTask(Task):
     def baseline(self) -> dict[str, float]:
         parts = (self.train_speeches, self.validation_speeches)
         train, validation = map(self.tokenizer.encode_batch, parts)
-        order, loss = best_order(train, validation, self.tokenizer.vocab_size)
+        order, loss = find_best_order(train, validation, self.tokenizer.vocab_size)
         return {"order": order, "val_loss": loss, "val_perplexity": math.exp(loss)}
 
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
