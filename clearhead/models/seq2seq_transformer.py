@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
+from clearhead.config import UNDECIDED
 from clearhead.layers import StackConfig
 from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
 from clearhead.positions import SCHEMES
@@ -45,7 +46,8 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
     def check(self) -> None:
         added = tuple(name for name, scheme in SCHEMES.items() if scheme.acts_on == "x")
         check_choice("positions", self.positions, added)
-        check_positive(max_len=self.max_len)
+        if self.max_len is not UNDECIDED:  # here, since the rest is checked also without it
+            check_positive(max_len=self.max_len)
         super().check()
 
 
