@@ -2,7 +2,7 @@
 
 tokenizer.py       what every tokenizer has: a vocabulary, batches, a file
 characters.py      characters
-word_rules.py      words and punctuation by NLTK's rules, line by line
+word_rules.py      words and punctuation by the conventions of the Penn Treebank
 words.py           words and punctuation
 detokenize.py      tokens back to running text
 subword_tokenizer.py   what the three subword tokenizers below share

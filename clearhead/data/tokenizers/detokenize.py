@@ -3,7 +3,7 @@
 Cutting a text into tokens forgets where blanks stood, so this is a set of habits and no inverse.
 Ordinary prose comes back as it was; where it could have been written in two ways, one is taken:
 
-    can not → cannot        NLTK cuts "cannot" in two, so two such words are joined
+    can not → cannot        word_rules.py cuts "cannot" in two, so two such words are joined
     --, —, @                closed on both sides; – stands free
     `` and ''               " as it opens and closes
     '                       an apostrophe in 'tis, o', boys' and goin'; else it opens and closes

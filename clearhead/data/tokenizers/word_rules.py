@@ -1,105 +1,94 @@
-"""Words and punctuation by NLTK's rules (`nltk.word_tokenize(line, preserve_line=True)`).
+"""Words and punctuation by the conventions of the Penn Treebank (Marcus et al. 1993).
 
-The rules are some thirty regular expressions, run one after the other. For each line alone that
-takes 0.2 ms, most of it spent on starting them. But nearly all rules look at one chunk between
-blanks; only the two ends of a line are special:
+    They'll say "cannot" (if asked).   →   They 'll say `` can not '' ( if asked ) .
 
-    at the start    a quotation mark opens, whatever stands before it
-    at the end      a full stop, with any closing quotes or brackets after it, is a token of its own
+Each rule puts blanks around something that is a token of its own; in the end a line is split at
+its blanks. The order of the rules matters, because some look at the blanks that others made.
 
-So `split_lines` runs the rules on each *different* chunk once, thousands in one call. A full stop
-after a last word is cut off; another end of a line that may matter is looked at by itself. A line
-for which this is not safe – it begins with a mark, ends with a blank or a lone bracket – goes to
-NLTK as it is. Both functions give the same tokens; on a play the second is 6 times faster, and 20
-times when it has met the words before.
+All lines pass through a rule in one call, joined by line breaks that no rule crosses. On a play of
+40,000 lines that is 10 times as fast as NLTK, which takes one line at a time.
+
+The rules are our own, because they decide which ids a text has, and with them what a trained model
+reads: NLTK 3.8 and 3.9.1 split one line in 57 of a play otherwise than NLTK 3.10.4, whose tokens
+are the same as these. A tokenizer's file keeps the VERSION it was made with.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
-BETWEEN = "\ue000"  # stands between chunks: a character for private use, which no rule touches
-SAFE_ENDS = frozenset(",;:!?-")  # no rule treats them otherwise at the end of a line
-AT_ONCE = 4096  # chunks in one call
-MOST_KNOWN = 1 << 18
+VERSION = 1  # to be raised by any change that changes a token
 
-Tokens = tuple[str, ...]
-_known: dict[str, Tokens] = {}  # of each chunk; a last chunk is kept with a blank before it
+BLANK = r"[^\S\n\x1c-\x1f]"  # Unicode's white space within a line, without control characters
+APART = r" \g<0> "  # what was found, between blanks
 
 
 def split_words(line: str) -> list[str]:
-    """The tokens of one line, by NLTK itself."""
-    tokens: list[str] = _nltk().tokenize(line)
-    return tokens
+    """The tokens of one line."""
+    return split_lines([line])[0]
 
 
 def split_lines(lines: Sequence[str]) -> list[list[str]]:
-    """The tokens of each line, as split_words gives them."""
-    chunks = [_chunks(line) for line in lines]
-    wanted = {chunk for row in chunks if row is not None for chunk in row}
-    found = _tokens(wanted)
-    return [
-        split_words(line) if row is None else [token for chunk in row for token in found[chunk]]
-        for line, row in zip(lines, chunks, strict=True)
-    ]
+    """The tokens of each line; a line break inside a line counts as a blank."""
+    text = "\n".join(["", *(line.replace("\n", " ") for line in lines), ""])
+    for pattern, replacement in RULES:
+        text = pattern.sub(replacement, text)
+    return [line.split() for line in text.split("\n")[1:-1]]
 
 
-def _chunks(line: str) -> list[str] | None:
-    """What stands between the blanks, the last with a blank before it if the line's end matters.
-
-    None if the line must be seen as a whole.
-    """
-    if not line:
-        return []
-    if not (line[0].isalnum() or line[0] == " ") or line[-1] == " " or BETWEEN in line:
-        return None
-    chunks = line.split(" ")
-    last = chunks[-1]
-    if last[-1].isalnum() or last[-1] in SAFE_ENDS:
-        return chunks
-    if last[-1] == "." and last[-2:-1].isalnum():  # the rule of the full stop, by far the most
-        return [*chunks[:-1], last[:-1], "."]
-    if not any(map(str.isalnum, last)):
-        return None  # closing marks alone: the full stop may stand before them
-    return [*chunks[:-1], " " + last]
+@lru_cache(maxsize=4096)
+def _is_word_sign(sign: str) -> bool:
+    """A letter, mark, decimal digit, connector or joiner (Unicode TR 18), not ² or ½."""
+    category = unicodedata.category(sign) if sign else ""
+    listed = category.startswith(("L", "M")) or category in ("Nd", "Nl", "Pc")
+    return listed or sign.isupper() or sign.islower() or sign in ("\u200c", "\u200d")
 
 
-def _tokens(chunks: set[str]) -> dict[str, Tokens]:
-    """The tokens of each chunk, those met before from memory."""
-    met = ((chunk, _known.get(chunk)) for chunk in chunks)
-    found = {chunk: tokens for chunk, tokens in met if tokens is not None}
-    new = chunks - found.keys()
-    last = [chunk for chunk in new if chunk.startswith(" ")]
-    inner = list(new.difference(last))
-    for start in range(0, len(inner), AT_ONCE):
-        some = inner[start : start + AT_ONCE]
-        found.update(zip(some, _split_inner(some), strict=True))
-    found.update((chunk, tuple(split_words(BETWEEN + chunk)[1:])) for chunk in last)
-    _remember(found)
-    return found
+def _open_single_quote(found: re.Match[str]) -> str:
+    """'em → ' em, but 's and 'll stay whole, and so does the apostrophe inside know't."""
+    ending, after = found.groups("")
+    before = found.string[max(0, found.start() - 1) : found.start()]
+    opens = _is_word_sign(after) and not _is_word_sign(before)
+    return f"' {ending}" if opens else found[0]
 
 
-def _remember(found: dict[str, Tokens]) -> None:
-    if len(_known) + len(found) > MOST_KNOWN:
-        _known.clear()
-    if len(found) <= MOST_KNOWN:
-        _known.update(found)
+def _cut_in_two(found: re.Match[str]) -> str:
+    """cannot → can not."""
+    first, second = filter(None, found.groups())
+    return f" {first} {second} "
 
 
-def _split_inner(chunks: Iterable[str]) -> list[Tokens]:
-    """The tokens of chunks that stand inside a line, all in one call."""
-    rows: list[list[str]] = []
-    for token in split_words(" ".join(f"{BETWEEN} {chunk}" for chunk in chunks) + f" {BETWEEN}"):
-        if token == BETWEEN:
-            rows.append([])
-        else:
-            rows[-1].append(token)
-    return [tuple(row) for row in rows[:-1]]
-
-
-@lru_cache(maxsize=1)
-def _nltk() -> Any:
-    """NLTK takes half a second to import; its word rules need none of its data."""
-    from nltk.tokenize import NLTKWordTokenizer
-
-    return NLTKWordTokenizer()
+RULES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        # Opening quotes: " at the start of a line, or after a blank or a bracket, becomes ``.
+        (r'(?m)^"', "``"),
+        (r"``|[`«“‘„]", APART),
+        (r"""([ (\[{<])(?:"|'')""", r"\1 `` "),
+        (r"(?i)'(re|ve|ll|[mtsdn])?(?=(.?))", _open_single_quote),
+        # A full stop ends a line; only closing marks may follow. *+: no search for another way.
+        (rf"""(?m)(?<=[^.\n])\.([\])}}>"'»”’ ]*+){BLANK}*+$""", r" . \1 "),
+        # Commas and colons, but not those of 1,000 and 12:30.
+        (r"(?m)([:,])([^\d\n]|$)", r" \1 \2"),
+        (r"\.{2,}|[;@#$%&?!‒–—―]", APART),
+        (r"(?<=[^'\n])' ", " ' "),
+        (r"--|[*\]\[(){}<>»”’]", APART),
+        # Closing quotes: any other " becomes ''.
+        (r"''|\"", " '' "),
+        # From here on a line begins and ends with a blank, and every blank is a plain one.
+        (r"\n", r" \n "),
+        (r"[^\S \n\x1c-\x1f]", " "),
+        # Endings: Ann 's, boys ', we 'll, do n't.
+        (r"(?<=[^' \n])'[sSmMdD]?(?= )", APART),
+        (r"(?<=[^' \n])(?:'ll|'LL|'re|'RE|'ve|'VE|n't|N'T)(?= )", APART),
+        # Two words written as one: can not, 't is. The look ahead makes it twice as fast.
+        (
+            r"(?i)\b(?=[cdglmw])(?:(?:(can)(not)|(d)('ye)|(gim)(me)|(gon)(na)|(got)(ta)|(lem)(me)"
+            r"|(more)('n))\b|(wan)(na)(?=\s))",
+            _cut_in_two,
+        ),
+        (r"(?i) ('t)(is)\b", r" \1 \2 "),
+        (r"(?i) ('t)(was)\b", r" \1 \2 "),
+    )
+]

@@ -1,7 +1,7 @@
 """Text as words and punctuation.
 
     tokenizer = WordTokenizer.of("We know't, we know't.", min_count=1)
-    tokenizer.tokenize("We know't.")        We know't .             NLTK's rules: word_rules.py
+    tokenizer.tokenize("We know't.")        We know't .             by the rules of word_rules.py
     tokenizer.encode("We know't.")          <start> We know't .     as ids
     tokenizer.decode(ids)                   "We know't ."           joined with spaces
     tokenizer.detokenize(ids)               "We know't."            as people write: detokenize.py
@@ -11,13 +11,13 @@ that the vocabulary does not have becomes <unk>.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Self
 
 from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
-from clearhead.data.tokenizers.word_rules import split_lines
+from clearhead.data.tokenizers.word_rules import VERSION, split_lines
 from clearhead.shapes import check_positive
 
 NEWLINE = "\n"
@@ -86,6 +86,25 @@ class WordTokenizer(Tokenizer):
     def detokenize(self, ids: Ids) -> str:
         """The text of these ids as people write it: blanks, quotes and line breaks in place."""
         return detokenize(self.spell(ids))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON, with the version of the rules that split the words."""
+        values = super().to_dict()
+        tokens = values.pop("tokens")
+        return {**values, "rules": VERSION, "tokens": tokens}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """The tokenizer of these values; a file without "rules" is older than their version 1."""
+        if isinstance(values, Mapping):
+            rules = values.get("rules", VERSION)
+            if type(rules) is not int or rules != VERSION:
+                raise ValueError(
+                    f"its words were split by rules of version {rules!a:.40}, but this clearhead "
+                    f"has version {VERSION}: its ids would mean other words"
+                )
+            values = {name: value for name, value in values.items() if name != "rules"}
+        return super().from_dict(values)
 
     def _content(self) -> list[str]:
         first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines

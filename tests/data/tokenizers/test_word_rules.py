@@ -1,15 +1,14 @@
-"""The fast form gives NLTK's own tokens, on every line."""
+"""Words and punctuation: our rules give the tokens of NLTK 3.10.4, the oracle, on every line."""
 
-import subprocess
-import sys
+import random
 import time
+import unicodedata
 
 import nltk
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.data.tokenizers import word_rules
 from clearhead.data.tokenizers.word_rules import split_lines, split_words
 
 # Each line is hard for some rule: where quotes open and close, where a sentence ends, what a
@@ -70,8 +69,9 @@ HARD = [
     "👩‍👩‍👧‍👦 family. 😀!",
     "e\u0301tude e\u0301.",
     "zero\u200bwidth",
-    "\ue000 private \ue000.",
-    "a \ue000 b",
+    "b's' and 9's'— and l's').",
+    "cannot'tis'twas d'ye'tis gonna'twas",
+    "²'em 's² 'll½ 'a² e\u0301'em",
     'quote\'\tthen \t x\t"y" end.\t',
     "end.\t)",
     "end. \t",
@@ -86,18 +86,15 @@ def nltk_says(line):
     return nltk.word_tokenize(line, preserve_line=True)
 
 
-def test_D6_one_line_is_split_as_nltk_splits_it():
-    assert [split_words(line) for line in HARD] == [nltk_says(line) for line in HARD]
+def test_the_oracle_is_the_version_whose_tokens_are_meant():
+    assert nltk.__version__ == "3.10.4", "3.8 and 3.9.1 split other tokens"
 
 
-def test_D6_many_lines_at_once_are_split_as_nltk_splits_each():
-    assert split_lines(HARD) == [nltk_says(line) for line in HARD]
-
-
-def test_a_line_does_not_depend_on_the_lines_beside_it_or_on_what_came_before():
+def test_D6_each_line_is_split_as_nltk_splits_it_whatever_lines_stand_beside_it():
     expected = [nltk_says(line) for line in HARD]
-    assert [split_lines([line])[0] for line in reversed(HARD)] == expected[::-1]
+    assert [split_words(line) for line in HARD] == expected
     assert split_lines(HARD[::-1] + HARD) == expected[::-1] + expected
+    assert split_lines([]) == []
 
 
 def test_a_case_worked_by_hand():
@@ -111,10 +108,27 @@ ATOMS = [
     *"abdsStTnMD019 .,:;!?'\"`()[]{}<>-@#$%&*«»“”‘’„–—_é²א",
     *[" "] * 15,
     *("''", "``", "...", "--", "'s", "n't", "'ll", "'tis", "'twas", "cannot", "wanna", "d'ye"),
-    *(". ", ".'", '."', ".)", ", ", "\t", "\r", "\xa0", "\u2028", "\x1c", "\ue000", "😀", "Mr."),
+    *(
+        ". ",
+        ".'",
+        '."',
+        ".)",
+        ", ",
+        "\t",
+        "\r",
+        "\xa0",
+        "\u2028",
+        "\x1c",
+        "😀",
+        "Mr.",
+        "\u0301",
+        "Ⓐ",
+        "ſ",
+        "½",
+    ),
+    *("more'n", "gonna", "'re", "was", "is", "\u200d", "‿", "\x0b"),
 ]
 LINES = st.lists(st.sampled_from(ATOMS), max_size=14).map("".join)
-WITHIN = st.lists(st.sampled_from(ATOMS[:-13]), max_size=12).map("".join)  # seldom seen as a whole
 
 
 @settings(max_examples=250)
@@ -123,14 +137,25 @@ def test_D6_any_line_made_of_hard_parts_is_split_as_nltk_splits_it(lines):
     assert split_lines(lines) == [nltk_says(line) for line in lines]
 
 
-@settings(max_examples=250)
-@given(st.lists(st.tuples(st.sampled_from("aZ0 "), WITHIN).map("".join), max_size=5))
-def test_D6_any_line_that_begins_plainly_is_split_as_nltk_splits_it(lines):
+# A line has no line break. NLTK's \w may know characters that are newer than Python's Unicode.
+TEXT = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs", "Cn"]), max_size=30)
+
+
+@given(st.lists(TEXT | TEXT.map(lambda text: "'".join(text)), max_size=4))
+def test_D6_any_text_is_split_as_nltk_splits_it(lines):
     assert split_lines(lines) == [nltk_says(line) for line in lines]
 
 
-@given(st.lists(st.text(max_size=30), max_size=4))
-def test_D6_any_text_is_split_as_nltk_splits_it(lines):
+def test_a_line_break_inside_a_line_is_a_blank():
+    assert split_lines(["one\ntwo.", "three"]) == [["one", "two", "."], ["three"]]
+
+
+SIGNS = [chr(code) for code in random.Random(0).sample(range(0x21, 0x11000), 3000)]
+
+
+@pytest.mark.parametrize("frame", ["a{}b", "{}ab", "ab{}", "'{}", "{}'xx", "'s{}", "cannot{} x"])
+def test_D6_each_character_is_of_the_kind_that_nltk_takes_it_for(frame):
+    lines = [frame.format(sign) for sign in SIGNS if unicodedata.category(sign) not in ("Cs", "Cn")]
     assert split_lines(lines) == [nltk_says(line) for line in lines]
 
 
@@ -141,44 +166,10 @@ def test_D6_many_more_lines_are_split_as_nltk_splits_them(lines):
     assert split_lines(lines) == [nltk_says(line) for line in lines]
 
 
-def test_few_lines_need_nltk_as_a_whole():
-    """Else the fast form would be right and slow."""
-    plain = ["Speak, speak.", "I' the market-place; 'tis so!", "O, sir--", "  indented (so)?"]
-    assert all(word_rules._chunks(line) is not None for line in plain)
-
-
-def test_chunks_known_before_are_not_asked_again(monkeypatch):
-    lines = ["known before, twice.", "known twice, before."]
-    expected = split_lines(lines)
-    monkeypatch.setattr(word_rules, "_nltk", lambda: pytest.fail("asked again"))
-    assert split_lines(lines) == expected
-
-
-def test_memory_stays_within_its_limit(monkeypatch):
-    monkeypatch.setattr(word_rules, "MOST_KNOWN", 10)
-    monkeypatch.setattr(word_rules, "_known", {})
-    for start in range(0, 60, 5):
-        words = [f"w{i}" for i in range(start, start + 5)]
-        assert split_lines([" ".join(words)]) == [words]
-        assert len(word_rules._known) <= 10
-    assert split_lines([" ".join(f"v{i}" for i in range(30))])[0][29] == "v29"
-    assert len(word_rules._known) <= 10
-
-
 def test_what_is_returned_can_be_changed_without_harm():
     first = split_lines(["change me."])
     first[0].append("x")
     assert split_lines(["change me."]) == [["change", "me", "."]]
-
-
-def test_nltk_is_imported_only_when_words_are_split():
-    code = (
-        "import sys; from clearhead.data import WordTokenizer; WordTokenizer(['a']);"
-        "assert 'nltk' not in sys.modules;"
-        "from clearhead.data.tokenizers.word_rules import split_words;"
-        "split_words('a'); assert 'nltk' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.data import WordTokenizer
-from clearhead.data.tokenizers.word_rules import split_words
+from clearhead.data.tokenizers.word_rules import VERSION, split_words
 
 TEXT = "First Citizen:\nWe know't, we know't.\n\nAll:\nSpeak, speak.\n"
 FAMILY = "👩‍❤️‍💋‍👨" * 5
@@ -130,6 +130,26 @@ def test_a_literal_special_is_text():
     assert tokenizer.decode(ids) == "< pad > < start >"
     assert tokenizer.detokenize(ids) == "<pad> <start>"
     assert tokenizer.ids_of(["<pad>", "<start>"]) == [tokenizer.unk_id] * 2
+
+
+# Its file
+
+
+def test_the_file_names_the_version_of_the_rules_and_an_older_file_names_none():
+    tokenizer = WordTokenizer.of(TEXT, keep_newlines=True)
+    values = tokenizer.to_dict()
+    assert values["rules"] == VERSION == 1
+    older = {name: value for name, value in values.items() if name != "rules"}
+    assert WordTokenizer.from_dict(older) == WordTokenizer.from_dict(values) == tokenizer
+
+
+@pytest.mark.parametrize("rules", [2, 0, "1", True, None])
+def test_words_of_other_rules_are_refused(rules):
+    values = {**WordTokenizer(["a"]).to_dict(), "rules": rules}
+    with pytest.raises(
+        ValueError, match=f"split by rules of version {rules!r}, but this clearhead"
+    ):
+        WordTokenizer.from_dict(values)
 
 
 # Batches
