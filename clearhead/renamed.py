@@ -32,6 +32,12 @@ MODULES: dict[str, str] = {
     "clearhead.data.tokenizers.subwords": "clearhead.data.tokenizers.subword_tokenizer",
     "clearhead.files.regular": "clearhead.files.reading",
     # generation
+    "clearhead.generation.best_word": "clearhead.generation.fast.best_word",
+    "clearhead.generation.growing_text": "clearhead.generation.row_text",
+    "clearhead.generation.packed_gpt": "clearhead.generation.fast.packed_gpt",
+    "clearhead.generation.products": "clearhead.generation.fast.layouts",
+    "clearhead.generation.step": "clearhead.generation.reader",
+    "clearhead.generation.step_fast": "clearhead.generation.fast.packed_reader",
     # training, runs
     "clearhead.training.checkpoint": "clearhead.runs.checkpoint",
     "clearhead.training.finite": "clearhead.training.gradient",
@@ -133,6 +139,19 @@ NAMES: dict[str, str] = {
     "clearhead.interop.ScoredPairTokenizer": "clearhead.data.tokenizers.SentencePieceTokenizer",
     "clearhead.data.images.CIFAR10_CLASSES": "clearhead.data.cifar10.CIFAR10_CLASSES",
     # generation
+    "clearhead.generation.growing_text.GrowingText": "clearhead.generation.row_text.RowText",
+    "clearhead.generation.growing_text.HALF": "clearhead.generation.row_text.INCOMPLETE",
+    "clearhead.generation.growing_text.growing_texts": "clearhead.generation.row_text.start_texts",
+    "clearhead.generation.packed_gpt.Layer": "clearhead.generation.fast.packed_gpt.PackedBlock",
+    "clearhead.generation.packed_gpt.packed": "clearhead.generation.fast.packed_gpt.pack",
+    "clearhead.generation.products.lay_out": "clearhead.generation.fast.layouts.choose_layout",
+    "clearhead.generation.products.safe_levels": "clearhead.generation.fast.layouts.find_levels",
+    "clearhead.generation.products.to_int8": "clearhead.generation.fast.layouts.round_to_int8",
+    "clearhead.generation.products.whole_product": "clearhead.generation.fast.layouts.matmul_int8",
+    "clearhead.generation.rolling.Reader": "clearhead.generation.rolling.RollingReader",
+    "clearhead.generation.rolling.Reading": "clearhead.generation.reader.Reader",
+    "clearhead.generation.step.Reader": "clearhead.generation.reader.ModelReader",
+    "clearhead.generation.step_fast.Reader": "clearhead.generation.fast.packed_reader.PackedReader",
     # training, runs
     "clearhead.training.checkpoint.places": "clearhead.runs.checkpoint.find_checkpoints",
     "clearhead.training.checkpoint.step_of": "clearhead.runs.checkpoint.parse_step",

@@ -1,4 +1,4 @@
-"""clearhead generate MODEL: text after a prompt, shown as it comes."""
+"""clearhead generate MODEL: continue a prompt, token by token."""
 
 import json as json_format
 import sys
@@ -23,41 +23,56 @@ from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from clearhead.data import Tokenizer
-    from clearhead.generation import Step
-    from clearhead.interop import Loaded
+    from clearhead.generation import PackedGPT, Step
     from clearhead.models import GPT, Model
+
+N_LIKELY = 5
+ROLLING = (
+    "the model reads at most {} tokens at once; whenever they are full, the text continues from "
+    "the last half of them, and the older ones are dropped"
+)
+
+
+ModelName = Annotated[
+    str, typer.Argument(help="A run, a folder of weights, a llama2.c file, or stories15m.")
+]
+Prompt = Annotated[str, typer.Option("--prompt", help="How the text begins.")]
+Tokens = Annotated[
+    int | None, typer.Option("--tokens", help="How many new tokens; if left out, all that fit.")
+]
+Temperature = Annotated[
+    float, typer.Option("--temperature", help="0: the most likely token; more: more varied.")
+]
+TopK = Annotated[int | None, typer.Option("--top-k", help="Only the k most likely.")]
+TopP = Annotated[
+    float | None, typer.Option("--top-p", help="Only the most likely ones that together reach p.")
+]
+MinP = Annotated[
+    float | None, typer.Option("--min-p", help="Only those at least p times as likely as the best.")
+]
+Penalty = Annotated[float, typer.Option("--repetition-penalty", help="More than 1: repeat less.")]
+Weights = Annotated[
+    str, typer.Option("--weights", help="float, or int8: faster, slightly less exact.")
+]
+Probs = Annotated[
+    bool, typer.Option("--probs", help="Show the five likeliest tokens at each step.")
+]
 
 
 def generate(
-    model: Annotated[
-        str,
-        typer.Argument(help="A run, a folder of weights, a llama2.c file, or stories15m."),
-    ],
-    prompt: Annotated[str, typer.Option("--prompt", help="How the text begins.")] = "",
-    tokens: Annotated[
-        int | None, typer.Option("--tokens", help="How many new ones; if left out, all that fit.")
-    ] = None,
-    temperature: Annotated[
-        float, typer.Option("--temperature", help="0: the most likely token; more: more varied.")
-    ] = 0.0,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Only the k most likely.")] = None,
-    top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Only the likely ones that reach p together.")
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option("--min-p", help="Only those at least p times as likely as the best."),
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option("--repetition-penalty", help="More than 1: say new things.")
-    ] = 1.0,
-    weights: Annotated[
-        str, typer.Option("--weights", help="float, or int8: faster, slightly less exact.")
-    ] = "float",
-    probs: Annotated[
-        bool, typer.Option("--probs", help="Show the five likeliest tokens at each step.")
-    ] = False,
+    model: ModelName,
+    prompt: Prompt = "",
+    tokens: Tokens = None,
+    temperature: Temperature = 0.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Penalty = 1.0,
+    weights: Weights = "float",
+    probs: Probs = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = "auto",
@@ -73,55 +88,75 @@ def generate(
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     thread_count(threads)
-    place = device_named(device)
-    _check_weights(weights, place.type)
-    writer, tokenizer, report = _load(model)
-    ids = _ids(tokenizer, prompt)
-    rolls = _check_room(len(ids), tokens, writer.config.max_len)
-    timer, texts, likely = Timer(), [], []
-    steps = stream(  # checks everything now: nothing is shown before
-        writer.to(place),
-        torch.tensor([ids], device=place),
+    target = device_named(device)
+    _check_weights(weights, target.type)
+    gpt, tokenizer, report = _load(model)
+    ids = _encode_prompt(tokenizer, prompt)
+    rolls = _check_length(len(ids), tokens, gpt.config.max_len)
+    timer = Timer()
+    steps = stream(  # checks every argument, so that an error comes before any text
+        _pack(gpt.to(target), weights, gpt.config.max_len - len(ids) if tokens is None else tokens),
+        torch.tensor([ids], device=target),
         tokens,
         sampling=sampling,
         seed=seed,
-        stop=_ends(tokenizer),
-        weights=weights,
+        stop=_find_stop_ids(tokenizer),
         tokenizer=tokenizer,
         keep_logits=probs,
         roll=rolls,
     )
     if not quiet:
-        _tell(report, temperature, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p})
+        print(report, file=sys.stderr)
+        _print_unused(temperature, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p})
         if rolls:
-            print(f"note: {_ROLLS.format(writer.config.max_len)}", file=sys.stderr)
-    _show(prompt, json or probs)
-    for step in steps:
-        texts += step.texts or []
-        _show(texts[-1], json or probs)
-        if probs:
-            likely.append(_likeliest(step, tokenizer))
-            if not json:  # the text comes after the table: on a terminal they would mix
-                _show_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
+            print(f"note: {ROLLING.format(gpt.config.max_len)}", file=sys.stderr)
+    texts, likely = _write(steps, prompt, tokenizer, probs=probs, json=json)
     seconds = timer.seconds
     if json:
         answer = {"prompt": prompt, "text": "".join(texts), "tokens": len(texts)}
         answer |= {"seconds": seconds} | ({"probs": likely} if probs else {})
         typer.echo(json_format.dumps(answer, ensure_ascii=False))
-        return
-    typer.echo(prompt + "".join(texts) if probs else "")
-    if not quiet:
+    elif not quiet:
         print(f"{len(texts)} tokens, {len(texts) / seconds:.0f} a second", file=sys.stderr)
 
 
-N_LIKELY = 5
-_ROLLS = (
-    "the model reads at most {} tokens at once; whenever they are full, the text goes on from the "
-    "last half of them, and what is older is forgotten"
-)
+def _pack(gpt: "GPT", weights: str, n_tokens: int) -> "GPT | PackedGPT":
+    """The model in the form that generates n_tokens soonest; for int8 always packed."""
+    from clearhead.generation import pack, pack_if_it_pays
+
+    return pack_if_it_pays(gpt, n_tokens) if weights == "float" else pack(gpt, weights=weights)
 
 
-def _likeliest(step: "Step", tokenizer: "Tokenizer") -> list[tuple[str, float]]:
+def _write(
+    steps: "Iterable[Step]", prompt: str, tokenizer: "Tokenizer", *, probs: bool, json: bool
+) -> tuple[list[str], list[list[tuple[str, float]]]]:
+    """Print the text as it is generated; returns it and the likeliest tokens of each step.
+
+    With probs the text follows the table of tokens, because on a terminal they would mix. With json
+    nothing is printed.
+    """
+    texts: list[str] = []
+    likely = []
+    _print_part("" if json or probs else prompt)
+    for step in steps:
+        texts += step.texts or []
+        _print_part("" if json or probs else texts[-1])
+        if probs:
+            likely.append(_find_likeliest(step, tokenizer))
+        if probs and not json:
+            _print_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
+    if not json:
+        typer.echo(prompt + "".join(texts) if probs else "")
+    return texts, likely
+
+
+def _print_part(text: str) -> None:
+    if text:
+        typer.echo(text, nl=False)
+        sys.stdout.flush()
+
+
+def _find_likeliest(step: "Step", tokenizer: "Tokenizer") -> list[tuple[str, float]]:
     """The most probable tokens of a step, by the model alone: before temperature and filters."""
     p, best = step.probs[0].topk(min(N_LIKELY, step.probs.size(-1)))
     return [
@@ -130,20 +165,13 @@ def _likeliest(step: "Step", tokenizer: "Tokenizer") -> list[tuple[str, float]]:
     ]
 
 
-def _show_likely(chosen: str, likely: list[tuple[str, float]]) -> None:
+def _print_likely(chosen: str, likely: list[tuple[str, float]]) -> None:
     shares = "  ".join(f"{token!r} {share:.3f}" for token, share in likely)
     print(f"{chosen!r:>12} of  {shares}", file=sys.stderr)
 
 
-def _show(text: str, silent: bool) -> None:
-    if not silent:
-        typer.echo(text, nl=False)
-        sys.stdout.flush()
-
-
-def _tell(report: object, temperature: float, filters: dict[str, float | None]) -> None:
-    """What was loaded, and which options have no effect."""
-    print(report, file=sys.stderr)
+def _print_unused(temperature: float, filters: dict[str, float | None]) -> None:
+    """Name the options that have no effect."""
     for option, value in filters.items():
         if value is not None and temperature == 0:
             print(f"note: {option} does nothing at --temperature 0", file=sys.stderr)
@@ -154,7 +182,11 @@ def _load(name: str) -> "tuple[GPT, Tokenizer, object]":
     from clearhead.interop import load
     from clearhead.models import GPT
 
-    model, tokenizer, report = _of_run(name) if _is_run(name) else _parts(load(name))
+    if _is_run(name):
+        model, tokenizer, report = _load_run(name)
+    else:
+        loaded = load(name)
+        model, tokenizer, report = loaded.model, loaded.tokenizer, loaded.report
     if not isinstance(model, GPT):
         raise ValueError(
             f"{name} is a {type(model).__name__}, which does not write text; "
@@ -173,7 +205,7 @@ def _is_run(name: str) -> bool:
         return False
 
 
-def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
+def _load_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
     from clearhead.runs import load_run
 
     run = load_run(name, device="cpu", tell=warn)
@@ -181,15 +213,11 @@ def _of_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
     return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
 
 
-def _parts(loaded: "Loaded") -> "tuple[Model, Tokenizer | None, object]":
-    return loaded.model, loaded.tokenizer, loaded.report
-
-
-def _ids(tokenizer: "Tokenizer", prompt: str) -> list[int]:
-    """The ids of the prompt, which is a beginning: a mark of the end is left out."""
+def _encode_prompt(tokenizer: "Tokenizer", prompt: str) -> list[int]:
+    """The ids of the prompt, without an end token, because the text continues."""
     try:
         prompt.encode()
-    except UnicodeEncodeError as fault:  # Python keeps such a byte as half a character
+    except UnicodeEncodeError as fault:  # Python keeps an invalid byte as half a surrogate pair
         raise ValueError(
             f"--prompt has at place {fault.start} a byte that is no UTF-8; type it anew"
         ) from None
@@ -201,8 +229,8 @@ def _ids(tokenizer: "Tokenizer", prompt: str) -> list[int]:
     return ids
 
 
-def _check_room(n_prompt: int, tokens: int | None, max_len: int) -> bool:
-    """The prompt fits the model; whether the text must go on when the context is full."""
+def _check_length(n_prompt: int, tokens: int | None, max_len: int) -> bool:
+    """Check that the prompt fits; whether the text will be longer than the context."""
     room = max_len - n_prompt
     if room < 0:
         raise ValueError(
@@ -221,6 +249,6 @@ def _check_weights(weights: str, device: str) -> None:
         raise ValueError(f"--weights int8 is for the CPU, not {device}; add --device cpu")
 
 
-def _ends(tokenizer: "Tokenizer") -> set[int]:
-    """The tokens after which a text is over; some models mark it by the start of the next."""
+def _find_stop_ids(tokenizer: "Tokenizer") -> set[int]:
+    """The tokens that end a text; some models mark the end by the start of the next text."""
     return {mark for mark in (tokenizer.end_id, tokenizer.start_id) if mark is not None}

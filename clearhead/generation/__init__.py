@@ -1,28 +1,32 @@
 """From logits to sequences. Read in this order:
 
-sampling.py      one token: greedy, temperature, top-k, top-p, min-p, repetition penalty
-step.py          a model run token by token, with a cache or without
-rolling.py       going on when the context is full
-generate.py      generate and stream: tokens after a prompt
-growing_text.py  the text of a row as its tokens come
-beam.py          the best sequences of a translator
-products.py      x Wᵀ for few rows: how weights lie in memory, and in 8 bits
-best_word.py     the most likely word without reading the whole table
-packed_gpt.py    the weights of a GPT laid out for decoding
-step_fast.py     step.py in few, large operations
+sampling.py       one token from its logits: greedy, temperature, top-k, top-p, min-p, penalty
+row_sampler.py    the next token of each row of a batch, each row with a random generator
+reader.py         a model read token by token, with a cache or without
+rolling.py        reading past the context length: continue from the last half
+prompt.py         the checks of a prompt and of the number of tokens asked for
+row_text.py       the text that each new token adds
+generate.py       generate and stream: the tokens after a prompt
+beam.py           the best sequences of a translator
+fast/             pack(model): a copy of a GPT's weights laid out for fast decoding on a CPU
 """
 
 from clearhead.generation.beam import BeamResult, beam_search
+from clearhead.generation.fast import PackedGPT, can_pack, pack, pack_if_it_pays
 from clearhead.generation.generate import Step, generate, stream
 from clearhead.generation.sampling import Sampling, choose, likely
 
 __all__ = [
     "BeamResult",
+    "PackedGPT",
     "Sampling",
     "Step",
     "beam_search",
+    "can_pack",
     "choose",
     "generate",
     "likely",
+    "pack",
+    "pack_if_it_pays",
     "stream",
 ]

@@ -304,4 +304,4 @@ def test_a_model_that_does_not_write_is_told(folder, monkeypatch):
 def test_a_prompt_is_a_beginning_without_the_mark_of_the_end():
     tokenizer = WordTokenizer(["a", "b"], end=True)
     assert tokenizer.encode("a b")[-1] == tokenizer.end_id
-    assert generate_command._ids(tokenizer, "a b") == tokenizer.encode("a b")[:-1]
+    assert generate_command._encode_prompt(tokenizer, "a b") == tokenizer.encode("a b")[:-1]

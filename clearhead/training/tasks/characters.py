@@ -20,7 +20,7 @@ from clearhead.data.randomness import choose_below, draw_bits
 from clearhead.data.tokenizers import CharTokenizer
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
-from clearhead.generation import generate
+from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.models.ngrams import find_best_order
@@ -171,7 +171,8 @@ class CharacterTask(Task):
         prompt = self.validation[: min(16, self.data.context)][None].to(model.device)
         n = self.data.sample_length
         with at_rest(model):
-            ids = generate(model, prompt, n, temperature=0.8, seed=0, roll=True)
+            writer = pack_if_it_pays(model, n)
+            ids = generate(writer, prompt, n, temperature=0.8, seed=0, roll=True)
         return self.tokenizer.decode(ids[0])
 
     def next_command(self, run: Path) -> str:

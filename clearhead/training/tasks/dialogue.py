@@ -25,7 +25,7 @@ from clearhead.data.packing import pack
 from clearhead.data.randomness import split
 from clearhead.data.tokenizers import WordTokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
-from clearhead.generation import generate
+from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.models.ngrams import find_best_order
@@ -135,11 +135,12 @@ class DialoguePredictor(TextPredictor):
     ) -> list[str]:
         """The speeches that begin with these prompts, as text, from the token `after` on."""
         tokens, token_mask = pad_left(prompts, self.pad_id)
+        n_tokens = min(self.n_words, model.config.max_len - tokens.size(1))
         with at_rest(model):
             ids = generate(
-                model,
+                pack_if_it_pays(model, n_tokens, len(prompts)),
                 tokens.to(model.device),
-                min(self.n_words, model.config.max_len - tokens.size(1)),
+                n_tokens,
                 token_mask=token_mask.to(model.device),
                 stop=[self.end_id],
                 seed=0,

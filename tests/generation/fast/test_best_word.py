@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clearhead.generation.best_word import BestWord
+from clearhead.generation.fast.best_word import BestWord
 
 
 def numbers(*shape, seed=0):
@@ -29,7 +29,7 @@ def check(weight, x):
 
 def check_bound(weight, x):
     """|exact − rounded| ≤ slack for every word, which is what makes the choice exact."""
-    logits, slack = BestWord(weight)._rounded(x)
+    logits, slack = BestWord(weight)._round_logits(x)
     error = (x.double() @ weight.double().mT - logits.double()).abs()
     rounding = 4e-7 * logits.double().abs()  # of the sums and products themselves
     assert bool((error <= slack.double() + rounding).all())
@@ -240,6 +240,6 @@ def test_numbers_too_large_for_their_squares():
 def test_it_reads_few_words_exactly():
     """That is what it is for: of random rows only a few are near the best."""
     best, x = BestWord(numbers(5000, 64)), numbers(8, 64, seed=1)
-    logits, slack = best._rounded(x)
+    logits, slack = best._round_logits(x)
     near = logits + slack >= (logits - slack).amax(-1, keepdim=True)
     assert int(near.sum(-1).max()) < 100

@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import linear
 
-from clearhead.generation.products import InputMajor, Int8Product, OutputMajor, lay_out, to_int8
+from clearhead.generation.fast.layouts import (
+    InputMajor,
+    Int8Product,
+    OutputMajor,
+    choose_layout,
+    round_to_int8,
+)
 
 SHAPES = [(1, 1), (1, 7), (7, 1), (2, 3), (5, 4), (33, 19), (64, 64), (100, 65)]
 FLOATS = [torch.float32, torch.float64]
@@ -49,7 +55,7 @@ def test_one_layout_copies_and_the_other_does_not():
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_lay_out_gives_a_product_for_each_pair_in_their_order(n_rows):
     pairs = [(numbers(6, 5, seed=i), numbers(6, seed=9 + i) if i else None) for i in range(4)]
-    products = lay_out(pairs, n_rows)
+    products = choose_layout(pairs, n_rows)
     assert len(products) == 4
     assert len({type(product) for product in products}) == 1
     for rows in (1, n_rows, 7):
@@ -71,7 +77,7 @@ def test_each_row_is_rounded_to_half_a_step_of_its_own(table):
     n, width, exponent, seed = table
     x = numbers(n, width, seed=seed).mul_(10.0**exponent)
     x[0, 0] *= 1000
-    whole, scale = to_int8(x)
+    whole, scale = round_to_int8(x)
     assert whole.dtype == torch.int8
     assert whole.shape == x.shape
     assert scale.shape == (n, 1)
@@ -82,7 +88,7 @@ def test_each_row_is_rounded_to_half_a_step_of_its_own(table):
 
 
 def test_zeros_stay_zeros_and_the_largest_is_kept():
-    whole, scale = to_int8(torch.tensor([[0.0, 0.0], [-3.0, 1.5], [1e-44, 0.0]]))
+    whole, scale = round_to_int8(torch.tensor([[0.0, 0.0], [-3.0, 1.5], [1e-44, 0.0]]))
     assert whole[0].tolist() == [0, 0]
     assert whole[1, 0] == -whole[1].abs().max()
     assert float(scale[1] * whole[1, 0]) == pytest.approx(-3.0, rel=1e-6)
@@ -102,8 +108,8 @@ def test_the_error_in_8_bits_is_what_rounding_can_do(out, width, n, dtype):
     assert y.dtype == dtype
     assert y.shape == (n, out)
     # x·w − x̂·ŵ = (x − x̂)·w + x̂·(w − ŵ): half a step of x for each number of w, and the reverse.
-    step_x, step_w = to_int8(x)[1].double(), product.scale.double()  # (N, 1), (1, out)
-    near_x = to_int8(x)[0].double() * step_x
+    step_x, step_w = round_to_int8(x)[1].double(), product.scale.double()  # (N, 1), (1, out)
+    near_x = round_to_int8(x)[0].double() * step_x
     of_x, of_w = weight.double().abs().sum(-1), near_x.abs().sum(-1, keepdim=True)
     bound = step_x / 2 * of_x + step_w / 2 * of_w
     exact = linear(x.double(), weight.double(), bias.double())
@@ -142,13 +148,13 @@ def test_every_output_has_a_scale_of_its_own():
 PROGRAM = """
 import torch
 from torch.nn.functional import linear
-from clearhead.generation.best_word import BestWord
-from clearhead.generation.products import Int8Product, to_int8
+from clearhead.generation.fast.best_word import BestWord
+from clearhead.generation.fast.layouts import Int8Product, round_to_int8
 torch.manual_seed(0)
 for width in (2, 7, 64, 768):
     weight, x = torch.randn(300, width), torch.randn(4, width)
     weight[0], weight[1], x[0] = 1.0, -1.0, 1.0
-    steps = [to_int8(z)[1] for z in (x, weight)]
+    steps = [round_to_int8(z)[1] for z in (x, weight)]
     bound = steps[0] * weight.abs().sum(-1) + steps[1].mT * x.abs().sum(-1, keepdim=True)
     assert bool(((Int8Product(weight, None)(x) - linear(x, weight)).abs() <= bound).all()), width
     assert torch.equal(BestWord(weight)(x), linear(x, weight).argmax(-1)), width

@@ -1,0 +1,50 @@
+"""The checks of a prompt and of what is asked for, all made before the first token."""
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from clearhead.models import GPTConfig
+from clearhead.models.checks import check_tokens
+from clearhead.shapes import check_count, check_token_mask
+
+
+def check_prompt(config: GPTConfig, tokens: Tensor, token_mask: Tensor | None) -> None:
+    """tokens (B, T) that the model can read, T > 0; token_mask (B, T) padded on the left."""
+    check_tokens("tokens", tokens, config.vocab_size, config.max_len)
+    if tokens.size(1) == 0:
+        raise ValueError("tokens is empty; begin with at least one, such as the start token")
+    if token_mask is None:
+        return
+    check_token_mask(token_mask, tokens.shape)
+    if bool((token_mask[:, :-1] & ~token_mask[:, 1:]).any()) or not bool(token_mask[:, -1].all()):
+        raise ValueError(
+            "token_mask must be padded on the left, so that new tokens stand next to the prompt; "
+            "use pad_left of clearhead.data"
+        )
+
+
+def count_new_tokens(length: int, n_tokens: int | None, max_len: int, roll: bool) -> int:
+    """How many tokens to generate after a prompt; None: up to the context length."""
+    room = max_len - length
+    if n_tokens is None:
+        return room
+    check_count(n_tokens=n_tokens)
+    if n_tokens > room and not roll:
+        raise ValueError(
+            f"tokens has length {length} and n_tokens is {n_tokens}, but max_len is {max_len}; "
+            f"ask for at most {room}, for None, which is as many as fit, or for roll=True, which "
+            f"drops the oldest tokens"
+        )
+    return n_tokens
+
+
+def make_stop_ids(stop: Collection[int], vocab_size: int, device: torch.device) -> Tensor:
+    """The ids that end a row, checked, as a tensor (n,)."""
+    if not isinstance(stop, Collection):
+        raise TypeError(f"stop must be a list or set of ids, got {stop!r}; write stop=[{stop!r}]")
+    for token in stop:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
+            raise ValueError(f"stop must hold ids from 0 to {vocab_size - 1}, got {token!r}")
+    return torch.tensor(sorted(stop), device=device, dtype=torch.long)
