@@ -1,7 +1,7 @@
-"""Other libraries, imported only here and only when asked: pip install 'clearhead[peers]'.
+"""Other libraries, imported only here and only when needed: pip install 'clearhead[peers]'.
 
-Each function returns a decoder of random weights in the shape of a GPT, as a function
-(prompts, n_tokens) that generates greedily. The weights differ from ours; the work does not.
+Each function returns a GPT of this shape with random weights, as a function (prompts, n_tokens)
+that generates greedily. The weights differ from ours; the work is the same.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ Generate = Callable[[Tensor, int], object]
 
 def transformers_gpt2(config: GPTConfig) -> Generate:
     """GPT-2 of Hugging Face's transformers, with its cache."""
-    model = _gpt2(config)
+    model = _build_gpt2(config)
 
     def generate(prompts: Tensor, n_tokens: int) -> object:
         with torch.inference_mode():
@@ -42,7 +42,7 @@ def ctranslate2_gpt2(config: GPTConfig, weights: str) -> Generate:
     import ctranslate2
 
     with tempfile.TemporaryDirectory() as folder:
-        _converted(config, Path(folder))
+        _convert(config, Path(folder))
         generator = ctranslate2.Generator(
             f"{folder}/ct2", compute_type=weights, intra_threads=torch.get_num_threads()
         )
@@ -61,7 +61,7 @@ def ctranslate2_gpt2(config: GPTConfig, weights: str) -> Generate:
 
 
 @cache
-def _gpt2(c: GPTConfig) -> Any:
+def _build_gpt2(c: GPTConfig) -> Any:
     import transformers
 
     transformers.logging.set_verbosity_error()
@@ -78,8 +78,8 @@ def _gpt2(c: GPTConfig) -> Any:
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-def _converted(config: GPTConfig, folder: Path) -> None:
-    """The model in CTranslate2's own format; its words are called t0, t1, …"""
+def _convert(config: GPTConfig, folder: Path) -> None:
+    """Write the model in CTranslate2's own format; its words are called t0, t1, …"""
     from ctranslate2.converters import TransformersConverter
 
     class Words:
@@ -95,5 +95,5 @@ def _converted(config: GPTConfig, folder: Path) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _gpt2(config).save_pretrained(folder / "hf")
+        _build_gpt2(config).save_pretrained(folder / "hf")
         Converter(str(folder / "hf")).convert(str(folder / "ct2"))

@@ -23,12 +23,12 @@ TINY = {
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Small models, few speeches and rows, each way once, and a memory of known speed."""
-    speeches = language._speeches
+    speeches = language._make_speeches
     monkeypatch.setattr(language, "SHAPES", TINY)
     monkeypatch.setattr(language, "NEW", 5)
     monkeypatch.setattr(language, "GPT", small_gpt)
-    monkeypatch.setattr(language, "_read_seconds", lambda n_bytes: n_bytes / 1e9)
-    monkeypatch.setattr(language, "_speeches", lambda n: speeches(min(n, 40)))
+    monkeypatch.setattr(language, "_measure_reading", lambda n_bytes: n_bytes / 1e9)
+    monkeypatch.setattr(language, "_make_speeches", lambda n: speeches(min(n, 40)))
     monkeypatch.setattr(language, "best_seconds", seconds_of_one_call)
     monkeypatch.setattr(language, "losses", of_few_rows(language.losses))
     monkeypatch.setattr(language, "losses_fast", of_few_rows(language.losses_fast))
@@ -119,6 +119,27 @@ def test_the_others_are_given_the_same_work(peers):
     assert {shape for _, shape, *_ in asked} == {(32, language.PROMPT)}
 
 
+def test_a_model_is_packed_before_the_clock_starts(peers, monkeypatch):
+    peers()
+    packed = []
+    pack = language.pack
+
+    def noted(model, **options):
+        packed.append(options)
+        return pack(model, **options)
+
+    def clock(works, **_):
+        n_packed = len(packed)
+        works["ours"]()
+        assert len(packed) == n_packed > 0
+        return {"ours": 1.0}
+
+    monkeypatch.setattr(language, "pack", noted)
+    monkeypatch.setattr(language, "best_seconds", clock)
+    language.batch32(0.0)
+    assert packed == [{"weights": weights, "n_rows": 32} for weights in ("float", "int8")]
+
+
 def test_a_time_is_that_of_one_token(peers, monkeypatch):
     peers("transformers")
     monkeypatch.setattr(language, "best_seconds", lambda works, **_: dict.fromkeys(works, 3.0))
@@ -136,8 +157,8 @@ def test_the_real_transformers_writes_in_the_same_shape():
 
 
 def test_speeches_are_the_same_each_time_and_of_very_different_lengths():
-    speeches = language._speeches(40)
-    assert speeches == language._speeches(40)
+    speeches = language._make_speeches(40)
+    assert speeches == language._make_speeches(40)
     lengths = sorted(len(speech.split()) for speech in speeches)
     assert lengths[0] < 10
     assert lengths[-1] > 50

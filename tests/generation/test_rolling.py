@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearhead.data import CharTokenizer, pad_left
-from clearhead.generation import Sampling, generate, stream
+from clearhead.generation import Sampling, generate, pack, stream
 from clearhead.models.gpt import GPT, GPTConfig
 
 V, D, H, L = 13, 12, 3, 2
@@ -45,8 +45,8 @@ def test_a_full_context_is_left_for_its_last_half(max_len, positions):
     model, prompt = build(max_len, positions), ids(1, 1)
     for n_tokens in (1, max_len, max_len + 1, 4 * max_len + 3, 40):
         expected = by_hand(model, prompt[0].tolist(), n_tokens)
-        for cache in (True, False):
-            made = generate(model, prompt, n_tokens, cache=cache, roll=True)
+        for form, options in ((model, {}), (model, {"cache": False}), (pack(model), {})):
+            made = generate(form, prompt, n_tokens, roll=True, **options)
             assert made[0].tolist() == expected
 
 
@@ -68,10 +68,12 @@ def test_rows_of_unequal_length_roll_together():
     tokens, real = pad_left(rows, 0)
     poisoned = tokens.masked_fill(~real, 4)
     for n_tokens in (6, 30):
-        made = generate(model, tokens, n_tokens, token_mask=real, roll=True)
-        again = generate(model, poisoned, n_tokens, token_mask=real, roll=True, cache=False)
-        assert torch.equal(made[:, 5:], again[:, 5:])
-        assert made[0].tolist() == by_hand(model, rows[0], n_tokens)
+        options = {"token_mask": real, "roll": True}
+        again = generate(model, poisoned, n_tokens, cache=False, **options)
+        assert again[0, 5:].tolist() == by_hand(model, rows[0], n_tokens)[5:]
+        for form in (model, pack(model)):
+            made = generate(form, tokens, n_tokens, **options)
+            assert torch.equal(made[:, 5:], again[:, 5:])
 
 
 def test_sampling_stops_texts_and_parts_of_the_prompt_work_on():
@@ -79,6 +81,7 @@ def test_sampling_stops_texts_and_parts_of_the_prompt_work_on():
     mixed = {"temperature": 1.0, "top_k": 5, "repetition_penalty": 1.1, "seed": 3, "roll": True}
     expected = generate(model, prompt, 40, **mixed)
     assert torch.equal(generate(model, prompt, 40, prefill=2, cache=False, **mixed), expected)
+    assert torch.equal(generate(pack(model), prompt, 40, prefill=2, **mixed), expected)
     tokenizer = CharTokenizer("abcdefghijklm", cls=False)
     options = {"sampling": Sampling(1.0, 5, repetition_penalty=1.1), "seed": 3, "roll": True}
     steps = list(stream(model, prompt, 40, tokenizer=tokenizer, **options))
@@ -91,8 +94,9 @@ def test_sampling_stops_texts_and_parts_of_the_prompt_work_on():
 
 
 def test_an_open_stream_can_be_read_for_ever():
-    steps = stream(build(6), ids(1, 2), 10**9, roll=True)
-    assert len(list(itertools.islice(steps, 50))) == 50
+    for form in (build(6), pack(build(6))):
+        steps = stream(form, ids(1, 2), 10**9, roll=True)
+        assert len(list(itertools.islice(steps, 50))) == 50
 
 
 def test_without_roll_too_many_tokens_are_refused_as_before():

@@ -26,7 +26,8 @@ from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.models import GPT
 from clearhead.models.checks import numbers
 from clearhead.models.model import empty_model
-from clearhead.shapes import check_choice, check_positive
+from clearhead.positions import PositionScheme
+from clearhead.shapes import all_finite, check_choice, check_positive
 
 WORTH_PACKING = 16  # packing takes about as long as this many tokens of the model itself
 
@@ -59,7 +60,7 @@ def pack_if_it_pays(model: GPT, n_tokens: int, n_rows: int = 1) -> "GPT | Packed
     """The model, packed if it can be and if generating n_tokens makes up for the time it takes."""
     if n_tokens < WORTH_PACKING or not can_pack(model):
         return model
-    return pack(model, n_rows=n_rows)
+    return PackedGPT(model, n_rows=n_rows)
 
 
 def find_obstacle(model: nn.Module) -> str | None:
@@ -151,7 +152,7 @@ class PackedGPT:
             and self.config.soft_cap is None
             and table.dtype == torch.float32
             and min(table.shape) >= SMALLEST
-            and bool(table.isfinite().all())
+            and all_finite(table)
         )
 
 
@@ -166,8 +167,9 @@ class PackedBlock:
         self.qkv, self.out, self.inner, self.outer = qkv, out, inner, outer
         self.norm_attention = _pack_norm(block.norm_attention)
         self.norm_feed_forward = _pack_norm(block.norm_feed_forward)
-        self.norm_q, self.norm_k = _copy(attention.norm_q), _copy(attention.norm_k)  # QK-norm
-        self.scheme = _copy(attention.positions)  # the positions inside attention
+        self.norm_q, self.norm_k = _pack_qk_norm(attention.norm_q), _pack_qk_norm(attention.norm_k)
+        # The positions inside attention. Their `forward` is called directly: no hooks run.
+        self.scheme: PositionScheme = _copy(attention.positions or PositionScheme())
         self.activation = block.feed_forward.activation
 
     def feed_forward(self, x: Tensor) -> Tensor:
@@ -188,6 +190,13 @@ def _pack_norm(module: nn.Module | None) -> Norm:
         return partial(torch.rms_norm, normalized_shape=width, weight=gain, eps=eps)
     shift = _copy(module.shift)
     return partial(torch.layer_norm, normalized_shape=width, weight=gain, bias=shift, eps=eps)
+
+
+def _pack_qk_norm(module: nn.RMSNorm | None) -> Norm | None:
+    if module is None:
+        return None
+    width, gain = module.normalized_shape, _copy(module.weight)
+    return partial(torch.rms_norm, normalized_shape=width, weight=gain, eps=module.eps)
 
 
 def _join(*layers: nn.Linear | None) -> tuple[Tensor, Tensor | None]:

@@ -14,8 +14,6 @@ from torch.nn.functional import embedding, scaled_dot_product_attention
 from clearhead.attention import DotProductAttention, Mask, merge_heads
 from clearhead.generation.fast.packed_gpt import PackedBlock, PackedGPT
 from clearhead.models.checks import numbers
-from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
-from clearhead.positions.rotary import turns
 
 ATTENTION = DotProductAttention().eval()  # the mechanism of every GPT, without dropout
 
@@ -40,7 +38,9 @@ class PackedReader:
             self.is_real = torch.ones(batch_size, capacity, dtype=torch.bool)
             self.is_real[:, : token_mask.size(1)] = token_mask
             self.positions = Mask.tokens(self.is_real).positions(capacity)
-        self.rotations = self._make_rotations()
+        # The factors that rotate q and k at every position, (capacity, 2, 1, Dh).
+        table = packed.blocks[0].scheme.rotation_table(capacity, dtype, torch.device("cpu"))
+        self.rotations = None if table is None else table.unsqueeze(-2)
 
     @torch.autocast("cpu", enabled=False)
     def read(self, tokens: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class PackedReader:
         positions = self.positions[..., past : self.length]
         x = embedding(tokens.long(), self.packed.embedding)
         if self.packed.positions is not None:
-            x = self.packed.positions(x, positions=positions)
+            x = self.packed.positions.forward(x, positions=positions)
         rotation = None if self.rotations is None else self.rotations[positions]
         x = x.flatten(0, 1)  # (B·T, D)
         for block, keys_values in zip(self.packed.blocks, self.keys_values, strict=True):
@@ -121,15 +121,7 @@ class PackedReader:
 
     def _distance_bias(self, block: PackedBlock, T: int, S: int) -> Tensor | None:
         """The bias by distance (H, T, S), to be added before the division by √Dh."""
-        if not isinstance(block.scheme, AlibiBias | ToeplitzBias):
+        if block.scheme.acts_on != "scores":
             return None
-        bias: Tensor = block.scheme(T, S)
+        bias: Tensor = block.scheme.forward(T, S)
         return bias * math.sqrt(self.d_head) if block.scheme.after_scaling else bias
-
-    def _make_rotations(self) -> Tensor | None:
-        """The rotations of all positions, (capacity, 2, 1, Dh)."""
-        scheme = self.packed.blocks[0].scheme
-        if not isinstance(scheme, RotaryPositions):
-            return None
-        table = turns(torch.arange(self.capacity), self.d_head, scheme.base)
-        return table.to(self.keys_values.dtype).unsqueeze(-2)

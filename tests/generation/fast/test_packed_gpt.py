@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -142,8 +143,11 @@ print((resident() - before) / packed.n_bytes)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_n_bytes_is_what_the_process_grows_by():
-    done = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True)
-    assert float(done.stdout) == pytest.approx(1.0, abs=0.2), done.stderr
+    # Every large tensor in pages of its own, so that freed ones go back to the system.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", GROWTH]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert float(done.stdout) == pytest.approx(1.0, abs=0.1), done.stderr
 
 
 # What can be packed
@@ -217,7 +221,7 @@ def test_a_changed_part_is_refused_by_its_name_and_runs_by_the_model_itself(chan
     model, tokens = build(qk_norm=True), ids(2, 5)
     name = change(model)
     assert not can_pack(model)
-    words = f"its part '{name}' is not the one its config builds; .*or generate with the model itself"
+    words = f"its part '{name}' is not the one its config builds; put that back, or generate with"
     with pytest.raises(ValueError, match=words):
         pack(model)
     if change is not a_part_less:
