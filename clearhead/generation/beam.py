@@ -1,18 +1,19 @@
-"""Beam search: the best of many sentences, not of one path of best words (Graves 2012).
+"""Beam search: the best of many sentences, where greedy search follows one path (Graves 2012).
 
     score(y) = log p(y | source) / |y|^length_penalty        |y| counts the end token
 
-At each step the n_beams likeliest continuations of the beam are kept. Those that end leave it as
-found; the others go on. So n_beams = 1 is greedy search, and a beam as wide as there are sentences
-finds the best of all. Dividing by the length makes up for every word costing probability (Wu et al.
-2016); length_penalty = 0 does not divide.
+At each step the n_beams likeliest continuations are kept. Those that end are results; the others
+are continued. So n_beams = 1 is greedy search, and a beam as wide as there are sentences finds the
+best of all. Every word lowers the probability, so dividing by the length keeps short sentences from
+winning for being short (Wu et al. 2016); length_penalty = 0 does not divide.
 
-A source is closed as soon as none of its beams can win any more. Whatever a beam of log p = l ends
-as has log p ≤ l ≤ 0 and at most n_tokens words, and a negative number grows with its divisor, so
+The search for a source ends when none of its beams can win any more. Any sentence that a beam of
+log p = l becomes has log p ≤ l ≤ 0 and at most n_tokens words, and a negative number grows with its
+divisor, so
 
     score ≤ l / length^length_penalty ≤ l / n_tokens^length_penalty
 
-Once the best score found is at least that for every beam, going on could not change the winner.
+Once the best score found is at least that for every beam, continuing cannot change the winner.
 """
 
 from dataclasses import dataclass, replace
@@ -32,10 +33,10 @@ from clearhead.shapes import check_number, check_positive
 
 @dataclass(frozen=True, eq=False)
 class BeamResult:
-    """The sentences found for each source, best first; an empty place has the score −inf.
+    """The sentences found for each source, best first; an empty entry has the score −inf.
 
-    The first is the winner. The others were met on the way: a source is closed when it has a
-    winner, so they need not be the next best.
+    The first is the winner. The others were found before it was certain, and need not be the next
+    best of all.
     """
 
     tokens: Tensor  # (B, n_beams, T): without the start, with the end token, then pad_id
@@ -60,8 +61,8 @@ def beam_search(
 ) -> BeamResult:
     """The best sentences of at most n_tokens words for each source (B, S).
 
-    One that has not ended by then is taken as it is. source_mask: as in model.encode. Of equally
-    likely words the smallest id comes first. Dropout is off, whatever mode the model is in.
+    A sentence that has not ended by then counts as it is. source_mask: as in model.encode. Of
+    equally likely words the smallest id comes first. Dropout is off, whatever mode the model is in.
     """
     _check(model, n_tokens, n_beams, length_penalty)
     with at_rest(model):
@@ -70,8 +71,8 @@ def beam_search(
         state.reorder(rows.expand(-1, n_beams).flatten())
         last = model.start_tokens(state).unflatten(0, (state.batch_size // n_beams, n_beams))
         tokens = last.new_empty((*last.shape, 0))
-        found = _nothing(tokens)
-        log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam to begin with
+        found = _make_empty(tokens)
+        log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam at first
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
             parents, last, log_probs = _likeliest(
@@ -80,15 +81,15 @@ def beam_search(
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
             tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)
             ended = (last == model.config.end_id) | (length == n_tokens)
-            of_ended = log_probs.masked_fill(~ended, -torch.inf)
-            scores = of_ended / length ** float(length_penalty)
-            found = _joined(found, tokens, scores, of_ended, model.config.pad_id)
-            log_probs = log_probs.masked_fill(ended, -torch.inf)  # an empty place
-            could_reach = log_probs.amax(dim=1, keepdim=True) / n_tokens ** float(length_penalty)
-            closed = could_reach <= found.scores[:, :1]
-            if bool(closed.all()):
+            ended_log_probs = log_probs.masked_fill(~ended, -torch.inf)
+            scores = ended_log_probs / length ** float(length_penalty)
+            found = _keep_best(found, tokens, scores, ended_log_probs, model.config.pad_id)
+            log_probs = log_probs.masked_fill(ended, -torch.inf)  # no longer a beam
+            best_possible = log_probs.amax(dim=1, keepdim=True) / n_tokens ** float(length_penalty)
+            is_done = best_possible <= found.scores[:, :1]
+            if bool(is_done.all()):
                 break
-            log_probs = log_probs.masked_fill(closed, -torch.inf)
+            log_probs = log_probs.masked_fill(is_done, -torch.inf)
             state.reorder((rows * n_beams + parents).flatten())
     longest = int(found.lengths.max()) if found.lengths.numel() else 0
     return replace(found, tokens=found.tokens[..., :longest])
@@ -97,44 +98,44 @@ def beam_search(
 def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """logits (B, K, V) after beams of log_probs (B, K) → the K likeliest continuations.
 
-    Each by its beam, its word and its log_prob, (B, K), the likeliest first.
+    Returns the beam, the word and the log_prob of each, (B, K), the likeliest first.
     """
     n_beams, n_words = logits.size(1), min(logits.size(1), logits.size(2))
     values, words = _largest(logits, n_words)  # (B, K, n_words)
-    # log_softmax by its equation, of the words that matter. It never exceeds 0, even by rounding:
+    # log_softmax by its equation, only for these words. It never exceeds 0, even by rounding:
     # logsumexp is the largest logit plus log(1 + …).
-    all_words = widen(logits).logsumexp(dim=-1, keepdim=True)
+    normalizer = widen(logits).logsumexp(dim=-1, keepdim=True)
     wide = widest_float(logits.device)
-    of_words = values.to(wide) - all_words.to(wide)
-    joint = (log_probs.unsqueeze(-1) + of_words).flatten(1)  # (B, K · n_words)
+    word_log_probs = values.to(wide) - normalizer.to(wide)
+    joint = (log_probs.unsqueeze(-1) + word_log_probs).flatten(1)  # (B, K · n_words)
     joint, order = (x[:, :n_beams] for x in joint.sort(dim=1, descending=True, stable=True))
     return order // n_words, words.flatten(1).gather(1, order), joint
 
 
 def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n largest of the last axis, largest first, of equals the smallest index first."""
+    """The n largest of the last axis, largest first; of equal ones the smallest index first."""
     values, indices = logits.topk(min(n + 1, logits.size(-1)))
     if values.size(-1) > n and bool((values[..., n - 1] == values[..., n]).any()):
-        values, indices = logits.sort(dim=-1, descending=True, stable=True)  # a tie at the border
+        values, indices = logits.sort(dim=-1, descending=True, stable=True)  # a tie for place n
         return values[..., :n], indices[..., :n]
     indices = indices[..., :n].sort(dim=-1).values
     values, order = logits.gather(-1, indices).sort(dim=-1, descending=True, stable=True)
     return values, indices.gather(-1, order)
 
 
-def _nothing(tokens: Tensor) -> BeamResult:
-    """Empty places only, for tokens (B, K, 0)."""
+def _make_empty(tokens: Tensor) -> BeamResult:
+    """A result of empty entries only, for tokens (B, K, 0)."""
     lengths = tokens.new_zeros(tokens.shape[:2])
-    nowhere = torch.full_like(lengths, -torch.inf, dtype=widest_float(lengths.device))
-    return BeamResult(tokens, nowhere, nowhere, lengths)
+    lowest = torch.full_like(lengths, -torch.inf, dtype=widest_float(lengths.device))
+    return BeamResult(tokens, lowest, lowest, lengths)
 
 
-def _joined(
+def _keep_best(
     found: BeamResult, tokens: Tensor, scores: Tensor, log_probs: Tensor, pad_id: int
 ) -> BeamResult:
-    """The best K of what was found and of new sentences (B, K, length).
+    """The best K of the sentences found before and the new ones (B, K, length).
 
-    Of equals the older comes first, so that an empty place stays as it was made.
+    Of equal scores the older comes first, so that an empty entry is never replaced by another.
     """
     lengths = torch.full_like(found.lengths, tokens.size(-1))
     tokens = torch.cat((pad(found.tokens, (0, 1), value=pad_id), tokens), dim=1)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from clearhead.generation.reader import Reader, extend_mask
+from clearhead.generation import reader
 from clearhead.renamed import forward
 
 
@@ -21,7 +21,10 @@ class RollingReader:
     """A Reader without a limit; start(token_mask) gives a new reader of up to max_len tokens."""
 
     def __init__(
-        self, start: Callable[[Tensor | None], Reader], max_len: int, token_mask: Tensor | None
+        self,
+        start: Callable[[Tensor | None], reader.Reader],
+        max_len: int,
+        token_mask: Tensor | None,
     ) -> None:
         self.start, self.max_len, self.token_mask = start, max_len, token_mask
         self.reader = start(token_mask)
@@ -43,7 +46,7 @@ class RollingReader:
         """The tokens to read next: these, or if they do not fit, the last half for a new reader."""
         known = tokens if self.tokens is None else torch.cat((self.tokens, tokens), dim=1)
         if known.size(1) > self.max_len:
-            token_mask = extend_mask(self.token_mask, known.size(1))
+            token_mask = reader.extend_mask(self.token_mask, known.size(1))
             tokens = known = known[:, -max(1, self.max_len // 2) :]
             self.token_mask = None if token_mask is None else token_mask[:, -known.size(1) :]
             self.reader = self.start(self.token_mask)

@@ -1,12 +1,12 @@
-"""One token from its logits: the most likely, or one drawn from what is likely enough.
+"""One token from its logits: the most likely one, or one drawn from the likely ones.
 
-    penalty      a token that already occurs is made less likely       Keskar et al. 2019
+    penalty      tokens that occur already become less likely          Keskar et al. 2019
     temperature  probs = softmax(logits / temperature); 0 is greedy
     top_k        only the k most likely
     min_p        only those at least min_p times as likely as the most likely
     top_p        only the most likely ones that together reach top_p   Holtzman et al. 2020
 
-in this order. Where several are as likely as the last that stays, all of them stay.
+in this order. Tokens as likely as the last one kept are kept as well.
 """
 
 import math
@@ -43,17 +43,17 @@ class Sampling:
 
     @property
     def needs_logits(self) -> bool:
-        """Whether the largest logit alone does not decide."""
+        """Whether the index of the largest logit is not enough to choose."""
         return self.temperature > 0 or self.repetition_penalty != 1.0
 
 
 def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | None = None) -> Tensor:
-    """logits (B, V) → tokens (B,); draws (B,): random numbers from 0 to 1, one for each row.
+    """logits (B, V) → tokens (B,); draws (B,): random numbers from 0 to 1, one per row.
 
-    seen (B, V): True = the token occurs already, for the penalty.
+    seen (B, V): True = the token occurs already, for the repetition penalty.
     """
     if sampling.repetition_penalty != 1.0 and seen is not None:
-        logits = _penalised(logits, seen, sampling.repetition_penalty)
+        logits = _penalise(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
         return logits.argmax(-1)
     probs = likely(logits, sampling)
@@ -61,7 +61,9 @@ def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | Non
     sums = probs.to(widest_float(probs.device)).cumsum(-1)
     target = draws.to(sums)[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, target, right=True)[:, 0]
-    last = probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)  # a draw of almost 1
+    last = (
+        probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)
+    )  # the last with a chance, for a draw of almost 1
     return torch.minimum(found, last)
 
 
@@ -69,7 +71,7 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
     """logits (B, V) → probabilities (B, V) after temperature and filters; rows sum to 1."""
     if sampling.temperature == 0:
         return one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
-    wide = logits.to(widest_float(logits.device))  # room for any temperature
+    wide = logits.to(widest_float(logits.device))  # no temperature is too small or too large
     scores = (wide - wide.amax(-1, keepdim=True)) / sampling.temperature  # ≤ 0
     if sampling.top_k is not None and sampling.top_k < scores.size(-1):
         last = scores.topk(sampling.top_k, dim=-1).values[:, -1:]
@@ -79,15 +81,15 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
     probs = scores.softmax(-1)
     if sampling.top_p is not None and sampling.top_p < 1:
         ranked = probs.sort(dim=-1, descending=True).values
-        before = ranked.cumsum(-1) - ranked  # what the more likely ones have together
+        before = ranked.cumsum(-1) - ranked  # the sum of all more likely ones
         count = (before < sampling.top_p).sum(-1, keepdim=True).clamp(min=1)
         probs = probs.masked_fill(probs < ranked.gather(-1, count - 1), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs.to(logits.dtype)
 
 
-def _penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Positive logits are divided, negative ones multiplied, so that both become smaller."""
+def _penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Divide positive logits and multiply negative ones, so that both become smaller."""
     less = torch.where(logits > 0, logits / penalty, logits * penalty)
-    most = torch.finfo(logits.dtype).max  # however large the penalty, they stay numbers
+    most = torch.finfo(logits.dtype).max  # finite, however large the penalty
     return torch.where(seen, less.clamp(-most, most), logits)
