@@ -3,14 +3,15 @@
     from clearhead.training.place import Place
     DeprecationWarning: clearhead.training.place.Place is now clearhead.training.state.State
 
-A module that is gone is imported through a finder, which leaves alone all modules that exist.
-A module that still exists but lost a name forwards it by `__getattr__ = forward(__name__)`.
+A finder, which Python asks for each module before it looks at the disk, adds the old names to
+modules that still exist and stands in for those that are gone. So no other file mentions old names.
 A class whose members were renamed is decorated by `rename_members`.
 """
 
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -229,10 +230,16 @@ def find(old: str) -> str | None:
     return NAMES.get(old) or (f"{MODULES[module]}.{name}" if module in MODULES else None)
 
 
-def forward(module: str) -> Callable[[str], Any]:
-    """A `__getattr__` for a module: looks an old name up, warns, and returns the new object."""
+def forward(module: str, own: Callable[[str], Any] | None = None) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: looks an old name up, warns, and returns the new object.
+
+    own: the module's own `__getattr__`, if it has one, which is asked first.
+    """
 
     def look_up(name: str) -> Any:
+        if own is not None:
+            with suppress(AttributeError):
+                return own(name)
         old = f"{module}.{name}"
         new = None if name.startswith("__") else find(old)
         if new is None:
@@ -286,29 +293,43 @@ def _warn(old: str, new: str) -> None:
     warnings.warn(words, DeprecationWarning, stacklevel=3)
 
 
-class _Finder(MetaPathFinder, Loader):
-    """Finds modules that are gone but whose names are still known."""
+class _Finder(MetaPathFinder):
+    """Finds the modules with old names, those that are gone among them."""
 
     def __init__(self) -> None:
-        old = {name.rpartition(".")[0] for name in NAMES} | MODULES.keys()
-        self.packages = {name.rpartition(".")[0] for name in old}
-        self.known = old | self.packages
+        self.modules = {name.rpartition(".")[0] for name in NAMES} | MODULES.keys()
+        self.packages = {name.rpartition(".")[0] for name in self.modules}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in self.known:
+        if fullname not in self.modules | self.packages:
             return None
-        real = PathFinder.find_spec(fullname, path)
-        if real is not None and real.origin is not None:  # None: only a __pycache__ was left there
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is None or spec.origin is None:  # None: only a __pycache__ was left there
+            spec = ModuleSpec(fullname, None, is_package=fullname in self.packages)
+        elif fullname not in self.modules:
             return None
-        return ModuleSpec(fullname, self, is_package=fullname in self.packages)
+        spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader(Loader):
+    """Runs a module as usual, if it still exists, and then lets it forward its old names."""
+
+    def __init__(self, real: Loader | None) -> None:
+        self.real = real
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return None  # an ordinary, empty module
+        return None  # an ordinary module
 
     def exec_module(self, module: ModuleType) -> None:
-        vars(module)["__getattr__"] = forward(module.__name__)
+        if self.real is not None:
+            self.real.exec_module(module)
+        vars(module)["__getattr__"] = forward(module.__name__, vars(module).get("__getattr__"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)  # what else a loader offers: source, package data
 
 
-sys.meta_path.insert(0, _Finder())  # first: a folder with a __pycache__ alone would be a package
+sys.meta_path.insert(0, _Finder())  # first, so that it also sees the modules that still exist

@@ -1,5 +1,6 @@
 """Old names still work, warn, and name the place where the thing lives now."""
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
@@ -26,6 +27,17 @@ def test_every_name_of_an_old_module_is_found_in_the_new_one(old):
     name = next(name for name in vars(new) if not name.startswith("_"))
     with pytest.warns(DeprecationWarning, match="is now"):
         assert getattr(import_module(old), name) is getattr(new, name)
+
+
+def test_the_warning_points_at_the_line_that_uses_the_old_name():
+    with pytest.warns(DeprecationWarning) as caught:
+        import_module("clearhead.training.place").Place  # noqa: B018
+    assert caught[0].filename == __file__
+
+
+def test_a_module_that_lost_a_name_still_shows_its_source():
+    module = import_module("clearhead.attention.softmax")
+    assert "def masked_softmax" in inspect.getsource(module)
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -15,9 +15,6 @@ from clearhead.attention.features import FeatureMap
 from clearhead.attention.inputs import Inputs, fill_forbidden, prepare, widen
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.mixture import mix
-from clearhead.renamed import forward
-
-__getattr__ = forward(__name__)
 
 
 def weights(

@@ -11,10 +11,7 @@ from torch import Tensor
 
 from clearhead.attention.inputs import fill_forbidden, widen
 from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.renamed import forward
 from clearhead.shapes import check_float_tensor
-
-__getattr__ = forward(__name__)
 
 
 def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:

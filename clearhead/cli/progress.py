@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from clearhead.renamed import forward
 from clearhead.timing import format_duration
 
 if TYPE_CHECKING:
@@ -94,6 +93,3 @@ def _bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"]:
             bar.update(line, total=news.steps, completed=news.step, description=words)
 
         yield show
-
-
-__getattr__ = forward(__name__)

@@ -21,8 +21,6 @@ Names are imported when they are used, so that the command line can list the dat
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from clearhead.renamed import forward
-
 if TYPE_CHECKING:
     from clearhead.data.batch import IGNORE, Batch, next_tokens, order, pad_left, pad_right
     from clearhead.data.cifar10 import read_cifar10
@@ -88,4 +86,4 @@ def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"clearhead.data.{home}"), name)
-    return forward(__name__)(name)
+    raise AttributeError(f"clearhead.data has no {name!r}")

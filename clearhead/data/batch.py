@@ -17,10 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.randomness import check_index, check_integer, draw_bits
-from clearhead.renamed import forward
 from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
-
-__getattr__ = forward(__name__)
 
 IGNORE = -100  # a target that is no target; PyTorch's own choice in its cross-entropy
 

@@ -14,10 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from clearhead.renamed import forward
 from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
-
-__getattr__ = forward(__name__)
 
 SPLITS = ("train", "test")
 

@@ -20,10 +20,7 @@ from torch import Tensor
 
 from clearhead.data.batch import Batches, Made, order, pad_right, plan_batches
 from clearhead.data.randomness import check_indices
-from clearhead.renamed import forward
 from clearhead.shapes import check_positive
-
-__getattr__ = forward(__name__)
 
 WINDOW = 4096  # examples sorted together: buckets stay nearly full, and differ in each epoch
 

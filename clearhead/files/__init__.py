@@ -21,7 +21,6 @@ from clearhead.files.reading import BadFile
 from clearhead.files.strict_json import parse_json, read_json, write_json
 from clearhead.files.text import read_text
 from clearhead.files.writing import replace_file
-from clearhead.renamed import forward
 
 __all__ = [
     "BadFile",
@@ -33,5 +32,3 @@ __all__ = [
     "replace_file",
     "write_json",
 ]
-
-__getattr__ = forward(__name__)

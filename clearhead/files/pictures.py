@@ -27,9 +27,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from clearhead.files.reading import BadFile, quote, read_bytes
-from clearhead.renamed import forward
-
-__getattr__ = forward(__name__)
 
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20

@@ -17,9 +17,6 @@ from typing import Any
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.text import decode_utf8
 from clearhead.files.writing import replace_file
-from clearhead.renamed import forward
-
-__getattr__ = forward(__name__)
 
 MAX_BYTES = 4 << 20
 MAX_DEPTH = 32

@@ -26,7 +26,6 @@ from clearhead.interop.load import Loaded, load
 from clearhead.interop.report import Report
 from clearhead.interop.tokenizer_files import find_tokenizer
 from clearhead.interop.vit import load_vit
-from clearhead.renamed import forward
 
 __all__ = [
     "BytePairTokenizer",
@@ -42,5 +41,3 @@ __all__ = [
     "load_llama",
     "load_vit",
 ]
-
-__getattr__ = forward(__name__)

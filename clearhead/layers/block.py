@@ -17,7 +17,6 @@ from clearhead.attention.multi_head import MultiHeadAttention
 from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import make_norm
 from clearhead.positions import PositionScheme
-from clearhead.renamed import forward
 
 
 class Block(nn.Module):
@@ -120,6 +119,3 @@ class Block(nn.Module):
                 "source, source_mask and source_cache need a block that listens to a source; "
                 "build it with cross=True"
             )
-
-
-__getattr__ = forward(__name__)  # Stack moved to stack.py

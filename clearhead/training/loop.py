@@ -23,7 +23,6 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
-from clearhead.renamed import forward
 from clearhead.training.gradient import Gradients, check_finite_step, check_workers
 from clearhead.training.progress import Clock, Tell
 from clearhead.training.recipe import Recipe
@@ -229,6 +228,3 @@ def check_trainable(recipe: Recipe, task: Task) -> None:
             f"training.compile is true, but torch.compile does not work here "
             f"({type(fault).__name__}); set training.compile=false"
         ) from fault
-
-
-__getattr__ = forward(__name__)

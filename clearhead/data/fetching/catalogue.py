@@ -15,9 +15,6 @@ from pathlib import Path
 from clearhead.config import find_nearest
 from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
-from clearhead.renamed import forward
-
-__getattr__ = forward(__name__)
 
 
 @dataclass(frozen=True)

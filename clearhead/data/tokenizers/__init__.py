@@ -23,7 +23,6 @@ from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.data.tokenizers.words import WordTokenizer
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.strict_json import read_json
-from clearhead.renamed import forward
 
 __all__ = [
     "BytePairTokenizer",
@@ -45,8 +44,6 @@ KINDS: dict[str, type[Tokenizer]] = {
         WordPieceTokenizer,
     )
 }
-
-__getattr__ = forward(__name__)
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

@@ -8,8 +8,5 @@ attention.py    where a model looks, in its examples or in an input of yours
 
 from clearhead.inspection.report.attention import Look, look_at
 from clearhead.inspection.report.page import collect_series, write_report
-from clearhead.renamed import forward
 
 __all__ = ["Look", "collect_series", "look_at", "write_report"]
-
-__getattr__ = forward(__name__)

@@ -6,8 +6,5 @@ all_sequences.py    what each does on all sequences of a rule
 """
 
 from clearhead.lab.learned_vs_designed.comparison import experiment
-from clearhead.renamed import forward
 
 __all__ = ["experiment"]
-
-__getattr__ = forward(__name__)

@@ -6,8 +6,5 @@ report.py     the tables, the sentences and the picture
 """
 
 from clearhead.lab.positions.schemes import experiment
-from clearhead.renamed import forward
 
 __all__ = ["experiment"]
-
-__getattr__ = forward(__name__)

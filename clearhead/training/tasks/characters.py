@@ -24,7 +24,6 @@ from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.models.ngrams import find_best_order
-from clearhead.renamed import forward
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
 
@@ -198,6 +197,3 @@ def cut_windows(ids: Tensor, starts: Tensor, length: int) -> Batch:
     """The pieces of a text that begin at these starts; targets are the characters after each."""
     positions = starts[:, None] + torch.arange(length, device=starts.device)  # (B, T)
     return Batch(ids[positions], ids[positions + 1])
-
-
-__getattr__ = forward(__name__)

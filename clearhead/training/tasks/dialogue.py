@@ -29,7 +29,7 @@ from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import at_rest
 from clearhead.models.ngrams import find_best_order
-from clearhead.renamed import forward, rename_members
+from clearhead.renamed import rename_members
 from clearhead.shapes import check_positive
 from clearhead.training.losses_fast import vocabulary_loss
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
@@ -253,6 +253,3 @@ def _first_lines(speeches: Sequence[str]) -> list[str]:
     """The different first lines of speeches, mostly names; of a long line the first words."""
     lines = (speech.partition("\n")[0] for speech in speeches)
     return list(dict.fromkeys(" ".join(line.split()[:5]) for line in lines))
-
-
-__getattr__ = forward(__name__)

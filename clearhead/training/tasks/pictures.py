@@ -39,7 +39,7 @@ from clearhead.layers import ConvolutionStem
 from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import at_rest
-from clearhead.renamed import forward, rename_members
+from clearhead.renamed import rename_members
 from clearhead.shapes import check_choice, check_count, check_positive, is_number
 from clearhead.training.losses import class_loss
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
@@ -301,6 +301,3 @@ class PictureTask(Task):
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
         numbers = self.validation.choose_examples(10)
         return [(",".join(map(str, numbers)), "pictures it is measured on")]
-
-
-__getattr__ = forward(__name__)

@@ -18,7 +18,6 @@ from clearhead.data.substrings import Substrings
 from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.models.model import at_rest
-from clearhead.renamed import forward
 from clearhead.shapes import check_positive
 from clearhead.training.losses import class_token_loss
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
@@ -166,6 +165,3 @@ class SubstringTask(Task):
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
         text, _ = self.validation[1]
         return [(text, f"the validation example {text}")]
-
-
-__getattr__ = forward(__name__)

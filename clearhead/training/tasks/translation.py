@@ -28,7 +28,7 @@ from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
 from clearhead.models.model import at_rest
 from clearhead.models.seq2seq import Seq2SeqConfig
-from clearhead.renamed import forward, rename_members
+from clearhead.renamed import rename_members
 from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
@@ -295,6 +295,3 @@ def _sort_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     for start in range(0, len(order), EVAL_BATCH):
         yield order[start : start + EVAL_BATCH]
-
-
-__getattr__ = forward(__name__)
