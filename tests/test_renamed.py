@@ -30,7 +30,7 @@ def test_every_name_of_an_old_module_is_found_in_the_new_one(old):
 
 
 def test_the_warning_points_at_the_line_that_uses_the_old_name():
-    with pytest.warns(DeprecationWarning) as caught:
+    with pytest.warns(DeprecationWarning, match="is now") as caught:
         import_module("clearhead.training.place").Place  # noqa: B018
     assert caught[0].filename == __file__
 
