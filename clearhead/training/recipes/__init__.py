@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.config import find_nearest
-from clearhead.renamed import forward
 
 if TYPE_CHECKING:
     from clearhead.training.recipe import Recipe
 
 __all__ = ["RECIPES", "find_recipe", "read_source"]
 
-__getattr__ = forward(__name__)
 
 # name: (file, what it learns). A table, so that they are listed without importing torch.
 RECIPES = {
