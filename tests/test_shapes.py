@@ -255,7 +255,7 @@ def test_checks_change_nothing():
     assert q._version == k._version == v._version == 0
 
 
-def test_n25_every_module_refuses_another_dtype_or_device_in_words():
+def test_N25_every_module_refuses_another_dtype_or_device_in_words():
     from clearhead.attention import MultiHeadAttention, SelfAttention
     from clearhead.layers import Block, FeedForward, LayerNorm, LinearRNN, RMSNorm
     from clearhead.positions import LearnedPositions

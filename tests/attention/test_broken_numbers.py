@@ -26,7 +26,7 @@ PADDINGS = {
 @pytest.mark.parametrize("mask", PADDINGS)
 @pytest.mark.parametrize("value", SPOILERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_n06_padding_may_hold_anything_and_every_bit_stays(attend, value, mask, dtype):
+def test_N06_padding_may_hold_anything_and_every_bit_stays(attend, value, mask, dtype):
     t, s = 3, 7
     mask = PADDINGS[mask](t, s)
     dead = ~mask.broadcastable(t, s, axes=4).expand(2, 1, t, s).any(-2).unsqueeze(-1)
@@ -47,7 +47,7 @@ def test_n06_padding_may_hold_anything_and_every_bit_stays(attend, value, mask, 
 @functions
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf])
 @pytest.mark.parametrize("learned", [False, True])
-def test_n06_infinite_padding_that_scores_minus_infinity_gives_finite_gradients(
+def test_N06_infinite_padding_that_scores_minus_infinity_gives_finite_gradients(
     attend, value, learned
 ):
     # Here q · k is −inf for every query: the weight is 0 without any mask, but 0 · inf is not.
@@ -63,7 +63,7 @@ def test_n06_infinite_padding_that_scores_minus_infinity_gives_finite_gradients(
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 @pytest.mark.parametrize("mask", ["none", "causal", "causal padding", "window", "padding"])
-def test_n07_a_broken_live_number_reaches_exactly_the_queries_that_see_it(
+def test_N07_a_broken_live_number_reaches_exactly_the_queries_that_see_it(
     attend, mask, which, dtype
 ):
     for t, s in ((5, 7), (6, 6), (40, 40)):
@@ -98,7 +98,7 @@ def test_n07_a_broken_live_number_reaches_exactly_the_queries_that_see_it(
 @functions
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("which", ["q", "k", "v"])
-def test_n07_numbers_that_are_all_broken_are_never_hidden(attend, which, dtype):
+def test_N07_numbers_that_are_all_broken_are_never_hidden(attend, which, dtype):
     for t, s in ((3, 3), (1, 4), (2, 1)):
         tensors = dict(
             zip("qkv", (x.detach() for x in inputs(B, H, T=t, S=s, dtype=dtype)), strict=True)

@@ -43,32 +43,32 @@ def check_every_split(attention, length, block_size):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n14_every_split_of_32_tokens_gives_the_full_pass(scheme):
+def test_N14_every_split_of_32_tokens_gives_the_full_pass(scheme):
     check_every_split(build(scheme), 32, block_size=8)
 
 
 @pytest.mark.parametrize("n_kv_heads", [H, 1])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n14_every_split_of_12_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
+def test_N14_every_split_of_12_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
     check_every_split(build(scheme, n_kv_heads), 12, block_size=5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_kv_heads", [H, 1])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n14_every_split_of_32_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
+def test_N14_every_split_of_32_tokens_gives_the_full_pass_of_any_grouping(scheme, n_kv_heads):
     check_every_split(build(scheme, n_kv_heads), 32, block_size=8)
 
 
 @pytest.mark.parametrize("mechanism", ["additive", "argmax", "elu"])
-def test_n14_other_mechanisms_are_cached_too(mechanism):
+def test_N14_other_mechanisms_are_cached_too(mechanism):
     check_every_split(parts.build(mechanism, n_kv_heads=G), 12, block_size=4)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @torch.no_grad()
-def test_a_prefix_and_then_token_by_token_gives_the_full_pass(scheme):
-    """N14 and N12: the one new token sees all cached keys."""
+def test_N14_N12_a_prefix_and_then_token_by_token_gives_the_full_pass(scheme):
+    """The one new token sees all cached keys."""
     attention = build(scheme)
     x = torch.randn(B, 32, D)
     full = attention(x, mask=Mask.causal())
@@ -91,8 +91,7 @@ def test_chunked_prefill_of_any_sizes_gives_the_full_pass(sizes, block_size):
 
 
 @torch.no_grad()
-def test_one_query_after_seven_cached_keys_sees_all_eight():
-    """N12."""
+def test_N12_one_query_after_seven_cached_keys_sees_all_eight():
     attention = build()
     x, cache = torch.randn(B, 8, D), KVCache()
     attention(x[:, :7], mask=Mask.causal(), cache=cache)
@@ -128,8 +127,8 @@ def test_a_window_is_counted_from_the_new_token():
 
 
 @torch.no_grad()
-def test_an_empty_row_gives_zeros_with_a_cache_too():
-    """N01 on the cached path."""
+def test_N01_an_empty_row_gives_zeros_with_a_cache_too():
+    """On the cached path."""
     attention = build(bias=False)
     x, cache = torch.randn(B, 5, D), KVCache()
     real = torch.tensor([[False] * 5, [True] * 5])
@@ -151,8 +150,8 @@ def left_padded(lengths, width):
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, *ADDED])
 @torch.no_grad()
-def test_a_left_padded_sequence_gets_what_it_gets_alone(scheme):
-    """N15, in one pass: padding is not heard and not counted."""
+def test_N15_a_left_padded_sequence_gets_what_it_gets_alone(scheme):
+    """In one pass: padding is not heard and not counted."""
     torch.manual_seed(0)
     add = ADDED[scheme]() if scheme in ADDED else None
     inside = SCHEMES[scheme]() if scheme in SCHEMES else None
@@ -172,8 +171,8 @@ def test_a_left_padded_sequence_gets_what_it_gets_alone(scheme):
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, *ADDED])
 @torch.no_grad()
-def test_a_left_padded_batch_generates_with_a_cache_what_each_generates_alone(scheme):
-    """N15, token by token: the next input depends on the last output, as in greedy decoding."""
+def test_N15_a_left_padded_batch_generates_with_a_cache_what_each_generates_alone(scheme):
+    """Token by token: the next input depends on the last output, as in greedy decoding."""
     torch.manual_seed(0)
     add = ADDED[scheme]() if scheme in ADDED else None
     inside = SCHEMES[scheme]() if scheme in SCHEMES else None
@@ -202,8 +201,8 @@ def test_a_left_padded_batch_generates_with_a_cache_what_each_generates_alone(sc
 
 
 @torch.no_grad()
-def test_learned_positions_refuse_a_cache_that_crosses_the_limit():
-    """N18: the error names length and limit; nothing is clamped."""
+def test_N18_learned_positions_refuse_a_cache_that_crosses_the_limit():
+    """The error names length and limit; nothing is clamped."""
     add = LearnedPositions(5, D)
     x = torch.randn(B, 1, D)
     assert add(x, positions=torch.tensor([4])).shape == (B, 1, D)
@@ -308,8 +307,7 @@ def test_the_cache_keeps_the_dtype(dtype):
 
 
 @pytest.mark.parametrize("shape", [(0, G, 3, Dh), (B, G, 0, Dh)])
-def test_empty_batches_and_no_tokens_are_kept_as_well(shape):
-    """N23."""
+def test_N23_empty_batches_and_no_tokens_are_kept_as_well(shape):
     cache, x = KVCache(), torch.randn(shape)
     for n in (1, 2):
         keys, values = cache.append(x, x)

@@ -260,14 +260,14 @@ def test_weights_of_every_query_sum_to_one_in_every_dtype(dtype):
     assert (sums - 1).abs().max() < 4 * torch.finfo(dtype).eps
 
 
-# Empty rows (N01–N03, N13)
+# Empty rows
 
 
 @functions
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("Dv", [DH, 6])
-def test_an_empty_row_is_exactly_zero_and_gives_no_gradient(attend, dtype, learned, Dv):
+def test_N01_N02_an_empty_row_is_exactly_zero_and_gives_no_gradient(attend, dtype, learned, Dv):
     q, k, v = inputs(2, H, dtype=dtype, Dv=Dv)
     bias = torch.randn(H, T, S).to(dtype).requires_grad_() if learned else None
     allowed = torch.ones(2, 1, T, S, dtype=torch.bool)
@@ -289,7 +289,7 @@ def test_an_empty_row_is_exactly_zero_and_gives_no_gradient(attend, dtype, learn
 
 @functions
 @pytest.mark.parametrize("learned", [False, True])
-def test_an_empty_row_makes_no_nan_on_the_way_either(attend, learned):
+def test_N02_an_empty_row_makes_no_nan_on_the_way_either(attend, learned):
     q, k, v = inputs(2, H)
     bias = torch.randn(T, S, dtype=torch.float64, requires_grad=True) if learned else None
     with torch.autograd.set_detect_anomaly(True):
@@ -298,7 +298,7 @@ def test_an_empty_row_makes_no_nan_on_the_way_either(attend, learned):
 
 
 @functions
-def test_other_rows_are_as_if_the_empty_one_were_not_there(attend):
+def test_N02_other_rows_are_as_if_the_empty_one_were_not_there(attend):
     q, k, v = inputs(1, H)
     keep = [0, 1, 2, 4]
     allowed = torch.ones(T, S, dtype=torch.bool)
@@ -317,7 +317,7 @@ def test_other_rows_are_as_if_the_empty_one_were_not_there(attend):
 
 @functions
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_batch_of_lengths_0_1_and_all_equals_each_element_alone(attend, dtype):
+def test_N03_a_batch_of_lengths_0_1_and_all_equals_each_element_alone(attend, dtype):
     lens = torch.tensor([0, 1, S])
     q, k, v = inputs(3, H, dtype=dtype)
     together = attend(q, k, v, mask=Mask.padding(lens))
@@ -331,7 +331,7 @@ def test_a_batch_of_lengths_0_1_and_all_equals_each_element_alone(attend, dtype)
         torch.testing.assert_close(together[one], same, **tolerance(dtype))
 
 
-def test_the_fused_form_gives_an_element_the_same_bits_in_any_batch():
+def test_N03_the_fused_form_gives_an_element_the_same_bits_in_any_batch():
     q, k, v = inputs(3, H, dtype=torch.float32)
     lens = torch.tensor([0, 1, S])
     together = dot_product_fast.attend(q, k, v, mask=Mask.padding(lens))
@@ -342,7 +342,7 @@ def test_the_fused_form_gives_an_element_the_same_bits_in_any_batch():
 
 
 @functions
-def test_causal_with_more_queries_than_keys_gives_zeros_first(attend):
+def test_N13_causal_with_more_queries_than_keys_gives_zeros_first(attend):
     for t, s in itertools.product(range(1, 7), repeat=2):
         output = check(attend, *inputs(B, H, T=t, S=s), mask=Mask.causal())
         empty = max(t - s, 0)
@@ -350,13 +350,13 @@ def test_causal_with_more_queries_than_keys_gives_zeros_first(attend):
         assert output[:, :, empty:].ne(0).all()
 
 
-# Causality (N10–N12)
+# Causality
 
 
 @functions
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("n", [6, 40])
-def test_future_tokens_change_no_bit_of_the_past(attend, dtype, n):
+def test_N10_future_tokens_change_no_bit_of_the_past(attend, dtype, n):
     q, k, v = (x.detach() for x in inputs(B, H, T=n, S=n, dtype=dtype))
     bias = torch.randn(H, n, n).to(dtype)
     for options in ({}, {"bias": bias}):
@@ -372,7 +372,7 @@ def test_future_tokens_change_no_bit_of_the_past(attend, dtype, n):
 
 
 @functions
-def test_no_gradient_flows_from_the_past_to_the_future(attend):
+def test_N10_no_gradient_flows_from_the_past_to_the_future(attend):
     for t in range(5):
         q, k, v = inputs(B, H, T=5, S=5)
         attend(q, k, v, mask=Mask.causal())[..., t, :].sum().backward()
@@ -383,7 +383,7 @@ def test_no_gradient_flows_from_the_past_to_the_future(attend):
 
 
 @functions
-def test_causal_and_padding_together_for_all_lengths(attend):
+def test_N11_causal_and_padding_together_for_all_lengths(attend):
     for n in range(1, 7):
         lens = torch.arange(n + 1)
         q, k, v = inputs(n + 1, 1, T=n, S=n, Dh=2)
@@ -391,7 +391,7 @@ def test_causal_and_padding_together_for_all_lengths(attend):
 
 
 @functions
-def test_a_cached_step_equals_the_last_row_of_the_full_pass(attend):
+def test_N12_a_cached_step_equals_the_last_row_of_the_full_pass(attend):
     q, k, v = inputs(B, H, T=8, S=8)
     full = attend(q, k, v, mask=Mask.causal())
     for last in range(1, 8):
@@ -401,12 +401,12 @@ def test_a_cached_step_equals_the_last_row_of_the_full_pass(attend):
     torch.testing.assert_close(one, attend(q[..., 7:, :], k, v))
 
 
-# Large numbers (N05)
+# Large numbers
 
 
 @functions
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_large_matches_give_the_best_value(attend, dtype):
+def test_N05_large_matches_give_the_best_value(attend, dtype):
     q = torch.full((1, 2, 64), 40.0, dtype=dtype)  # q · k is 102400, beyond the range of float16
     k = torch.stack([q[0, 0], -q[0, 0], q[0, 0] / 2])[None].clone()
     v = torch.randn(1, 3, 64).to(dtype)
@@ -416,10 +416,10 @@ def test_large_matches_give_the_best_value(attend, dtype):
     torch.testing.assert_close(output, v[:, [2, 0]], **tolerance(dtype))
 
 
-# Dropout (N16, N17)
+# Dropout
 
 
-def test_dropout_does_nothing_in_eval_and_comes_back_in_training():
+def test_N16_dropout_does_nothing_in_eval_and_comes_back_in_training():
     q, k, v = inputs(B, H)
     attention = DotProductAttention(dropout=0.9)
     plain = DotProductAttention()(q, k, v)
@@ -436,7 +436,7 @@ def test_dropout_does_nothing_in_eval_and_comes_back_in_training():
 
 @functions
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_dropout_keeps_its_share_of_the_weights_and_scales_them_up(attend, p):
+def test_N17_dropout_keeps_its_share_of_the_weights_and_scales_them_up(attend, p):
     torch.manual_seed(1)
     n = 320  # 102400 weights, all 1/n; the identity as values shows each of them
     q, k, v = torch.zeros(1, n, 4), torch.zeros(1, n, 4), torch.eye(n)[None]
@@ -448,7 +448,7 @@ def test_dropout_keeps_its_share_of_the_weights_and_scales_them_up(attend, p):
 
 
 @functions
-def test_no_and_full_dropout_are_legal(attend):
+def test_N17_no_and_full_dropout_are_legal(attend):
     q, k, v = inputs(B, H)
     assert torch.equal(attend(q, k, v, dropout=0.0), attend(q, k, v))
     output = attend(q, k, v, dropout=1.0)
@@ -476,13 +476,13 @@ def test_dropout_never_lets_a_forbidden_key_through(attend):
     assert output[0].eq(0).all()
 
 
-# Empty and smallest sizes (N23)
+# Empty and smallest sizes
 
 
 @functions
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("leading", [(0, 3), (2, 3), (0,), (2, 0), ()], ids=str)
-def test_empty_sizes_keep_their_shapes_and_have_gradients(attend, leading, with_bias):
+def test_N23_empty_sizes_keep_their_shapes_and_have_gradients(attend, leading, with_bias):
     for t, s, Dv in itertools.product((0, 1, 3), (0, 1, 4), (0, 2)):
         if 0 not in (*leading, t, s, Dv):
             continue
@@ -505,7 +505,7 @@ def test_empty_sizes_keep_their_shapes_and_have_gradients(attend, leading, with_
 
 
 @functions
-def test_one_token_and_heads_of_width_1(attend):
+def test_N23_one_token_and_heads_of_width_1(attend):
     bias = torch.randn(1, 1, dtype=torch.float64, requires_grad=True)
     check(attend, *inputs(B, H, T=1, S=1, Dh=1), mask=Mask.causal())
     check(attend, *inputs(B, H, T=1, S=1, Dh=1), bias=bias)
@@ -519,7 +519,7 @@ def test_heads_of_width_0_are_refused_with_a_sentence(attend):
         attend(*inputs(B, H, Dh=0, Dv=2))
 
 
-# Layout (N24)
+# Layout
 
 
 def turned(x):
@@ -539,7 +539,7 @@ def from_heads_last(x):
 @functions
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("layout", [turned, spread, from_heads_last])
-def test_any_layout_gives_the_same_result(attend, layout, learned):
+def test_N24_any_layout_gives_the_same_result(attend, layout, learned):
     bias = torch.randn(H, T, S, dtype=torch.float64)
     for name in ("none", "causal", "padding", "padding 0"):
         for Dv in (DH, 6):
@@ -558,7 +558,7 @@ def test_any_layout_gives_the_same_result(attend, layout, learned):
 
 @functions
 @pytest.mark.parametrize("learned", [False, True])
-def test_expanded_inputs_give_the_same_result(attend, learned):
+def test_N24_expanded_inputs_give_the_same_result(attend, learned):
     for axis in range(4):
         small = [x.detach().narrow(axis, 0, 1) for x in inputs(2, H, T=S, S=S)]
         shape = (2, H, S, DH)
@@ -583,7 +583,7 @@ def test_expanded_inputs_give_the_same_result(attend, learned):
 
 @functions
 @pytest.mark.parametrize("spoilt", [False, True])
-def test_inputs_are_left_as_they_were(attend, spoilt):
+def test_N24_inputs_are_left_as_they_were(attend, spoilt):
     q, k, v = inputs(2, H)
     if spoilt:
         k, v = k.detach().clone(), v.detach().clone()
@@ -617,11 +617,11 @@ def test_no_graph_is_kept_where_no_gradient_is_wanted(attend):
             assert not attend(q, k, v, mask=Mask.causal(), bias=bias).requires_grad
 
 
-# Refusals (N25)
+# Refusals
 
 
 @functions
-def test_inputs_that_do_not_fit_are_refused_by_name(attend):
+def test_N25_inputs_that_do_not_fit_are_refused_by_name(attend):
     q, k, v = (x.detach() for x in inputs(B, H))
     refused = [
         (
@@ -732,7 +732,7 @@ def test_weights_have_the_right_gradient():
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("other", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_n25_a_bias_may_have_a_precision_of_its_own(dtype, other, learned):
+def test_N25_a_bias_may_have_a_precision_of_its_own(dtype, other, learned):
     q, k, v = (torch.randn(2, 3, n, 4).to(dtype) for n in (5, 7, 7))
     bias = torch.randn(3, 5, 7).to(other).requires_grad_(learned)
     output = dot_product_fast.attend(q, k, v, mask=Mask.causal(), bias=bias)

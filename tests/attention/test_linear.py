@@ -408,7 +408,7 @@ POISONS = [
 
 @every_form
 @pytest.mark.parametrize(("poison", "name", "kind"), POISONS)
-def test_n06_whatever_stands_in_padding_changes_nothing(
+def test_N06_whatever_stands_in_padding_changes_nothing(
     form, poison: float, name: str, kind: str, small_blocks: None
 ) -> None:
     n = 17
@@ -435,7 +435,7 @@ def test_n06_whatever_stands_in_padding_changes_nothing(
     "kind", ["causal", "packed in any order", "causal, holes", "causal, packed"]
 )
 @pytest.mark.parametrize("which", [1, 2])
-def test_n07_a_broken_number_reaches_exactly_the_queries_that_see_it(
+def test_N07_a_broken_number_reaches_exactly_the_queries_that_see_it(
     form, name: str, kind: str, which: int, small_blocks: None
 ) -> None:
     n, place = 23, 13

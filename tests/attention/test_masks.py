@@ -167,7 +167,7 @@ def test_causal_by_hand_when_keys_are_cached():
     assert torch.equal(Mask.causal().dense(1, 8), torch.ones(1, 8, dtype=torch.bool))
 
 
-def test_n13_causal_with_more_queries_than_keys_leaves_the_first_rows_empty():
+def test_N13_causal_with_more_queries_than_keys_leaves_the_first_rows_empty():
     for T, S in itertools.product(range(1, 7), repeat=2):
         dense = Mask.causal().dense(T, S)
         assert dense[-1].all(), "the last query sees every key"
@@ -235,10 +235,10 @@ def test_a_mask_may_be_made_for_another_device():
     assert dense.device.type == "meta"
 
 
-# Which axis means what (N22)
+# Which axis means what
 
 
-def test_n22_equal_sizes_never_change_what_an_axis_means():
+def test_N22_equal_sizes_never_change_what_an_axis_means():
     n = 4
     q, k, v = (torch.randn(n, n, n, n, dtype=torch.float64) for _ in range(3))
     one = torch.ones(n, n).tril(-1).bool() | torch.eye(n).bool()
@@ -434,7 +434,7 @@ def test_a_mask_can_be_copied_and_pickled():
         assert torch.equal(again.dense(3, 3), mask.dense(3, 3))
 
 
-# nn.MultiheadAttention's polarity (N09)
+# nn.MultiheadAttention's polarity
 
 
 def mha_by_our_attention(mha: nn.MultiheadAttention, form, x, source, mask):
@@ -450,7 +450,7 @@ def mha_by_our_attention(mha: nn.MultiheadAttention, form, x, source, mask):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("form", [dot_product, dot_product_fast])
-def test_n09_masks_convert_from_and_to_multihead_attention(form, seed):
+def test_N09_masks_convert_from_and_to_multihead_attention(form, seed):
     torch.manual_seed(seed)
     B, H, T, S, D = 2, 3, 5, 7, 12
     mha = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
@@ -471,7 +471,7 @@ def test_n09_masks_convert_from_and_to_multihead_attention(form, seed):
     assert torch.equal(*(m.dense(T, S).expand(B, H, T, S) for m in (ours, again)))
 
 
-def test_each_argument_of_multihead_attention_converts_alone():
+def test_N09_each_argument_of_multihead_attention_converts_alone():
     forbidden = matrix(3, 4)
     assert torch.equal(Mask.from_mha(forbidden).dense(3, 4), ~forbidden)
     assert torch.equal(Mask.of(~forbidden).to_mha(3, 4, n_heads=2), forbidden)
@@ -498,7 +498,7 @@ def test_heads_that_do_not_fit_are_refused_by_name():
         Mask.of(matrix(2, 3, 4, 5)).to_mha(4, 5, n_heads=2)
 
 
-def test_a_float_mask_of_multihead_attention_is_refused_in_its_own_polarity():
+def test_N08_N09_a_float_mask_of_multihead_attention_is_refused_in_its_own_polarity():
     for name in ("attn_mask", "key_padding_mask"):
         with pytest.raises(TypeError, match=f"{name} must be boolean") as error:
             Mask.from_mha(**{name: torch.zeros(3, 4)})
@@ -510,7 +510,7 @@ def test_a_float_mask_of_multihead_attention_is_refused_in_its_own_polarity():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
-def test_n08_a_float_mask_is_refused_with_its_polarity_and_the_way_out(dtype):
+def test_N08_a_float_mask_is_refused_with_its_polarity_and_the_way_out(dtype):
     flags = torch.ones(3, 4).tril().to(dtype)
     q, k, v = torch.randn(2, 3, 4), torch.randn(2, 4, 4), torch.randn(2, 4, 4)
     doors = [
@@ -584,13 +584,13 @@ def test_what_is_no_mask_is_refused():
         ),
     ],
 )
-def test_n21_wrong_valid_lens_are_refused_by_name(valid_lens, error, words):
+def test_N21_wrong_valid_lens_are_refused_by_name(valid_lens, error, words):
     with pytest.raises(error, match=words):
         dense_mask(Mask.padding(valid_lens), (2, 4, 3, 5), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64])
-def test_n21_valid_lens_of_any_whole_number_type_are_legal_and_zero_too(dtype):
+def test_N21_valid_lens_of_any_whole_number_type_are_legal_and_zero_too(dtype):
     for lens in (torch.tensor([0, 5]), torch.tensor([[0, 1, 5], [2, 0, 0]])):
         given, long = Mask.padding(lens.to(dtype)), Mask.padding(lens)
         assert torch.equal(given.dense(3, 5), long.dense(3, 5))

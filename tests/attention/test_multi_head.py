@@ -212,8 +212,8 @@ def test_query_heads_that_share_a_key_head_stand_side_by_side(n_kv_heads):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("length", [T, S])
-def test_it_is_pytorchs_multihead_attention_with_the_same_parameters(bias, length):
-    """N09: masks cross over by Mask.to_mha; values and all gradients agree."""
+def test_N09_it_is_pytorchs_multihead_attention_with_the_same_parameters(bias, length):
+    """Masks cross over by Mask.to_mha; values and all gradients agree."""
     ours = build(bias=bias)
     theirs = torch.nn.MultiheadAttention(D, H, bias=bias, batch_first=True, dtype=torch.float64)
     layers = (ours.proj_q, ours.proj_k, ours.proj_v)
@@ -251,8 +251,8 @@ def test_it_is_pytorchs_multihead_attention_with_the_same_parameters(bias, lengt
             torch.testing.assert_close(mine, its)
 
 
-def test_pytorchs_masks_cross_over_and_back():
-    """N09, the other way: from_mha reads what nn.MultiheadAttention would have been given."""
+def test_N09_pytorchs_masks_cross_over_and_back():
+    """The other way: from_mha reads what nn.MultiheadAttention would have been given."""
     generator = torch.Generator().manual_seed(4)
     forbidden = torch.rand(B * H, T, S, generator=generator) > 0.6
     padding = torch.rand(B, S, generator=generator) > 0.7
@@ -420,8 +420,8 @@ CAUSAL = [*itertools.product(SCORES, SCHEMES), ("elu", "none"), ("quadratic", "r
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), CAUSAL)
-def test_future_tokens_change_nothing(mechanism, scheme):
-    """MISSION B6 and N10, by perturbing the input: the outputs before are the same to the bit."""
+def test_N10_future_tokens_change_nothing(mechanism, scheme):
+    """By perturbing the input: the outputs before are the same to the bit."""
     attention, x = build(mechanism, scheme, n_kv_heads=3), tokens()
     before = attention(x, mask=Mask.causal())
     for t in range(1, T):
@@ -531,15 +531,14 @@ def test_the_source_is_heard_and_x_only_asks():
         ),
     ],
 )
-def test_what_cannot_work_is_refused_at_construction(build_wrong, error, words):
-    """N20."""
+def test_N20_what_cannot_work_is_refused_at_construction(build_wrong, error, words):
     with pytest.raises(error, match=words):
         build_wrong()
 
 
 @pytest.mark.parametrize("d_model", range(1, 9))
-def test_sizes_are_accepted_exactly_when_they_divide(d_model):
-    """N20, the grid."""
+def test_N20_sizes_are_accepted_exactly_when_they_divide(d_model):
+    """The grid."""
     for n_heads, n_kv_heads in itertools.product(range(9), range(5)):
         if n_heads and n_kv_heads and d_model % n_heads == n_heads % n_kv_heads == 0:
             attention = MultiHeadAttention(d_model, n_heads, n_kv_heads=n_kv_heads)

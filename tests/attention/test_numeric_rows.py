@@ -50,7 +50,7 @@ BROKEN = [torch.nan, torch.inf, -torch.inf]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n01_a_head_that_may_attend_to_nothing_gives_zeros(mechanism, scheme, dtype):
+def test_N01_a_head_that_may_attend_to_nothing_gives_zeros(mechanism, scheme, dtype):
     attention = build(mechanism, scheme, bias=False).to(dtype)
     x = torch.randn(B, T, D).to(dtype)
     for mask in (Mask.padding(torch.tensor([0, 3])), Mask.padding(torch.tensor([0, 0]))):
@@ -64,7 +64,7 @@ def test_n01_a_head_that_may_attend_to_nothing_gives_zeros(mechanism, scheme, dt
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_n01_a_block_that_hears_nothing_thinks_alone(pre_norm):
+def test_N01_a_block_that_hears_nothing_thinks_alone(pre_norm):
     block = build_block(pre_norm=pre_norm, bias=False)
     x = torch.randn(B, T, D)
     output = block(x, mask=torch.zeros(T, T, dtype=torch.bool))
@@ -74,7 +74,7 @@ def test_n01_a_block_that_hears_nothing_thinks_alone(pre_norm):
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n02_an_empty_row_sends_no_gradient(mechanism, scheme):
+def test_N02_an_empty_row_sends_no_gradient(mechanism, scheme):
     attention = build(mechanism, scheme, bias=False).double()
     x = torch.randn(3, T, D, dtype=torch.float64, requires_grad=True)
     lens = torch.tensor([0, 3, 5])
@@ -93,7 +93,7 @@ def test_n02_an_empty_row_sends_no_gradient(mechanism, scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n02_gradcheck_beside_an_empty_row(scheme):
+def test_N02_gradcheck_beside_an_empty_row(scheme):
     attention = build(scheme=scheme).double()
     may = torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 0]]).bool()
     x = torch.randn(1, 3, D, dtype=torch.float64, requires_grad=True)
@@ -101,7 +101,7 @@ def test_n02_gradcheck_beside_an_empty_row(scheme):
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n03_a_batch_element_does_not_depend_on_the_others(mechanism, scheme):
+def test_N03_a_batch_element_does_not_depend_on_the_others(mechanism, scheme):
     attention = build(mechanism, scheme).eval()
     x, lens = torch.randn(3, T, D), torch.tensor([0, 1, T])
     output = attention(x, mask=Mask.padding(lens))
@@ -121,7 +121,7 @@ def test_n03_a_batch_element_does_not_depend_on_the_others(mechanism, scheme):
 @pytest.mark.parametrize("value", BROKEN)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n06_broken_padding_changes_no_live_output(mechanism, scheme, causal, value):
+def test_N06_broken_padding_changes_no_live_output(mechanism, scheme, causal, value):
     """Bit for bit, though the padding's own rows ask with broken queries."""
     attention = build(mechanism, scheme).eval()
     x = torch.randn(B, T, D)
@@ -134,7 +134,7 @@ def test_n06_broken_padding_changes_no_live_output(mechanism, scheme, causal, va
 @pytest.mark.parametrize("value", BROKEN)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_n06_broken_padding_changes_no_live_output_of_blocks(pre_norm, scheme, value):
+def test_N06_broken_padding_changes_no_live_output_of_blocks(pre_norm, scheme, value):
     stack = Stack([build_block(scheme, pre_norm=pre_norm) for _ in range(2)])
     x = torch.randn(B, T, D)
     real = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]).bool()
@@ -144,7 +144,7 @@ def test_n06_broken_padding_changes_no_live_output_of_blocks(pre_norm, scheme, v
 
 
 @pytest.mark.parametrize("value", BROKEN)
-def test_n06_a_broken_source_is_not_heard_where_it_is_padding(value):
+def test_N06_a_broken_source_is_not_heard_where_it_is_padding(value):
     block = build_block(cross=True)
     x, source = torch.randn(B, T, D), torch.randn(B, S, D)
     mask = Mask.padding(torch.tensor([3, 6]))
@@ -155,7 +155,7 @@ def test_n06_a_broken_source_is_not_heard_where_it_is_padding(value):
 
 @pytest.mark.parametrize("value", BROKEN)
 @torch.no_grad()
-def test_n06_broken_padding_in_a_cache_is_not_heard(value):
+def test_N06_broken_padding_in_a_cache_is_not_heard(value):
     attention = build(scheme="rotary")
     x = torch.randn(B, T, D)
     real = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()
@@ -168,7 +168,7 @@ def test_n06_broken_padding_in_a_cache_is_not_heard(value):
 
 
 @pytest.mark.parametrize("value", BROKEN)
-def test_n06_the_written_out_form_does_not_hear_broken_padding(value):
+def test_N06_the_written_out_form_does_not_hear_broken_padding(value):
     attention = build()
     x = torch.randn(B, T, D)
     mask = Mask.padding(torch.tensor([3, 4]))
@@ -179,7 +179,7 @@ def test_n06_the_written_out_form_does_not_hear_broken_padding(value):
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n07_a_live_nan_shows_exactly_where_it_can_reach(mechanism, scheme):
+def test_N07_a_live_nan_shows_exactly_where_it_can_reach(mechanism, scheme):
     attention = build(mechanism, scheme).eval()
     masks = {Mask.causal(): torch.ones(T, T).tril().bool(), None: torch.ones(T, T).bool()}
     if mechanism not in KERNELS:
@@ -201,7 +201,7 @@ def test_n07_a_live_nan_shows_exactly_where_it_can_reach(mechanism, scheme):
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_n10_a_stack_of_causal_blocks_does_not_see_the_future(pre_norm, scheme):
+def test_N10_a_stack_of_causal_blocks_does_not_see_the_future(pre_norm, scheme):
     stack = Stack([build_block(scheme, pre_norm=pre_norm) for _ in range(2)])
     x = torch.randn(B, T, D)
     before = stack(x, mask=Mask.causal())
@@ -214,7 +214,7 @@ def test_n10_a_stack_of_causal_blocks_does_not_see_the_future(pre_norm, scheme):
 
 
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
-def test_n11_causal_and_padding_together_are_a_shorter_source(mechanism):
+def test_N11_causal_and_padding_together_are_a_shorter_source(mechanism):
     """Every T and all lengths up to 6: query t hears the first min(t + 1, length) tokens."""
     attention = build(mechanism).double()
     for length in range(1, 7):
@@ -228,7 +228,7 @@ def test_n11_causal_and_padding_together_are_a_shorter_source(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
-def test_n13_causal_with_more_queries_than_keys_leaves_the_first_rows_empty(mechanism):
+def test_N13_causal_with_more_queries_than_keys_leaves_the_first_rows_empty(mechanism):
     attention = build(mechanism, bias=False).double()
     for t, s in itertools.product(range(1, 7), range(1, 7)):
         x, source = torch.randn(B, t, D).double(), torch.randn(B, s, D).double()
@@ -246,7 +246,7 @@ def test_n13_causal_with_more_queries_than_keys_leaves_the_first_rows_empty(mech
 
 
 @pytest.mark.parametrize("pre_norm", [True, False])
-def test_n16_dropout_rests_in_evaluation_and_comes_back_in_training(pre_norm):
+def test_N16_dropout_rests_in_evaluation_and_comes_back_in_training(pre_norm):
     x, mask = torch.randn(B, T, D), Mask.causal()
     dropping = build_block(dropout=0.9, pre_norm=pre_norm)
     plain = build_block(pre_norm=pre_norm)
@@ -265,7 +265,7 @@ def test_n16_dropout_rests_in_evaluation_and_comes_back_in_training(pre_norm):
     assert torch.equal(fresh(x, mask=mask), again)
 
 
-def test_n17_dropout_one_silences_attention_and_zero_changes_nothing():
+def test_N17_dropout_one_silences_attention_and_zero_changes_nothing():
     x = torch.randn(B, T, D)
     torch.manual_seed(0)
     silent = MultiHeadAttention(D, H, dropout=1.0).train()
@@ -277,7 +277,7 @@ def test_n17_dropout_one_silences_attention_and_zero_changes_nothing():
 
 
 @pytest.mark.parametrize("mechanism", ["dot product", "additive"])
-def test_n17_the_mean_over_dropped_heads_is_the_undropped(mechanism):
+def test_N17_the_mean_over_dropped_heads_is_the_undropped(mechanism):
     """Kept weights grow by 1/(1−p): over many draws the output of the heads is unbiased."""
     dropped = {
         "dot product": DotProductAttention(0.25),
@@ -293,7 +293,7 @@ def test_n17_the_mean_over_dropped_heads_is_the_undropped(mechanism):
 # Sizes
 
 
-def test_n18_a_sequence_beyond_the_table_is_refused_and_one_at_the_limit_is_not():
+def test_N18_a_sequence_beyond_the_table_is_refused_and_one_at_the_limit_is_not():
     for add, words in (
         (LearnedPositions(T, D), "x has length 6 but max_len is 5"),
         (SinusoidalPositions(D, max_len=T), "x has length 6 but max_len is 5"),
@@ -309,7 +309,7 @@ def build_limited():
 
 
 @pytest.mark.parametrize("width", range(1, 10))
-def test_n19_odd_widths_have_sinusoids_but_no_rotation(width):
+def test_N19_odd_widths_have_sinusoids_but_no_rotation(width):
     assert SinusoidalPositions(width)(torch.randn(B, T, width)).shape == (B, T, width)
     if width % 2:
         with pytest.raises(ValueError, match=f"d_head must be even.*got {width}"):
@@ -319,7 +319,7 @@ def test_n19_odd_widths_have_sinusoids_but_no_rotation(width):
         assert attention(torch.randn(B, T, H * width)).shape == (B, T, H * width)
 
 
-def test_n20_a_block_refuses_what_its_heads_refuse():
+def test_N20_a_block_refuses_what_its_heads_refuse():
     with pytest.raises(ValueError, match="d_model is 10, which n_heads=4 does not divide"):
         Block(10, 4)
     with pytest.raises(ValueError, match="n_heads must be at least 1, got 0"):
@@ -328,7 +328,7 @@ def test_n20_a_block_refuses_what_its_heads_refuse():
         Block(12, 6, n_kv_heads=4)
 
 
-def test_n22_equal_sizes_give_a_mask_no_second_meaning():
+def test_N22_equal_sizes_give_a_mask_no_second_meaning():
     """B = H = T = S = 4: the rank alone says what a matrix is for."""
     n = 4
     torch.manual_seed(0)
@@ -354,7 +354,7 @@ def test_n22_equal_sizes_give_a_mask_no_second_meaning():
 
 @pytest.mark.parametrize("shape", [(B, 0, D), (0, T, D), (0, 0, D), (1, 1, D), (B, 1, D)])
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n23_empty_and_single_sizes_keep_their_shape_and_gradient(mechanism, scheme, shape):
+def test_N23_empty_and_single_sizes_keep_their_shape_and_gradient(mechanism, scheme, shape):
     attention = build(mechanism, scheme)
     lens = torch.full((shape[0],), shape[1])
     real = torch.ones(shape[:2], dtype=torch.bool)
@@ -370,7 +370,7 @@ def test_n23_empty_and_single_sizes_keep_their_shape_and_gradient(mechanism, sch
 
 @pytest.mark.parametrize(("t", "s"), [(0, S), (T, 0), (0, 0)])
 @pytest.mark.parametrize("mechanism", ONE_OF_EACH)
-def test_n23_an_empty_source_gives_what_silence_gives(mechanism, t, s):
+def test_N23_an_empty_source_gives_what_silence_gives(mechanism, t, s):
     attention = build(mechanism)
     output = attention(torch.randn(B, t, D), torch.randn(B, s, D))
     assert output.shape == (B, t, D)
@@ -379,7 +379,7 @@ def test_n23_an_empty_source_gives_what_silence_gives(mechanism, t, s):
 
 
 @pytest.mark.parametrize("mechanism", ["dot product", "argmax", "elu"])
-def test_n23_heads_of_one_column_work(mechanism):
+def test_N23_heads_of_one_column_work(mechanism):
     attention = MultiHeadAttention(H, H, mechanism=MECHANISMS[mechanism]())
     x = torch.randn(B, T, H, requires_grad=True)
     output = attention(x, mask=Mask.causal())
@@ -401,7 +401,7 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n24_memory_layout_changes_nothing_and_inputs_stay(mechanism, scheme, layout):
+def test_N24_memory_layout_changes_nothing_and_inputs_stay(mechanism, scheme, layout):
     attention = build(mechanism, scheme, n_kv_heads=1).eval()
     x, lens = torch.randn(B, T, D), torch.tensor([3, 5])
     other = LAYOUTS[layout](x)
@@ -416,7 +416,7 @@ def test_n24_memory_layout_changes_nothing_and_inputs_stay(mechanism, scheme, la
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n24_expanded_inputs_are_as_good_as_copies(mechanism, scheme):
+def test_N24_expanded_inputs_are_as_good_as_copies(mechanism, scheme):
     attention = build(mechanism, scheme).eval()
     one = torch.randn(1, 1, D)
     x = one.expand(B, T, D)
@@ -428,7 +428,7 @@ def test_n24_expanded_inputs_are_as_good_as_copies(mechanism, scheme):
     assert x._version == one._version == 0
 
 
-def test_n25_other_dtypes_and_devices_are_refused():
+def test_N25_other_dtypes_and_devices_are_refused():
     attention, x = build(), torch.randn(B, T, D)
     words = r"must have the dtype of the module, torch\.float32, got torch\."
     with pytest.raises(TypeError, match=f"x {words}float64"):
@@ -443,7 +443,7 @@ def test_n25_other_dtypes_and_devices_are_refused():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n25_every_precision_works_alone(mechanism, scheme, dtype):
+def test_N25_every_precision_works_alone(mechanism, scheme, dtype):
     attention = build(mechanism, scheme).eval()
     x = torch.randn(B, T, D)
     exact = copy.deepcopy(attention).double()(x.double(), mask=Mask.causal())
@@ -465,7 +465,7 @@ COMPILED = [
 
 @traced
 @pytest.mark.parametrize(("mechanism", "scheme"), COMPILED)
-def test_n26_a_compiled_head_computes_the_same(mechanism, scheme):
+def test_N26_a_compiled_head_computes_the_same(mechanism, scheme):
     torch._dynamo.reset()
     attention = build(mechanism, scheme)
     compiled = torch.compile(attention, backend="aot_eager")
@@ -483,7 +483,7 @@ def test_n26_a_compiled_head_computes_the_same(mechanism, scheme):
 
 @traced
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n26_a_compiled_block_computes_the_same(scheme):
+def test_N26_a_compiled_block_computes_the_same(scheme):
     torch._dynamo.reset()
     block = build_block(scheme)
     compiled = torch.compile(block, backend="aot_eager")
@@ -492,7 +492,7 @@ def test_n26_a_compiled_block_computes_the_same(scheme):
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n26_autocast_gives_half_precision_of_the_same_numbers(mechanism, scheme):
+def test_N26_autocast_gives_half_precision_of_the_same_numbers(mechanism, scheme):
     attention = build(mechanism, scheme).eval()
     x = torch.randn(B, T, D)
     with torch.autocast("cpu", torch.bfloat16):
@@ -505,7 +505,7 @@ def test_n26_autocast_gives_half_precision_of_the_same_numbers(mechanism, scheme
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_n26_autocast_trains_a_block_and_keeps_a_cache(scheme):
+def test_N26_autocast_trains_a_block_and_keeps_a_cache(scheme):
     block = build_block(scheme)
     x = torch.randn(B, T, D, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
@@ -520,7 +520,7 @@ def test_n26_autocast_trains_a_block_and_keeps_a_cache(scheme):
 
 
 @pytest.mark.parametrize(("mechanism", "scheme"), PAIRS)
-def test_n26_the_mode_of_differentiation_changes_no_value(mechanism, scheme):
+def test_N26_the_mode_of_differentiation_changes_no_value(mechanism, scheme):
     attention = build(mechanism, scheme).eval()
     x = torch.randn(B, T, D)
     with torch.inference_mode():
@@ -537,7 +537,7 @@ def test_n26_the_mode_of_differentiation_changes_no_value(mechanism, scheme):
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES])
-def test_n26_copies_and_saved_states_compute_the_same(scheme):
+def test_N26_copies_and_saved_states_compute_the_same(scheme):
     block = build_block(scheme, cross=True, n_kv_heads=1)
     with torch.no_grad():
         for parameter in block.parameters():
@@ -568,7 +568,7 @@ def configurations(draw):
 
 
 @given(configurations())
-def test_n31_any_configuration_is_the_sum_written_out(configuration):
+def test_N31_any_configuration_is_the_sum_written_out(configuration):
     """Cross-attention of any sizes against loops over numbers in float64."""
     n_kv_heads, n_heads, d_head, batch, t, s, density, scheme, seed = configuration
     torch.manual_seed(seed)

@@ -305,7 +305,7 @@ def examples(share: float) -> settings:
 @pytest.mark.parametrize("name", MECHANISMS)
 @examples(0.5)
 @given(data=st.data())
-def test_n31_every_mechanism_is_as_exact_as_the_plain_computation(name, data):
+def test_N31_every_mechanism_is_as_exact_as_the_plain_computation(name, data):
     check(name, data.draw(programs(MECHANISMS[name])))
 
 
@@ -313,7 +313,7 @@ def test_n31_every_mechanism_is_as_exact_as_the_plain_computation(name, data):
 @pytest.mark.parametrize("name", MECHANISMS)
 @examples(2)
 @given(data=st.data())
-def test_n31_every_mechanism_is_as_exact_in_many_more_cases(name, data):
+def test_N31_every_mechanism_is_as_exact_in_many_more_cases(name, data):
     check(name, data.draw(programs(MECHANISMS[name])))
 
 

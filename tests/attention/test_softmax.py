@@ -93,11 +93,11 @@ def test_masked_scores_change_nothing_whatever_they_hold():
         assert spoilt.grad[1].eq(0).all()
 
 
-# Empty rows (N01, N02)
+# Empty rows
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_an_empty_row_has_zero_weights_and_zero_gradient(dtype):
+def test_N01_N02_an_empty_row_has_zero_weights_and_zero_gradient(dtype):
     scores = torch.randn(2, 3, 5).to(dtype).requires_grad_()
     allowed = torch.rand(2, 3, 5) > 0.3
     allowed[0, 1] = allowed[1, 2] = False
@@ -112,14 +112,14 @@ def test_an_empty_row_has_zero_weights_and_zero_gradient(dtype):
     assert scores.grad[0, 0].ne(0).any()
 
 
-def test_an_empty_row_makes_no_nan_on_the_way_either():
+def test_N02_an_empty_row_makes_no_nan_on_the_way_either():
     scores = torch.randn(2, 3, 5, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
         weights = masked_softmax(scores, Mask.padding(torch.tensor([0, 4])))
         weights.backward(torch.randn(2, 3, 5))
 
 
-def test_rows_beside_an_empty_one_are_as_if_it_were_not_there():
+def test_N02_rows_beside_an_empty_one_are_as_if_it_were_not_there():
     scores = torch.randn(1, 3, 5, dtype=torch.float64, requires_grad=True)
     allowed = torch.tensor([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [0, 1, 1, 0, 0]]).bool()
     grad = torch.randn(1, 3, 5, dtype=torch.float64)
@@ -141,14 +141,14 @@ def test_no_keys_at_all_is_an_empty_matrix():
     assert masked_softmax(torch.randn(2, 0, 4), Mask.causal()).shape == (2, 0, 4)
 
 
-# Large numbers (N04, N05)
+# Large numbers
 
 
 @pytest.mark.parametrize(
     ("dtype", "large"),
     [(torch.float64, 1e300), (torch.float32, 1e4), (torch.float16, 6e4), (torch.bfloat16, 1e38)],
 )
-def test_large_scores_give_finite_one_hot_rows(dtype, large):
+def test_N04_N05_large_scores_give_finite_one_hot_rows(dtype, large):
     scores = torch.tensor(
         [[large, -large, 0.0, large], [-large, -large / 2, -large, large]], dtype=dtype
     ).requires_grad_()
@@ -162,7 +162,7 @@ def test_large_scores_give_finite_one_hot_rows(dtype, large):
     assert scores.grad.isfinite().all()
 
 
-def test_the_most_negative_score_is_no_mask():
+def test_N04_the_most_negative_score_is_no_mask():
     for dtype in DTYPES:
         lowest = torch.finfo(dtype).min
         weights = masked_softmax(

@@ -224,8 +224,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_a_hint(run, mistake):
-    """C01."""
+def test_C01_a_mistake_is_one_line_and_a_hint(run, mistake):
     arguments, named = MISTAKES[mistake]
     code, out, err = run(*arguments)
     assert_a_mistake(code, out, err)
@@ -398,8 +397,8 @@ def _raise(error):
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["lab"]], ids=" ".join)
-def test_a_reader_that_has_seen_enough_is_no_error(arguments):
-    """C02: what `clearhead lab | head -0` does."""
+def test_C02_a_reader_that_has_seen_enough_is_no_error(arguments):
+    """What `clearhead lab | head -0` does."""
     with nobody_reading() as stream:
         done = run_outside(*arguments, stdout=stream)
     assert done.stderr == b""
@@ -437,8 +436,7 @@ TERMINALS = {
 
 
 @pytest.mark.parametrize("terminal", TERMINALS)
-def test_every_terminal_gets_the_numbers(tmp_path, terminal):
-    """C02."""
+def test_C02_every_terminal_gets_the_numbers(tmp_path, terminal):
     variables = TERMINALS[terminal]
     done = run_outside("lab", "attention", "--out", tmp_path, "--threads", 1, **variables)
     assert done.stderr == b""

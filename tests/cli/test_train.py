@@ -271,7 +271,7 @@ def test_a_run_of_another_recipe_is_not_gone_on_with(run, tmp_path):
     assert "substring-0001 is a run of 'substring', not of 'vit-digits'" in err
 
 
-# C05: a code for each class of failure
+# A code for each class of failure
 
 
 def test_C05_numbers_that_are_not_finite_are_3(train):
@@ -333,7 +333,7 @@ def test_C05_a_run_that_another_process_works_in_is_6(run, tmp_path):
     assert re.fullmatch(r"error: \S+ is in use by process \d+; wait or stop it\n", err)
 
 
-# C02: terminals
+# Terminals
 
 
 def test_C02_a_terminal_sees_it_live(tmp_path):

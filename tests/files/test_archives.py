@@ -119,7 +119,7 @@ def test_an_archive_that_is_not_there_makes_no_folder(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# F14: what reaches outside, or is no file
+# What reaches outside, or is no file
 
 BAD_NAMES = [
     *("../victim", "a/../../victim", "/etc/victim", "//victim", "..", "a/..", "a/./b", "a//b"),
@@ -220,7 +220,7 @@ def test_F14_two_members_with_one_target_and_an_unsafe_target_are_refused(unpack
         unpacked(tar, {"a/x": 7})
 
 
-# F15: bombs
+# Bombs
 
 
 def test_F15_a_bomb_of_zeros_stops_at_the_ratio(unpacked):

@@ -17,7 +17,7 @@ from clearhead.models import (
 )
 from clearhead.models.checks import check_distances, check_tokens, numbers
 
-# N27: token ids
+# Token ids
 
 
 def test_N27_right_ids_pass():

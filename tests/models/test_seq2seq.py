@@ -445,7 +445,7 @@ def test_the_interface_alone_is_no_translator():
     assert mute.max_len is None
 
 
-# N23: sizes of nothing and of one
+# Sizes of nothing and of one
 
 
 @pytest.mark.parametrize(("b", "s", "t"), [(0, 7, 5), (3, 0, 5), (3, 7, 0), (0, 0, 0), (1, 1, 1)])
