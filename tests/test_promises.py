@@ -1,7 +1,8 @@
-"""docs/promises.md and the tests agree: every promise names its tests, every code has its promise."""
+"""docs/promises.md and the tests agree: a promise lists its tests, a code has its promise."""
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ PAGE = TESTS.parent / "docs" / "promises.md"
 ROW = re.compile(r"^\| ([A-Z]\d\d) \| [^|]+\.(?: \| (.+))? \|$", re.MULTILINE)
 
 
+@cache
 def promises():
     """Code → test files, as the page lists them; a promise that is not built yet lists none."""
     rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
@@ -26,6 +28,7 @@ def all_tests():
                 yield path.relative_to(TESTS).as_posix(), node.name
 
 
+@cache
 def files_by_code():
     """Code → the files with a test that has this code in its name."""
     found = {}
@@ -37,7 +40,7 @@ def files_by_code():
 
 @pytest.mark.parametrize("code", sorted(promises()))
 def test_a_promise_lists_exactly_the_files_whose_tests_carry_its_code(code):
-    files = sorted(files_by_code().get(code, ()))
+    files = sorted(files_by_code().get(code, []))
     assert sorted(promises()[code]) == files, ", ".join(f"`{file}`" for file in files)
 
 
