@@ -14,7 +14,7 @@ from typing import Any
 
 from clearhead.files.reading import BadFile, quote
 from clearhead.runs.checkpoint import is_finished
-from clearhead.runs.folder import RunFolder, find_runs
+from clearhead.runs.folder import CHANGEABLE, RunFolder, find_runs
 from clearhead.runs.run import read_recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
@@ -25,19 +25,27 @@ FIXED = ("recipe", "data", "model", "overfit", "examples")
 Tell = Callable[[str], None]
 
 
-def find_unfinished(parent: Path, name: str, asked: str, tell: Tell) -> RunFolder | None:
-    """The newest unfinished run of the same command, None if there is none.
+def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunFolder | None:
+    """The newest unfinished run of the command that gave this config, None if there is none.
 
-    asked: the digest of the command's settings. The data do not count: if they have changed, the
-    run is found and refused, and not silently started again.
+    The examples do not count: if they have changed, the run is found and refused, and not silently
+    started again.
     """
-    for run in reversed(find_runs(parent, name)):
+    for run in reversed(find_runs(parent, config["recipe"])):
         try:
-            if run.config.get("asked") == asked and not is_finished(run.checkpoints):
+            if _is_same_command(run.config, config) and not is_finished(run.checkpoints):
                 return run
         except BadFile as fault:
             tell(f"{fault}; this run is skipped")
     return None
+
+
+def _is_same_command(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """By the digest of what was asked for; a run of an earlier release, by all of its settings."""
+    if then.get("asked") == now["asked"]:
+        return True
+    then = _translate(then)
+    return all(then.get(name) == now[name] for name in ("data", "model", "training", "overfit"))
 
 
 def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
@@ -101,8 +109,9 @@ def record_forced(
     for difference in differences:
         run.add_forced(difference)
         tell(f"resuming although this differs: {difference}")
-    if differences:
-        run.describe(config, environment)
+    if differences:  # the other parts keep the words of the release that began the run
+        changed = {name: config[name] for name in CHANGEABLE}
+        run.describe({**run.config, **changed}, environment)
 
 
 def _list_differences(one: Any, other: Any, name: str = "") -> Iterator[str]:

@@ -72,7 +72,7 @@ def train(
     recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
     config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
     if resume is None:
-        folder = find_unfinished(Path(out), recipe.name, asked, tell)
+        folder = find_unfinished(Path(out), config, tell)
     else:
         folder = find_run(Path(out), resume, recipe.name)
     check_trainable(recipe, task)
