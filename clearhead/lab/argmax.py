@@ -132,7 +132,7 @@ def _train(
     task: SequenceTask, model: TorchTransformer, c: TrainingConfig, seed: int
 ) -> list[float]:
     """The steps that the training loop would take; returns the loss before, and every STEP."""
-    optimizer, schedule = c.optimizer_for(model), c.make_schedule()
+    optimizer, schedule = c.make_optimizer(model), c.make_schedule()
     state, order = State(), DataOrder(task, seed, c.batch_size)
     losses = [task.evaluate(model)["val_loss"]]
     for step in range(c.steps):

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 from clearhead.config import Config
 from clearhead.data.batch import Batch
@@ -63,6 +64,10 @@ class Gradients:
                 losses.append(loss)
                 _add(self.parameters, gradient, 1 / len(batches))
         return losses
+
+    def norm(self) -> Tensor:
+        """The length of the gradient of all parameters together."""
+        return get_total_norm([p.grad for p in self.parameters if p.grad is not None])
 
     def _run_workers(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Gradient]]:
         """The loss and the gradient of each batch; at most one batch per worker."""

@@ -1,15 +1,16 @@
 """The training loop.
 
-    training = Training(recipe, task)
-    training.run()
+    training = Training(recipe, recipe.data.open())
+    training.run()                                  in memory; clearhead/runs does it on a disk
+    training.storage.metrics                        [{"step": 20, "loss": …}, …]
 
-A step takes `accumulate` batches, averages their gradients and updates the weights. Which batches
-they are depends on (seed, epoch, cursor) alone, and what is drawn at random inside a step, such as
-dropout, on (seed, step) alone. So a run is its weights, its optimizer and its state: restored from
-these three it continues to the same numbers, bit for bit.
+A step averages the gradients of `accumulate` batches and updates the weights. Which batches these
+are depends on (seed, epoch, cursor) alone, and what a step draws at random, such as dropout, on
+(seed, step) alone. So a run is its weights, its optimizer and its state: restored from these three
+it continues to the same numbers, bit for bit.
 
-Where the three are kept is up to a storage (storage.py): memory here, a run folder in
-clearhead/runs, which also takes care of signals, locks and damaged files.
+Signals, locks, disks and damaged files are handled around the loop, in clearhead/runs: a storage
+restores and saves (storage.py), and a signal calls `stop`.
 """
 
 import math
@@ -19,7 +20,7 @@ from contextlib import suppress
 
 import torch
 from torch import nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
@@ -53,15 +54,17 @@ class Training:
         self.task, self.storage, self.tell = task, storage or Memory(), tell
         self.device = torch.device(device)
         seed_torch(torch.device("cpu"), c.seed, "weights", 0)
-        self.model: Model = task.initialise(task.build(recipe.model)).to(self.device)
+        model = task.build(task.complete(recipe.model))
+        self.model: Model = task.initialise(model).to(self.device)
         compiled = torch.compile(self.model) if c.compile else None
         self.gradients = Gradients(self.model, task.loss, workers=c.workers, compiled=compiled)
-        self.optimizer, self.schedule = c.optimizer_for(self.model), c.make_schedule()
+        self.optimizer, self.schedule = c.make_optimizer(self.model), c.make_schedule()
         self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
         self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)
         self.clock = Clock(task.unit)
         self.saved: tuple[int, int] | None = None  # state.step and state.logged of the last save
-        self.is_stopped, self._evaluating_in = False, 0
+        self.is_stopped = False
+        self._evaluating_thread: int | None = None
 
     def run(self) -> State:
         """Train from the restored state to the last step, or until `stop` is called."""
@@ -77,7 +80,8 @@ class Training:
         state, c = self.state, self.config
         if state.logged == state.step:  # else an evaluation was interrupted, and is repeated
             self.check_stop()
-            loss = self.update(self.next_plans())
+            with self.clock.learning():
+                loss = self.update(self.next_plans())
             state.add_step(loss)
         metrics, sample = self.evaluate() if self.is_due(self.eval_every) else ({}, None)
         if self.is_due(c.log_every):
@@ -94,7 +98,7 @@ class Training:
         return state.logged == state.step and (state.step >= c.steps or no_patience)
 
     def is_due(self, every: int) -> bool:
-        """Whether something is done after this step that is done every so many steps."""
+        """Whether to do now what is done every so many steps, and after the last one."""
         return self.state.step % every == 0 or self.state.step == self.config.steps
 
     # A step
@@ -104,20 +108,19 @@ class Training:
         return [self.order.next(self.state) for _ in range(self.config.accumulate)]
 
     def update(self, plans: Sequence[Plan]) -> float:
-        """Update the weights by the gradient of these batches; returns their mean loss."""
+        """Update the weights by the mean gradient of these batches; returns their mean loss."""
         step, clip = self.state.step, self.config.clip
-        with self.clock.learning():
-            seed_torch(self.device, self.config.seed, "step", step)
-            losses = self.gradients.accumulate([self.make_batch(plan) for plan in plans])
-            norm = get_total_norm([p.grad for p in self.gradients.parameters if p.grad is not None])
-            check_finite_step(losses, norm, plans, self.model.named_parameters(), step)
-            if clip is not None and float(norm) > clip:
-                clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
-            self.optimizer.step(self.schedule(step + 0.5))
-            return float(torch.stack(losses).mean())
+        seed_torch(self.device, self.config.seed, "step", step)  # for augmentation and dropout
+        losses = self.gradients.accumulate([self.make_batch(plan) for plan in plans])
+        norm = self.gradients.norm()
+        check_finite_step(losses, norm, plans, self.model.named_parameters(), step)
+        if clip is not None and float(norm) > clip:
+            clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
+        self.optimizer.step(self.schedule(step + 0.5))
+        return float(torch.stack(losses).mean())
 
     def make_batch(self, plan: Plan) -> Batch:
-        """The examples of a plan, on the device, and changed by chance if the task does so."""
+        """The examples of a plan, on the device, with the random changes of the task."""
         batch = self.task.batch(plan)
         self.clock.count(batch)
         return self.task.augment(batch.to(self.device))
@@ -130,21 +133,21 @@ class Training:
         return {"loss": self.state.take_mean_loss(), "lr": lr}
 
     def evaluate(self) -> tuple[Metrics, str | None]:
-        """The finite measures of the validation part, and a sample; notes the best so far."""
-        self._evaluating_in = threading.get_ident()
+        """The finite metrics of the validation part, and a sample; notes the best so far."""
+        self._evaluating_thread = threading.get_ident()
         try:
             self.check_stop()
-            measures, sample = self.task.evaluate(self.model), self.task.sample(self.model)
+            found, sample = self.task.evaluate(self.model), self.task.sample(self.model)
         finally:
-            self._evaluating_in = 0
-        metrics = {name: float(v) for name, v in measures.items() if math.isfinite(v)}
-        for name in measures.keys() - metrics.keys():
-            self.tell(f"{name} is {measures[name]} at step {self.state.step}; it is not logged")
+            self._evaluating_thread = None
+        metrics = {name: float(value) for name, value in found.items() if math.isfinite(value)}
+        for name in found.keys() - metrics.keys():
+            self.tell(f"{name} is {found[name]} at step {self.state.step}; it is not logged")
         self.note_best(metrics)
         return metrics, sample
 
     def note_best(self, metrics: Metrics) -> None:
-        """Remember these metrics if they are the best so far, else count one more stale one."""
+        """Keep these metrics if they are the best so far, else count one more stale evaluation."""
         state, by = self.state, self.task.best_by
         if by in metrics and self.task.is_better(metrics, state.best):
             state.best, state.best_step, state.best_metrics = metrics[by], state.step, metrics
@@ -153,7 +156,7 @@ class Training:
             state.stale += 1
 
     def log(self, metrics: Metrics, sample: str | None) -> None:
-        """Keep and report what was measured at this step, if anything was."""
+        """Store and report what was measured at this step, if anything was."""
         step, steps = self.state.step, self.config.steps
         if sample:
             self.storage.add_sample(step, sample)
@@ -167,21 +170,21 @@ class Training:
     # Stop, save, resume
 
     def stop(self) -> None:
-        """End the run after this step. Safe in a signal handler.
+        """End the run after this step; a signal handler may call this.
 
-        An evaluation that this thread is in the middle of ends at once; it is repeated on resume.
+        An evaluation, if this thread is inside one, ends at once; resuming repeats it.
         """
         self.is_stopped = True
-        if self._evaluating_in == threading.get_ident():
+        if self._evaluating_thread == threading.get_ident():
             raise Stop
 
     def check_stop(self) -> None:
-        """Leave the loop if a stop was asked for."""
+        """Leave the loop if `stop` was called."""
         if self.is_stopped:
             raise Stop
 
     def save(self) -> None:
-        """Give state, weights and optimizer to the storage, unless it has them."""
+        """Give state, weights and optimizer to the storage, unless it has this state."""
         state = self.state
         if self.saved == (state.step, state.logged):
             return
@@ -212,7 +215,7 @@ class Training:
 
 
 def check_trainable(recipe: Recipe, task: Task) -> None:
-    """Refuse workers or torch.compile where they do not work, before a run is begun."""
+    """Refuse workers or torch.compile where they do not work, before a run is created."""
     check_workers(recipe.model, recipe.training.workers)
     if not recipe.training.compile:
         return

@@ -1,10 +1,10 @@
-"""A run as a value: what is learned from what, by which model, how long and how fast.
+"""A run as a value: which data, which model, how long and how fast to train.
 
     recipe = Recipe("substring", data=SubstringData(), model=ClassifierConfig(…),
                     training=TrainingConfig(steps=2000, lr=3e-3))
     with_changes(recipe, ["model.n_layers=4", "training.lr=3e-4"])
 
-A change is typed by the field it sets, and a name that is not there is answered with the nearest.
+A change is typed by the field it sets; an unknown name is answered with the nearest known one.
 """
 
 import dataclasses
@@ -16,24 +16,25 @@ from typing import Any, Self
 from torch import nn
 
 from clearhead.config import Config, find_nearest, read_text
-from clearhead.shapes import check_choice, check_divides, check_positive
+from clearhead.renamed import rename_members
+from clearhead.shapes import check_above_zero, check_choice, check_divides, check_positive
 from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 from clearhead.training.tasks.task import DataConfig
 
 
+@rename_members(optimizer_for="make_optimizer")
 @dataclass(frozen=True)
 class TrainingConfig(Config):
-    """How long, how fast, and what is written on the way.
+    """How long and how fast to train, and how often to log, evaluate and save.
 
-    steps are updates; each takes the mean gradient of `accumulate` batches, of which `workers` are
-    learned side by side. schedule: "linear", "cosine" or "stable" (level until the cooldown);
-    warmup and cooldown are shares of the steps. optimizer: "adamw", or "muon", which takes
-    matrix_lr, momentum and newton_steps for the matrices inside, and AdamW for the rest. clip: the
-    longest gradient. eval_every: steps from one evaluation to the next, None for an epoch.
-    patience: evaluations without a better one before the end. keep: how many of the newest
-    checkpoints stay, beside the best. compile: by torch.compile, which pays for long runs of large
-    models only.
+    A step is one update by the mean gradient of `accumulate` batches, of which `workers` are
+    computed side by side. schedule: "linear", "cosine" or "stable" (level until the cooldown);
+    warmup and cooldown are shares of the steps. optimizer: "adamw", or "muon", which uses
+    matrix_lr, momentum and newton_steps for the inner matrices, and AdamW for the rest. clip: the
+    largest norm of the gradient. eval_every: None for once an epoch. patience: evaluations without
+    improvement that end the run. keep: checkpoints that stay, beside the best. compile: use
+    torch.compile, which pays for long runs of large models only.
     """
 
     steps: int
@@ -76,17 +77,13 @@ class TrainingConfig(Config):
             raise ValueError(
                 f"compile is for one worker, got workers={self.workers}; leave one out"
             )
-        for name in ("lr", "matrix_lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be positive, got {value}")
+        check_above_zero(lr=self.lr, matrix_lr=self.matrix_lr, clip=self.clip)
         for name in ("momentum", "weight_decay", "beta1", "beta2"):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
-        for name in ("eval_every", "patience"):
-            if getattr(self, name) is not None:
-                check_positive(**{name: getattr(self, name)})
+        optional = {"eval_every": self.eval_every, "patience": self.patience}
+        check_positive(**{name: value for name, value in optional.items() if value is not None})
         if self.keep < 2:
             raise ValueError(
                 f"keep must be at least 2, so that a damaged checkpoint has one before it, "
@@ -94,13 +91,13 @@ class TrainingConfig(Config):
             )
 
     def make_schedule(self) -> Schedule:
-        """The schedule in steps."""
+        """The schedule of the learning rate, in steps."""
         warmup = round(self.warmup * self.steps)
         cooldown = min(round(self.cooldown * self.steps), self.steps - warmup)
         return make_schedule(self.schedule, warmup, self.steps, cooldown=cooldown)
 
-    def optimizer_for(self, model: nn.Module) -> Optimizer:
-        """The optimizer for the parameters of a model."""
+    def make_optimizer(self, model: nn.Module) -> Optimizer:
+        """The optimizer of a model's parameters."""
         return Optimizer(
             model,
             self.optimizer,
@@ -115,7 +112,7 @@ class TrainingConfig(Config):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole run. What of the model's config the data decide is set when they are read."""
+    """A whole run; sizes of the model that the data decide may be left undecided."""
 
     name: str
     data: DataConfig
@@ -124,18 +121,15 @@ class Recipe:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        sections = {name: getattr(self, name) for name in SECTIONS}
-        return {
-            "recipe": self.name,
-            **{
-                name: {"kind": type(section).__name__, **section.to_dict()}
-                for name, section in sections.items()
-            },
-        }
+        values: dict[str, Any] = {"recipe": self.name}
+        for name in SECTIONS:
+            section = getattr(self, name)
+            values[name] = {"kind": type(section).__name__, **section.to_dict()}
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], kinds: Mapping[str, type[Config]]) -> Self:
-        """The recipe of what `to_dict` gave; kinds: the known configs by their names."""
+        """The recipe that `to_dict` gave; kinds: the known classes of configs by their names."""
         parts: dict[str, Any] = {}
         for name in SECTIONS:
             section = values[name]
@@ -154,30 +148,29 @@ SECTIONS = ("data", "model", "training")
 
 
 def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
-    """The recipe with changes such as "training.lr=3e-4", which are made together."""
+    """The recipe with changes such as "training.lr=3e-4", all made at once."""
     given: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for change in changes:
-        place, equals, text = (part.strip() for part in change.partition("="))
+        name, equals, text = (part.strip() for part in change.partition("="))
         if not equals:
             raise ValueError(f"a change is written section.name=value, got {change!r:.80}")
-        if place not in _all_names(recipe):
-            near = find_nearest(place[:80], _all_names(recipe))
-            raise ValueError(f"{place!r:.80} is unknown; the nearest is {near!r}")
-        section, _, field = place.partition(".")
+        known = _list_names(recipe)
+        if name not in known:
+            near = find_nearest(name[:80], known)
+            raise ValueError(f"{name!r:.80} is unknown; the nearest is {near!r}")
+        section, _, field = name.partition(".")
         hints = typing.get_type_hints(type(getattr(recipe, section)))
-        given[section][field] = read_text(place, text, hints[field])
+        given[section][field] = read_text(name, text, hints[field])
     data = dataclasses.replace(recipe.data, **given["data"])
-    model = dataclasses.replace(recipe.model, **{**_decided(data, recipe.model), **given["model"]})
+    # Sizes that the changed data decide come first, so that no old size refuses a changed model.
+    sizes = {name: size for name, size in data.known_sizes.items() if hasattr(recipe.model, name)}
+    model = dataclasses.replace(recipe.model, **{**sizes, **given["model"]})
     training = dataclasses.replace(recipe.training, **given["training"])
     return dataclasses.replace(recipe, data=data, model=model, training=training)
 
 
-def _decided(data: DataConfig, model: Config) -> dict[str, Any]:
-    """What the data decide, so that the model is not refused for what they will change."""
-    return {name: value for name, value in data.known_sizes.items() if hasattr(model, name)}
-
-
-def _all_names(recipe: Recipe) -> list[str]:
+def _list_names(recipe: Recipe) -> list[str]:
+    """The names that a change may have."""
     return [
         f"{section}.{field.name}"
         for section in SECTIONS

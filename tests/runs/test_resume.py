@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from runs.tiny_runs import left_behind, memory_folder, run_tiny
+from runs.tiny_runs import Killed, left_behind, run_tiny
 from training.tiny_task import TinyTask, tiny
 
 from clearhead.files import BadFile
@@ -12,17 +12,6 @@ from clearhead.runs import train_recipe
 from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints, is_finished
 from clearhead.runs.folder import RunFolder, find_runs
 from clearhead.runs.resume import check_same, choose_threads, find_run
-
-
-class Killed(BaseException):
-    pass
-
-
-@pytest.fixture
-def folder():
-    torch.set_num_threads(1)
-    with memory_folder() as path:
-        yield path
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from training.tiny_task import tiny
+from training.tiny_task import TinyTask, tiny
 
 from clearhead.runs import Busy, Interrupted, NoGoodCheckpoint, find_runs, train
 from clearhead.runs.checkpoint import find_checkpoints
@@ -46,6 +46,42 @@ def memory_folder():
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
+
+
+# Runs that are stopped or spoiled
+
+
+class Killed(BaseException):
+    """Ends a run in the middle, without a child."""
+
+
+def uninterrupted(folder, recipe=None):
+    run_tiny(folder / "uninterrupted", recipe)
+    return left_behind(folder / "uninterrupted")
+
+
+def stop_at_call(monkeypatch, name, number, kind=TinyTask):
+    """The call of this number of a method raises Killed, before it does anything."""
+    before, calls = getattr(kind, name), [0]
+
+    def counted(self, *given, **named):
+        calls[0] += 1
+        if calls[0] == number:
+            raise Killed
+        return before(self, *given, **named)
+
+    monkeypatch.setattr(kind, name, counted)
+    return lambda: monkeypatch.setattr(kind, name, before)
+
+
+def poison(monkeypatch, name, change):
+    before = getattr(TinyTask, name)
+    monkeypatch.setattr(TinyTask, name, lambda self, *given: change(self, before, *given))
+
+
+def checkpoints_of(out):
+    run = find_runs(out, "tiny")[0]
+    return run.checkpoints, run.identity
 
 
 # Children: forked from this process, so that nothing has to be imported again
