@@ -24,6 +24,7 @@ T = TypeVar("T")
 MODULES: dict[str, str] = {
     # attention, positions
     # config, layers, models
+    "clearhead.models.building": "clearhead.models.registry",
     # data, files
     "clearhead.data.draws": "clearhead.data.randomness",
     "clearhead.data.drawings": "clearhead.data.digits",
@@ -103,6 +104,12 @@ NAMES: dict[str, str] = {
     },
     # config, layers, models
     "clearhead.layers.block.Stack": "clearhead.layers.stack.Stack",
+    "clearhead.layers.capped": "clearhead.layers.apply_soft_cap",
+    "clearhead.layers.soft_cap.capped": "clearhead.layers.soft_cap.apply_soft_cap",
+    "clearhead.models.checks.numbers": "clearhead.models.checks.check_finite",
+    "clearhead.models.model.at_rest": "clearhead.models.model.evaluation_mode",
+    "clearhead.models.model.empty_model": "clearhead.models.registry.build_on_meta",
+    "clearhead.models.seq2seq.real_tokens": "clearhead.models.seq2seq.find_real_tokens",
     # data, files
     "clearhead.files.regular.shown": "clearhead.files.reading.quote",
     "clearhead.files.regular.named_faults": "clearhead.files.reading.prefix_errors",

@@ -24,8 +24,8 @@ from torch.nn.functional import pad
 
 from clearhead.attention.inputs import widen
 from clearhead.attention.masks import MaskLike
-from clearhead.models.checks import numbers
-from clearhead.models.model import at_rest
+from clearhead.models.checks import check_finite
+from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_number, check_positive
@@ -65,7 +65,7 @@ def beam_search(
     equally likely words the smallest id comes first. Dropout is off, whatever mode the model is in.
     """
     _check(model, n_tokens, n_beams, length_penalty)
-    with at_rest(model):
+    with evaluation_mode(model):
         state = model.encode(source, source_mask)
         rows = torch.arange(state.batch_size, device=source.device).unsqueeze(1)  # (B, 1)
         state.reorder(rows.expand(-1, n_beams).flatten())
@@ -76,7 +76,7 @@ def beam_search(
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
             parents, last, log_probs = _likeliest(
-                numbers(logits).unflatten(0, last.shape), log_probs
+                check_finite(logits).unflatten(0, last.shape), log_probs
             )
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
             tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)

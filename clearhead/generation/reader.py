@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from clearhead.models import GPT
-from clearhead.models.checks import numbers
-from clearhead.models.model import at_rest
+from clearhead.models.checks import check_finite
+from clearhead.models.model import evaluation_mode
 
 
 class Reader(Protocol):
@@ -47,13 +47,13 @@ class ModelReader:
     def hidden(self, tokens: Tensor) -> Tensor:
         self.tokens = tokens if self.tokens is None else torch.cat((self.tokens, tokens), dim=1)
         token_mask = extend_mask(self.token_mask, self.tokens.size(1))
-        with at_rest(self.model):
+        with evaluation_mode(self.model):
             if self.caches is None:
                 return self.model.hidden(self.tokens, token_mask=token_mask)
             return self.model.hidden(tokens, token_mask=token_mask, caches=self.caches)
 
     def read(self, tokens: Tensor) -> Tensor:
-        return numbers(self.model.logits(numbers(self.hidden(tokens)[:, -1])))
+        return check_finite(self.model.logits(check_finite(self.hidden(tokens)[:, -1])))
 
     def best(self, tokens: Tensor) -> Tensor:
         return self.read(tokens).argmax(-1)

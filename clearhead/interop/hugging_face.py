@@ -29,7 +29,7 @@ from clearhead.interop.name_table import Family, Row, check_header, list_rows
 from clearhead.interop.report import Report
 from clearhead.interop.weight_files import WeightFiles
 from clearhead.models import Model
-from clearhead.models.model import empty_model
+from clearhead.models.registry import build_on_meta
 
 
 def load_folder(
@@ -62,7 +62,7 @@ def _build_empty_model(family: Family[Any], theirs: TheirConfig, n_tensors: int)
         config: Any = family.config(theirs)
         if config.n_layers > n_tensors:  # before a thousand blocks are built for nothing
             raise ValueError(f"there are {config.n_layers:,} layers, but fewer tensors")
-    return empty_model(family.model, config)
+    return build_on_meta(family.model, config)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from clearhead.files.reading import open_regular, quote
 from clearhead.interop.fill import cast_to, check_dtype, fill_model, get_shapes
 from clearhead.interop.report import Report
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import empty_model
+from clearhead.models.registry import build_on_meta
 
 MAX_BYTES = 8 << 30
 MAX_LAYERS = 1000
@@ -58,7 +58,7 @@ def read_llama2c(path: Path, dtype: torch.dtype = torch.float32) -> tuple[GPT, R
     check_dtype(dtype)
     with open_regular(path, MAX_BYTES) as file:
         config = _read_config(file, quote(path))
-        model = cast(GPT, empty_model(GPT, config))
+        model = cast(GPT, build_on_meta(GPT, config))
         n_angles = config.max_len * (config.d_model // config.n_heads)  # cosines and sines
         shapes, tensors = get_shapes(model), {}
         for name in _list_names(config):

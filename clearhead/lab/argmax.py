@@ -25,7 +25,7 @@ from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, 
 from clearhead.inspection.record import record
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table, written
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.smallest import TorchTransformer
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.recipes.smallest import first
@@ -146,7 +146,7 @@ def _train(
 
 def _outputs_and_weights(model: TorchTransformer, examples: Batch) -> tuple[Tensor, Tensor]:
     """What every token says, (B, T, letters), and whom it hears, (B, T, T)."""
-    with at_rest(model), record(model) as trace:
+    with evaluation_mode(model), record(model) as trace:
         outputs = model(examples.inputs, examples.token_mask)
     return outputs, trace["attention"].weights
 

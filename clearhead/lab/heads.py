@@ -27,7 +27,7 @@ from clearhead.inspection.picture import Picture, array, draw_weights
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.runs import Interrupted, load_run, train
 from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
@@ -47,7 +47,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     """The heads of a trained model do different jobs, some of which it cannot do without."""
     model, task = learn(seed, full, device)
     texts = task.validation.batch(range(N_TEXTS)).to(device)
-    with at_rest(model), record(model) as trace:
+    with evaluation_mode(model), record(model) as trace:
         model(texts.inputs, token_mask=texts.token_mask)
     maps, tokenizer = trace.weights(), task.train.tokenizer  # (B, H, T, T) of each layer
     numbers = {**losses(model, texts), **jobs(maps, texts, tokenizer.encode("|")[-1])}
@@ -101,7 +101,7 @@ def without(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[Non
 
 def accuracy(model: SequenceClassifier, texts: Batch) -> float:
     """The share of texts that are answered right."""
-    with at_rest(model):
+    with evaluation_mode(model):
         logits = model(texts.inputs, token_mask=texts.token_mask)[:, 0, 0]
     return ((logits > 0) == (texts.targets == 1)).float().mean().item()
 

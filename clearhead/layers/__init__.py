@@ -15,9 +15,10 @@ from clearhead.layers.feed_forward import FeedForward
 from clearhead.layers.norm import LayerNorm, RMSNorm, layer_norm, make_norm, rms_norm
 from clearhead.layers.patches import PatchEmbedding, cut_patches
 from clearhead.layers.recurrent import LinearRNN
-from clearhead.layers.soft_cap import capped
+from clearhead.layers.soft_cap import apply_soft_cap
 from clearhead.layers.stack import Stack, StackConfig
 from clearhead.layers.stem import ConvolutionStem, whitening_filters
+from clearhead.renamed import forward
 
 __all__ = [
     "Block",
@@ -29,10 +30,13 @@ __all__ = [
     "RMSNorm",
     "Stack",
     "StackConfig",
-    "capped",
+    "apply_soft_cap",
     "cut_patches",
     "layer_norm",
     "make_norm",
     "rms_norm",
     "whitening_filters",
 ]
+
+
+__getattr__ = forward(__name__)

@@ -6,10 +6,11 @@ y′ = 1 − tanh²(x / cap)               the slope, for who computes gradients
 
 from torch import Tensor
 
+from clearhead.renamed import forward
 from clearhead.shapes import check_number
 
 
-def capped(x: Tensor, cap: float | None) -> Tensor:
+def apply_soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """x (...) → the same shape, within ±cap; None = no cap."""
     return x if cap is None else cap * (x / cap).tanh()
 
@@ -26,3 +27,6 @@ def check_soft_cap(cap: float | None) -> None:
     """A positive number, or None for no cap."""
     if cap is not None:
         check_number("soft_cap", cap, low=0, above=True, way_out="; None = no cap")
+
+
+__getattr__ = forward(__name__)

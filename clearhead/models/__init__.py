@@ -11,15 +11,15 @@ seq2seq_gru.py            recurrent, with attention
 seq2seq_transformer.py    encoder and decoder of blocks
 ngrams.py                 counting, the baseline of every language model
 smallest/                 one layer, one head, its weights set by hand
-building.py               the model that a config is of
+registry.py               build the model a config describes
 """
 
 from clearhead.config import Config
-from clearhead.models.building import build_model
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 from clearhead.models.gpt import GPT, GPTConfig
 from clearhead.models.model import Model
+from clearhead.models.registry import build_model
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig

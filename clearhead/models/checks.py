@@ -6,6 +6,7 @@ Every sentence names what was given and the way out, as those of clearhead.shape
 from torch import Tensor
 
 from clearhead.attention import Mask
+from clearhead.renamed import forward
 from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
 
 
@@ -55,10 +56,13 @@ def check_distances(mask: Mask, S: int) -> None:
         )
 
 
-def numbers(x: Tensor) -> Tensor:
-    """x itself, what a model gave, after checking that it holds numbers."""
+def check_finite(x: Tensor) -> Tensor:
+    """x itself, after checking that a model's output has neither NaN nor infinity."""
     if not all_finite(x):
         raise ValueError(
             "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
         )
     return x
+
+
+__getattr__ = forward(__name__)

@@ -22,6 +22,7 @@ from clearhead.layers import StackConfig
 from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
 from clearhead.positions import PositionScheme, ToeplitzBias
+from clearhead.renamed import rename_members
 from clearhead.shapes import (
     check_last_axis,
     check_length,
@@ -81,6 +82,7 @@ class ClassifierConfig(StackConfig):
         return scheme
 
 
+@rename_members(encoder="embedding", decoder="head")
 class SequenceClassifier(Model):
     """Embedding → positions → blocks → head: (B, T, d_input) → (B, T, d_output)."""
 
@@ -137,20 +139,3 @@ class SequenceClassifier(Model):
         if self.config.scheme.acts_on == "scores":
             check_distances(mask, x.size(1))
         return mask
-
-    @property
-    def encoder(self) -> nn.Linear:
-        """The old name of `embedding`."""
-        return self._warn_renamed("encoder")
-
-    @property
-    def decoder(self) -> nn.Linear:
-        """The old name of `head`."""
-        return self._warn_renamed("decoder")
-
-    def _warn_renamed(self, old: str) -> nn.Linear:
-        new = self.renamed_layers[old]
-        words = f"SequenceClassifier.{old} is now .{new}; the old name will be removed"
-        warnings.warn(words, DeprecationWarning, stacklevel=3)
-        layer: nn.Linear = getattr(self, new)
-        return layer

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
-from clearhead.layers import StackConfig, capped
+from clearhead.layers import StackConfig, apply_soft_cap
 from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
 from clearhead.shapes import check_above_zero, check_positive, check_token_mask
@@ -125,7 +125,7 @@ class GPT(Model):
 
     def logits(self, x: Tensor) -> Tensor:
         """What `hidden` gave, (..., D) → (..., V)."""
-        return capped(self.head(x), self.config.soft_cap)
+        return apply_soft_cap(self.head(x), self.config.soft_cap)
 
     def make_caches(self) -> list[KVCache]:
         """Empty caches, one for each block, for generating token by token."""

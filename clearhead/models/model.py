@@ -12,16 +12,16 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from clearhead.config import Config
+from clearhead.renamed import forward
 
 
 class Model(nn.Module):
-    """The base of all models: `Model(config)`, the numbers of its parameters, its description."""
+    """The base of all models; a subclass names its config and builds its layers from it."""
 
     config_type: ClassVar[type[Config]]
-    renamed_layers: ClassVar[Mapping[str, str]] = {}  # in checkpoints of earlier releases: old, new
+    renamed_layers: ClassVar[Mapping[str, str]] = {}  # old name → new name, for old checkpoints
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -55,17 +55,17 @@ class Model(nn.Module):
 
     @property
     def n_parameters(self) -> int:
-        """How many numbers are learned; a shared table counts once."""
+        """The number of learned numbers; a shared table counts once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @property
     def device(self) -> torch.device:
-        """Where its numbers are."""
+        """The device of the parameters."""
         return next(self.parameters()).device
 
     def describe(self) -> str:
-        """A table of the layers that hold parameters: name, kind, shapes, how many."""
-        rows = [("layer", "kind", "shapes", "parameters"), *_rows(self)]
+        """A table of the layers that have parameters: name, class, shapes, number of parameters."""
+        rows = [("layer", "kind", "shapes", "parameters"), *_describe_layers(self)]
         rows.append((type(self).__name__, "", "", f"{self.n_parameters:,}"))
         widths = [max(len(row[column]) for row in rows) for column in range(3)]
         lines = (
@@ -75,7 +75,8 @@ class Model(nn.Module):
         return "\n".join(line.rstrip() for line in lines)
 
 
-def _rows(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
+def _describe_layers(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
+    """A row of the table for each layer, or several rows for one with many parameters."""
     seen: dict[int, str] = {}
     for name, module in model.named_modules():
         own = dict(module.named_parameters(recurse=False))
@@ -93,8 +94,8 @@ def _rows(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
 
 
 @contextmanager
-def at_rest(model: nn.Module) -> Iterator[None]:
-    """No dropout and no gradients for the length of a `with`; then every part is as it was."""
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and gradients off inside a `with`; afterwards every module is as before."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -105,21 +106,4 @@ def at_rest(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """No random numbers. On the meta device nobody would see them, and the first one makes PyTorch
-    import its compiler for a second or more."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return args[0] if args else kwargs["tensor"]
-        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
-            return next(arg for arg in args if isinstance(arg, Tensor))
-        return (torch.empty if func is torch.randn else func)(*args, **(kwargs or {}))
-
-
-def empty_model(kind: type[Model], config: Config) -> Model:
-    """Our model with shapes but without memory."""
-    with torch.device("meta"), _NothingDrawn():
-        return kind(config)
+__getattr__ = forward(__name__)

@@ -21,8 +21,9 @@ from clearhead.attention import Mask
 from clearhead.attention.mask_parts import Padding, Part, Tokens
 from clearhead.attention.masks import MaskLike
 from clearhead.config import Config
-from clearhead.models.checks import check_tokens, numbers
-from clearhead.models.model import Model, at_rest
+from clearhead.models.checks import check_finite, check_tokens
+from clearhead.models.model import Model, evaluation_mode
+from clearhead.renamed import forward
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 
@@ -75,7 +76,7 @@ class Seq2Seq(Model):
     config: Seq2SeqConfig
 
     def encode(self, source: Tensor, source_mask: MaskLike = None) -> Any:
-        """source (B, S) → its State. source_mask: which tokens are real, see `real_tokens`."""
+        """source (B, S) → its State. source_mask: which tokens are real, see `find_real_tokens`."""
         raise NotImplementedError(f"{type(self).__name__} must say how a source is read")
 
     def decode_step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -105,14 +106,14 @@ class Seq2Seq(Model):
         when every row has ended. Dropout is off, whatever mode the model is in.
         """
         self.check_n_tokens(n_tokens)
-        with at_rest(self):
+        with evaluation_mode(self):
             state = self.encode(source, source_mask)
             tokens = self.start_tokens(state)
             ended = torch.zeros_like(tokens, dtype=torch.bool)
             written = [tokens.unsqueeze(1)[:, :0]]
             while len(written) <= n_tokens and not bool(ended.all()):
                 logits, state = self.decode_step(tokens, state)
-                tokens = numbers(logits).argmax(dim=-1).masked_fill(ended, self.config.pad_id)
+                tokens = check_finite(logits).argmax(dim=-1).masked_fill(ended, self.config.pad_id)
                 written.append(tokens.unsqueeze(1))
                 ended = ended | (tokens == self.config.end_id)
         return torch.cat(written, dim=1)
@@ -152,7 +153,7 @@ class Seq2Seq(Model):
         check_tokens("tokens", tokens.unsqueeze(1), self.config.target_vocab_size)
 
 
-def real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
+def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
     """Which tokens of the source are real, (B, S) boolean; None = all.
 
     source_mask is that already, as pad_right gives it, or a Mask.tokens or Mask.padding(lengths).
@@ -184,3 +185,6 @@ def real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
 
 def _is_about_tokens(part: Part) -> bool:
     return isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries)
+
+
+__getattr__ = forward(__name__)

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from clearhead.attention import AdditiveAttention, DotProductAttention, masked_softmax
 from clearhead.attention.masks import MaskLike
 from clearhead.layers.stack import MAX_LAYERS
-from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
+from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, find_real_tokens
 from clearhead.shapes import (
     check_at_most,
     check_choice,
@@ -97,7 +97,7 @@ class Seq2SeqGRU(Seq2Seq):
         Padding changes nothing. A source without any token gives zeros.
         """
         self._check_source(source)
-        real = real_tokens(source, source_mask)
+        real = find_real_tokens(source, source_mask)
         if real is None:
             valid_lens = source.new_full((source.size(0),), source.size(1), dtype=torch.long)
             outputs, hidden = self.encoder(source)

@@ -18,7 +18,7 @@ from clearhead.attention import KVCache, Mask
 from clearhead.attention.masks import MaskLike
 from clearhead.config import UNDECIDED
 from clearhead.layers import StackConfig
-from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, real_tokens
+from clearhead.models.seq2seq import Seq2Seq, Seq2SeqConfig, find_real_tokens
 from clearhead.positions import SCHEMES
 from clearhead.shapes import check_choice, check_positive
 
@@ -108,7 +108,7 @@ class Seq2SeqTransformer(Seq2Seq):
     def encode(self, source: Tensor, source_mask: MaskLike = None) -> TransformerState:
         """source (B, S) → its state. Padding, on either side, changes nothing."""
         self._check_source(source)
-        real = real_tokens(source, source_mask)
+        real = find_real_tokens(source, source_mask)
         mask = _mask(real)
         places = None if mask is None else mask.positions(source.size(1))
         x = self.source_positions(self.source_embedding(source.long()), positions=places)

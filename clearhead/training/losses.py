@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from clearhead.data.batch import IGNORE, next_tokens
-from clearhead.layers.soft_cap import capped, check_soft_cap
+from clearhead.layers.soft_cap import apply_soft_cap, check_soft_cap
 from clearhead.runtime import widest_float
 from clearhead.shapes import (
     check_float_tensor,
@@ -41,7 +41,7 @@ def vocabulary_loss(
 ) -> Tensor:
     """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
     check_prediction(x, weight, targets, soft_cap)
-    return mean_cross_entropy(capped(linear(x, weight), soft_cap), targets)
+    return mean_cross_entropy(apply_soft_cap(linear(x, weight), soft_cap), targets)
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from clearhead.interop import load
 from clearhead.interop.load import FAMILIES
 from clearhead.interop.name_table import Row, layer, list_rows, norm, same
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import empty_model
+from clearhead.models.registry import build_on_meta
 
 CASES = ["gpt2", "llama grouped, tied", "llama one key head, biases", "bert", "vit"]
 
@@ -73,14 +73,14 @@ def test_a_layer_has_a_weight_and_a_bias_and_a_norm_gain_and_shift():
 
 
 def test_a_parameter_that_a_table_forgets_is_named():
-    model = empty_model(GPT, GPTConfig(5, 4, 6, 1, 2, qk_norm=True))
+    model = build_on_meta(GPT, GPTConfig(5, 4, 6, 1, 2, qk_norm=True))
     with pytest.raises(ValueError, match=r"table of gpt2 lacks .*norm_k.weight"):
         list_rows(FAMILIES["gpt2"], model)
 
 
 def test_an_empty_model_has_shapes_and_no_memory():
     config = GPTConfig(5, 4, 6, 1, 2)
-    empty, full = empty_model(GPT, config), GPT(config)
+    empty, full = build_on_meta(GPT, config), GPT(config)
     assert all(p.is_meta for p in empty.parameters())
     for name, parameter in full.named_parameters():
         assert empty.get_parameter(name).shape == parameter.shape

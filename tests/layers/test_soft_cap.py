@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.layers.soft_cap import cap_in_place, capped, check_soft_cap
+from clearhead.layers.soft_cap import apply_soft_cap, cap_in_place, check_soft_cap
 
 
 def numbers(*shape):
@@ -15,26 +15,26 @@ def numbers(*shape):
 
 
 def test_by_hand():
-    y = capped(torch.tensor([0.0, 2.0, -2.0], dtype=torch.float64), 2.0)
+    y = apply_soft_cap(torch.tensor([0.0, 2.0, -2.0], dtype=torch.float64), 2.0)
     one = 2 * math.tanh(1)
     assert torch.allclose(y, torch.tensor([0.0, one, -one], dtype=torch.float64), rtol=1e-15)
 
 
 def test_no_cap_is_the_tensor_itself():
     x = numbers(3, 4)
-    assert capped(x, None) is x
+    assert apply_soft_cap(x, None) is x
 
 
 @given(st.floats(0.01, 1e4), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
 def test_nothing_passes_the_cap_and_the_order_stays(cap, a, b):
-    low, high = capped(torch.tensor(sorted((a, b)), dtype=torch.float64), cap).tolist()
+    low, high = apply_soft_cap(torch.tensor(sorted((a, b)), dtype=torch.float64), cap).tolist()
     assert -cap <= low <= high <= cap
 
 
 @pytest.mark.parametrize("cap", [0.5, 3.0, 30])
 def test_in_place_it_is_the_same_and_the_slope_is_the_gradient(cap):
     x = (4 * numbers(3, 5)).requires_grad_()
-    y = capped(x, cap)
+    y = apply_soft_cap(x, cap)
     y.sum().backward()
     over = x.detach().clone()
     slope = cap_in_place(over, cap)

@@ -15,7 +15,7 @@ from clearhead.models import (
     TextEncoderConfig,
     ViTConfig,
 )
-from clearhead.models.checks import check_distances, check_tokens, numbers
+from clearhead.models.checks import check_distances, check_finite, check_tokens
 
 # Token ids
 
@@ -109,12 +109,12 @@ def test_F11_a_gru_of_absurdly_many_layers_is_refused_too():
 
 def test_numbers_are_handed_on_and_anything_else_is_refused():
     x = torch.randn(2, 3)
-    assert numbers(x) is x
+    assert check_finite(x) is x
     for value in (torch.nan, torch.inf, -torch.inf):
         broken = x.clone()
         broken[1, 2] = value
         with pytest.raises(ValueError, match="the model gives NaN or infinity for these tokens"):
-            numbers(broken)
+            check_finite(broken)
 
 
 # Masks for biases by distance

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from clearhead.config import UNDECIDED, Config
-from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import Model, empty_model
+from clearhead.models.model import Model
 
 
 @dataclass(frozen=True)
@@ -102,30 +100,3 @@ def test_a_layer_of_many_parameters_takes_several_lines():
         ["turn", "Bilinear", "weight", "1×2×1,", "bias", "1", "10"],
         ["twist", "7"],
     ]
-
-
-# Models without memory
-
-
-class Operations(TorchDispatchMode):
-    """Notes what is computed."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.names.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("positions", ["learned", "toeplitz", "alibi"])
-def test_a_model_without_memory_draws_and_fills_nothing(positions):
-    """Drawing on the meta device took most of the time: 10 s for 2,000 layers."""
-    config = GPTConfig(7, 5, 12, n_layers=3, n_heads=3, positions=positions, qk_norm=True)
-    with Operations() as done:
-        model = empty_model(GPT, config)
-    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
-    assert not [name for name in done.names if "uniform" in name or "normal" in name]
-    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-    assert shapes == {name: parameter.shape for name, parameter in GPT(config).named_parameters()}

@@ -10,8 +10,8 @@ from translators import END, KINDS, LENGTHS, PAD, SOURCE_V, START, B, S, T, V, b
 from clearhead.attention import Mask
 from clearhead.inspection import record
 from clearhead.inspection.measures import alignment_weights
-from clearhead.models.model import Model, at_rest
-from clearhead.models.seq2seq import Seq2Seq, real_tokens
+from clearhead.models.model import Model, evaluation_mode
+from clearhead.models.seq2seq import Seq2Seq, find_real_tokens
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer, Seq2SeqTransformerConfig
 
@@ -229,10 +229,10 @@ def test_generate_rests_dropout_and_gradients_and_wakes_them_again():
 
 def test_at_rest_wakes_a_model_that_raised():
     model = nn.Dropout(0.5)
-    with at_rest(model):
+    with evaluation_mode(model):
         assert not model.training
         assert not torch.is_grad_enabled()
-    with pytest.raises(TypeError), at_rest(model):
+    with pytest.raises(TypeError), evaluation_mode(model):
         model("no tensor")
     assert model.training
     assert torch.is_grad_enabled()
@@ -383,11 +383,11 @@ def test_a_source_mask_that_says_something_else_is_refused(model):
 
 def test_real_tokens_are_all_unless_a_mask_says_so():
     source, mask, _ = sentences()
-    assert real_tokens(source, None) is None
-    assert real_tokens(source, Mask()) is None
-    assert torch.equal(real_tokens(source, mask), mask)
+    assert find_real_tokens(source, None) is None
+    assert find_real_tokens(source, Mask()) is None
+    assert torch.equal(find_real_tokens(source, mask), mask)
     both = Mask.tokens(mask) & Mask.padding(torch.tensor([3, 3, 3]))
-    assert torch.equal(real_tokens(source, both), mask & (torch.arange(S) < 3))
+    assert torch.equal(find_real_tokens(source, both), mask & (torch.arange(S) < 3))
 
 
 def test_a_number_of_words_that_is_none_is_refused(model):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from clearhead.data.batch import Batch
-from clearhead.models.model import Config, Model, at_rest
+from clearhead.models.model import Config, Model, evaluation_mode
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.tasks.task import DataConfig, Task
 
@@ -69,7 +69,7 @@ class TinyTask(Task):
         return nn.functional.cross_entropy(model(batch.inputs), batch.targets)
 
     def evaluate(self, model):
-        with at_rest(model):
+        with evaluation_mode(model):
             return {"val_loss": float(self.loss(model, self.batch(range(self.n_examples))))}
 
     def overfit(self, n):
@@ -77,7 +77,7 @@ class TinyTask(Task):
         return self
 
     def sample(self, model):
-        with at_rest(model):
+        with evaluation_mode(model):
             return f"{float(model(self.tokens[:1])[0, 0]):.6f}"
 
     def save(self, folder):

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from clearhead.generation.fast.best_word import BestWord
 from clearhead.generation.fast.layouts import SMALLEST, Int8Product, Product, choose_layout
-from clearhead.layers import Block, LayerNorm, RMSNorm, capped
+from clearhead.layers import Block, LayerNorm, RMSNorm, apply_soft_cap
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.models import GPT
-from clearhead.models.checks import numbers
-from clearhead.models.model import empty_model
+from clearhead.models.checks import check_finite
+from clearhead.models.registry import build_on_meta
 from clearhead.positions import PositionScheme
 from clearhead.shapes import all_finite, check_choice, check_positive
 
@@ -82,7 +82,7 @@ def find_obstacle(model: nn.Module) -> str | None:
 def _find_changed_part(model: GPT) -> str | None:
     """The name of a part of another kind or with other settings than the config says."""
     parts = dict(model.named_modules(remove_duplicate=False))
-    expected = dict(empty_model(GPT, model.config).named_modules(remove_duplicate=False))
+    expected = dict(build_on_meta(GPT, model.config).named_modules(remove_duplicate=False))
     for name, part in parts.items():
         other = expected.get(name)
         if other is None or type(part) is not type(other):
@@ -134,15 +134,15 @@ class PackedGPT:
 
     def logits(self, x: Tensor) -> Tensor:
         """x (B, D) → (B, V)."""
-        return capped(self.head(x), self.config.soft_cap)
+        return apply_soft_cap(self.head(x), self.config.soft_cap)
 
     def best(self, x: Tensor) -> Tensor:
         """x (B, D) → the index of the largest logit, (B,)."""
         if self.best_word is None:
-            return numbers(self.logits(x)).argmax(-1)
+            return check_finite(self.logits(x)).argmax(-1)
         words = self.best_word(x)
         # A product too large for a number would have won.
-        numbers((x * self.best_word.weight[words]).sum(-1))
+        check_finite((x * self.best_word.weight[words]).sum(-1))
         return words
 
     def _can_search(self, table: Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch.nn.functional import embedding, scaled_dot_product_attention
 
 from clearhead.attention import DotProductAttention, Mask, merge_heads
 from clearhead.generation.fast.packed_gpt import PackedBlock, PackedGPT
-from clearhead.models.checks import numbers
+from clearhead.models.checks import check_finite
 
 ATTENTION = DotProductAttention().eval()  # the mechanism of every GPT, without dropout
 
@@ -44,11 +44,11 @@ class PackedReader:
 
     @torch.autocast("cpu", enabled=False)
     def read(self, tokens: Tensor) -> Tensor:
-        return numbers(self.packed.logits(numbers(self.hidden(tokens)[:, -1])))
+        return check_finite(self.packed.logits(check_finite(self.hidden(tokens)[:, -1])))
 
     @torch.autocast("cpu", enabled=False)
     def best(self, tokens: Tensor) -> Tensor:
-        return self.packed.best(numbers(self.hidden(tokens)[:, -1]))
+        return self.packed.best(check_finite(self.hidden(tokens)[:, -1]))
 
     @torch.autocast("cpu", enabled=False)
     def hidden(self, tokens: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from clearhead.inspection.picture import Array, Picture, array, new_figure, styl
 from clearhead.inspection.record import record
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.models import VisionTransformer
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer
 from clearhead.runs import Run
@@ -70,7 +70,7 @@ def _over_text(model: Any, tokenizer: Any, text: str, words: str) -> Look:
     ids = whole[: min(MOST_TOKENS, model.config.max_len)]
     if len(ids) < len(whole):
         words = f"the first {len(ids)} of the {len(whole)} tokens of {words}"
-    with at_rest(model), record(model) as trace:
+    with evaluation_mode(model), record(model) as trace:
         model(torch.tensor([ids], device=model.device))
     return Look(
         attention_grid(trace, tokens=tokenizer.spell(ids, specials=True)),
@@ -97,7 +97,7 @@ def _over_sentence(model: Seq2Seq, predictor: Any, text: str) -> Look:
     written = model.generate(source, min(2 * len(ids) + 10, model.max_len or 100))[0].tolist()
     written = written[: written.index(end) + 1] if end in written else written
     inputs = torch.tensor([[model.config.start_id, *written[:-1]]], device=model.device)
-    with at_rest(model), record(model) as trace:
+    with evaluation_mode(model), record(model) as trace:
         model(source, inputs)
     weights = alignment_weights(trace, model.alignment_name)[0]
     return Look(
@@ -132,7 +132,7 @@ def _over_images(
 ) -> Look:
     """images: bytes (B, channels, height, width); labels: their classes, if they are known."""
     x = predictor.normalise(images).to(model.device)
-    with at_rest(model), record(model) as trace:
+    with evaluation_mode(model), record(model) as trace:
         answers = model(x).argmax(-1).tolist()
     maps = {method: _map_attention(model, trace, x, method) for method in ROWS}
     names = predictor.class_names

@@ -22,7 +22,7 @@ from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.ngrams import find_best_order
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
@@ -89,7 +89,7 @@ class CharacterPredictor(TextPredictor):
         if not text:
             raise ValueError("the input is empty; give the beginning of a text")
         ids = torch.tensor([self.tokenizer.encode(text)[-model.config.max_len :]])
-        with at_rest(model):
+        with evaluation_mode(model):
             probs = model(ids.to(model.device))[0, -1].softmax(-1)
         p, best = probs.max(-1)
         return {
@@ -160,7 +160,7 @@ class CharacterTask(Task):
         if rest:
             pieces.append((torch.tensor([n_whole * T]), rest))
         total = 0.0
-        with at_rest(model):
+        with evaluation_mode(model):
             for starts, length in pieces:
                 batch = cut_windows(ids, starts.to(ids.device), length)
                 total += float(self.loss(model, batch)) * batch.targets.numel()
@@ -169,7 +169,7 @@ class CharacterTask(Task):
     def sample(self, model: GPT) -> str:
         prompt = self.validation[: min(16, self.data.context)][None].to(model.device)
         n = self.data.sample_length
-        with at_rest(model):
+        with evaluation_mode(model):
             writer = pack_if_it_pays(model, n)
             ids = generate(writer, prompt, n, temperature=0.8, seed=0, roll=True)
         return self.tokenizer.decode(ids[0])

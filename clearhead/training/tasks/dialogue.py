@@ -27,7 +27,7 @@ from clearhead.data.tokenizers import WordTokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.ngrams import find_best_order
 from clearhead.renamed import rename_members
 from clearhead.shapes import check_positive
@@ -118,7 +118,7 @@ class DialoguePredictor(TextPredictor):
                 f"the input has {len(ids)} tokens, but the model reads {model.config.max_len} and "
                 f"needs room for an answer; shorten it"
             )
-        with at_rest(model):
+        with evaluation_mode(model):
             logits = model(torch.tensor([ids], device=model.device))
         return {
             "input": text,
@@ -136,7 +136,7 @@ class DialoguePredictor(TextPredictor):
         """The speeches that begin with these prompts, as text, from the token `after` on."""
         tokens, token_mask = pad_left(prompts, self.pad_id)
         n_tokens = min(self.n_words, model.config.max_len - tokens.size(1))
-        with at_rest(model):
+        with evaluation_mode(model):
             ids = generate(
                 pack_if_it_pays(model, n_tokens, len(prompts)),
                 tokens.to(model.device),
@@ -219,7 +219,7 @@ class DialogueTask(Task):
         """The mean over all words and ends of the validation speeches."""
         rows = pack(self.validation.lengths, self.data.context)
         total, n = 0.0, 0
-        with at_rest(model):
+        with evaluation_mode(model):
             for start in range(0, len(rows), EVAL_BATCH):
                 part = rows[start : start + EVAL_BATCH]
                 batch = self.validation.packed_batch(part, self.data.context)

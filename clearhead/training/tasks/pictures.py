@@ -38,7 +38,7 @@ from clearhead.files.strict_json import write_json
 from clearhead.layers import ConvolutionStem
 from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer, ViTConfig
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.renamed import rename_members
 from clearhead.shapes import check_choice, check_count, check_positive, is_number
 from clearhead.training.losses import class_loss
@@ -162,7 +162,7 @@ class PicturePredictor(Predictor):
 
     def classify(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
         """The most probable class of a picture of the right size, and its probability."""
-        with at_rest(model):
+        with evaluation_mode(model):
             logits = model(self.normalise(image[None].to(model.device)))[0]
         p, best = logits.softmax(-1).max(-1)
         return self.class_names[int(best)], float(p)
@@ -275,7 +275,7 @@ class PictureTask(Task):
         """Logits and labels of the validation pictures, batch by batch."""
         parts = (self.validation.images.split(EVAL_BATCH), self.validation.labels.split(EVAL_BATCH))
         for images, labels in zip(*parts, strict=True):
-            with at_rest(model):
+            with evaluation_mode(model):
                 logits = model(self.predictor.normalise(images.to(model.device)))
             yield logits, labels.to(model.device)
 

@@ -26,7 +26,7 @@ from torch.nn.functional import one_hot
 from clearhead.data.batch import Batch, pad_right
 from clearhead.data.randomness import choose_below, draw_bits, hash_rows, is_validation
 from clearhead.models import TorchTransformerConfig
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.smallest import TorchTransformer
 from clearhead.renamed import rename_members
 from clearhead.runtime import widest_float
@@ -108,7 +108,7 @@ class SequencePredictor(Predictor):
     def predict(self, model: TorchTransformer, text: str) -> dict[str, Any]:
         """text: letters such as CAC. error: the largest absolute error of any output."""
         example = self.read(text).to(model.device)
-        with at_rest(model):
+        with evaluation_mode(model):
             output = model(example.inputs)[0]
         return {
             "input": text,
@@ -187,7 +187,7 @@ class SequenceTask(Task):
 
     def evaluate(self, model: TorchTransformer) -> dict[str, float]:
         """The loss, and the largest absolute error of any output."""
-        with at_rest(model):
+        with evaluation_mode(model):
             errors = self._errors(model, self.validation.to(model.device))
         return {
             "val_loss": float(errors.square().mean(dtype=widest_float(errors.device))),

@@ -17,7 +17,7 @@ from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.substrings import Substrings
 from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import ClassifierConfig, SequenceClassifier
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_positive
 from clearhead.training.losses import class_token_loss
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
@@ -73,7 +73,7 @@ class SubstringPredictor(TextPredictor):
         if not bar or not haystack or not needle:
             raise ValueError(f"the input must be written haystack|needle, got {text!r:.80}")
         ids = torch.tensor([self.tokenizer.encode(text)])
-        with at_rest(model):
+        with evaluation_mode(model):
             logit = model(ids.to(model.device))[0, 0, 0]
         return {
             "input": text,
@@ -137,7 +137,7 @@ class SubstringTask(Task):
 
     def evaluate(self, model: SequenceClassifier) -> dict[str, float]:
         total, n_right, n = 0.0, 0, self.n_validation
-        with at_rest(model):
+        with evaluation_mode(model):
             for start in range(0, n, EVAL_BATCH):
                 indices = range(start, min(start + EVAL_BATCH, n))
                 batch = self.validation.batch(indices).to(model.device)

@@ -26,7 +26,7 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import write_json
 from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
-from clearhead.models.model import at_rest
+from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2SeqConfig
 from clearhead.renamed import rename_members
 from clearhead.shapes import check_at_most, check_choice, check_positive
@@ -242,7 +242,7 @@ class TranslationTask(Task):
         for rows in _sort_by_length(self.validation.lengths):
             batch = self.validation.batch(rows)
             n_targets = int((batch.targets != IGNORE).sum())
-            with at_rest(model):
+            with evaluation_mode(model):
                 mean = self.loss(model, batch.to(model.device))
             total, n = total + float(mean) * n_targets, n + n_targets
         return total / n

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from clearhead import models
 from clearhead.models import Config, Model, Seq2SeqGRUConfig, build_model
-from clearhead.models.building import MODELS
+from clearhead.models.registry import MODELS, build_on_meta
 from clearhead.models.seq2seq import Seq2SeqConfig
 
 SIZES = {"d_model": 12, "n_layers": 1, "n_heads": 3}
@@ -48,3 +49,32 @@ def test_what_no_model_is_built_from_is_refused_by_name(config):
     with pytest.raises(TypeError, match=words):
         build_model(config)
     assert issubclass(OtherConfig, Seq2SeqConfig)
+
+
+# Models without memory
+
+
+class Operations(TorchDispatchMode):
+    """Notes what is computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("positions", ["learned", "toeplitz", "alibi"])
+def test_a_model_without_memory_draws_and_fills_nothing(positions):
+    """Drawing on the meta device took most of the time: 10 s for 2,000 layers."""
+    config = models.GPTConfig(7, 5, 12, n_layers=3, n_heads=3, positions=positions, qk_norm=True)
+    with Operations() as done:
+        model = build_on_meta(models.GPT, config)
+    assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
+    assert not [name for name in done.names if "uniform" in name or "normal" in name]
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    assert shapes == {
+        name: parameter.shape for name, parameter in models.GPT(config).named_parameters()
+    }

@@ -1,0 +1,58 @@
+"""Build the model a config describes.
+
+    build_model(GPTConfig(vocab_size=65, max_len=64, d_model=128, n_layers=2, n_heads=4))   a GPT
+
+A file that names a config therefore names a model.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from clearhead.config import Config
+from clearhead.models.classifier import SequenceClassifier
+from clearhead.models.encoder import TextEncoder
+from clearhead.models.gpt import GPT
+from clearhead.models.model import Model
+from clearhead.models.seq2seq_gru import Seq2SeqGRU
+from clearhead.models.seq2seq_transformer import Seq2SeqTransformer
+from clearhead.models.smallest.torch_form import TorchTransformer
+from clearhead.models.vit import VisionTransformer
+
+MODELS: tuple[type[Model], ...] = (
+    *(SequenceClassifier, VisionTransformer, GPT, TextEncoder),
+    *(Seq2SeqGRU, Seq2SeqTransformer, TorchTransformer),
+)
+
+
+def build_model(config: Config) -> Model:
+    """A new model from its config."""
+    for model in MODELS:
+        if type(config) is model.config_type:
+            return model(config)
+    known = ", ".join(model.config_type.__name__ for model in MODELS)
+    raise TypeError(
+        f"a model is built from its config, one of {known}, got a {type(config).__name__}"
+    )
+
+
+class _SkipRandomNumbers(TorchFunctionMode):
+    """Draw nothing. The meta device has no memory for random numbers, but drawing one there makes
+    PyTorch import its compiler, which takes a second or more."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
+            return next(arg for arg in args if isinstance(arg, Tensor))
+        return (torch.empty if func is torch.randn else func)(*args, **(kwargs or {}))
+
+
+def build_on_meta(kind: type[Model], config: Config) -> Model:
+    """Build a model on the meta device: shapes without memory, to be filled from a file."""
+    with torch.device("meta"), _SkipRandomNumbers():
+        return kind(config)
