@@ -2,6 +2,7 @@
 # make test    install, then everything a fresh machine checks: style, types, all tests
 # make check   style, types and the quick tests
 # make fix     let ruff put right what it can
+# make mutants  plant 74 small mistakes, one at a time, and see the tests notice each
 # make bench   the speed table, as ratios measured in one run
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ STAMP := $(VENV)/installed
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test check fix bench clean
+.PHONY: install demo test check fix mutants bench clean
 
 install: $(STAMP)
 
@@ -40,6 +41,9 @@ test: install
 fix: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+mutants: install
+	$(BIN)/python tests/mutants.py
 
 bench: install
 	$(BIN)/clearhead bench

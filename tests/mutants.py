@@ -1,0 +1,622 @@
+"""Small mistakes that the tests must notice.
+
+    python tests/mutants.py             plant each mistake in a copy of the package, run its tests
+    python tests/mutants.py mask loss   only those whose name contains one of these words
+
+Each mutant replaces a piece of text wherever it stands in one file. It is killed when one of its
+tests fails. test_mutants.py checks that every mutant still applies to the code.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # in the package
+    right: str
+    wrong: str
+    tests: str  # separated by blanks; a path in the folder of the tests
+
+
+ATTENTION = [
+    Mutant(
+        "scores are not divided by the root of the width",
+        "attention/dot_product.py",
+        "scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale",
+        "scale = 1.0 if scale is None else scale",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "scores are divided by the root of the number of keys",
+        "attention/dot_product.py",
+        "1 / math.sqrt(q.size(-1))",
+        "1 / math.sqrt(k.size(-2))",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "the bias is added after the division",
+        "attention/dot_product.py",
+        "    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)\n",
+        "    scores = add_bias((x.q @ x.k.mT) * scale, x.bias) / scale\n",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "the weights are returned after dropout",
+        "attention/dot_product.py",
+        "    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)  "
+        "# (..., T, Dv)\n",
+        "    weights = nn.functional.dropout(weights, dropout)\n"
+        "    output = mix(weights, x.v, x.allowed)\n",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "padding in keys is not shielded",
+        "attention/inputs.py",
+        "    k, v = zero_unseen(allowed, k, v)\n",
+        "    (v,) = zero_unseen(allowed, v)\n",
+        "attention",
+    ),
+    Mutant(
+        "the causal kernel serves any number of keys",
+        "attention/dot_product_fast.py",
+        "causal = causal and T == S and bias is None",
+        "causal = causal and bias is None",
+        "attention",
+    ),
+    Mutant(
+        "broken inputs of the kernel are not noticed",
+        "attention/dot_product_fast.py",
+        "    return _all_finite(call.q, call.k, call.v)\n",
+        "    return True\n",
+        "attention",
+    ),
+    Mutant(
+        "the kernel gets a bias that is not scaled",
+        "attention/fused_kernels.py",
+        "added = bias * scale if allowed is None",
+        "added = bias if allowed is None",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "the gradient of the bias is not scaled",
+        "attention/fused_kernels.py",
+        "grad_bias = grad_bias.mul_(scale)",
+        "grad_bias = grad_bias.mul_(1.0)",
+        "attention",
+    ),
+    Mutant(
+        "the gradient of the values uses the scores",
+        "attention/fused_kernels.py",
+        "torch.bmm(P.mT, G[matrices], out=grad_v[matrices])",
+        "torch.bmm(dS.mT, G[matrices], out=grad_v[matrices])",
+        "attention",
+    ),
+    Mutant(
+        "a query that sees nothing spreads over all keys",
+        "attention/softmax.py",
+        ".softmax(dim=-1).masked_fill(empty, 0.0)",
+        ".softmax(dim=-1)",
+        "attention",
+    ),
+    Mutant(
+        "a forbidden key beside a NaN gets a weight",
+        "attention/softmax.py",
+        "return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)",
+        "return weights.to(scores.dtype)",
+        "attention",
+    ),
+    Mutant(
+        "softmax in half precision",
+        "attention/softmax.py",
+        "fill_forbidden(widen(scores), allowed, -torch.inf)",
+        "fill_forbidden(scores, allowed, -torch.inf)",
+        "attention",
+    ),
+    Mutant(
+        "a broken value reaches every query",
+        "attention/mixture.py",
+        "return torch.where(reached, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))",
+        "return weights @ v",
+        "attention",
+    ),
+    Mutant(
+        "additive attention without tanh",
+        "attention/additive.py",
+        ".tanh()",
+        "",
+        "attention/test_additive.py",
+    ),
+    Mutant(
+        "argmax attention looks at forbidden keys",
+        "attention/argmax.py",
+        "scores = fill_forbidden(add_bias(x.q @ x.k.mT, x.bias), x.allowed, -torch.inf)",
+        "scores = add_bias(x.q @ x.k.mT, x.bias)",
+        "attention/test_argmax.py",
+    ),
+    Mutant(
+        "elu features with a wrong slope",
+        "attention/features.py",
+        "return x.clamp(max=0.0).exp_() + x.relu()",
+        "return x.clamp(max=0.0).exp_() + x.relu() * 2",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "quadratic features without the root of two",
+        "attention/features.py",
+        "torch.where(i == j, products, math.sqrt(2.0) * products)",
+        "torch.where(i == j, products, products)",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "Fourier features without the length of the key",
+        "attention/features.py",
+        "factor = _subtract(self.half_norms(k), shift).exp()",
+        "factor = _subtract(0 * self.half_norms(k), shift).exp()",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "kernel attention divides zero by zero",
+        "attention/linear.py",
+        "return sums / total.masked_fill(total == 0.0, torch.inf)",
+        "return sums / total",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "running sums forget the state between blocks",
+        "attention/running_sums.py",
+        "return before.flatten(0, 1), before[:, -1] + new[:, -1]",
+        "return before.flatten(0, 1), new[:, -1]",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "running sums leave out a query's own key",
+        "attention/running_sums.py",
+        "return pairs.tril_(self.diagonal)",
+        "return pairs.tril_(self.diagonal - 1)",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "running sums mix packed documents",
+        "attention/packed_sums.py",
+        "return super().hide_pairs(pairs).masked_fill(~self.same, 0.0)",
+        "return super().hide_pairs(pairs)",
+        "attention/test_linear.py",
+    ),
+    Mutant(
+        "summed scores are not divided",
+        "attention/summed.py",
+        "(totals / math.sqrt(max(x.size(-2), 1)))",
+        "totals",
+        "attention/test_summed.py",
+    ),
+    Mutant(
+        "heads are merged in reverse order",
+        "attention/multi_head.py",
+        "return x.transpose(-3, -2).flatten(-2)",
+        "return x.transpose(-3, -2).flip(-2).flatten(-2)",
+        "attention/test_multi_head.py",
+    ),
+    Mutant(
+        "shared key heads serve the wrong query heads",
+        "attention/multi_head.py",
+        "k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)",
+        "k, v = k.repeat(1, shared, 1, 1), v.repeat(1, shared, 1, 1)",
+        "attention/test_multi_head.py",
+    ),
+    Mutant(
+        "the ALiBi bias is divided with the scores",
+        "attention/multi_head.py",
+        "if scheme.after_scaling and self.mechanism.scaled:",
+        "if False:",
+        "attention/test_multi_head.py positions",
+    ),
+    Mutant(
+        "cached tokens all stand at position 0",
+        "attention/multi_head.py",
+        "positions = torch.arange(S - T, S, device=x.device)",
+        "positions = torch.arange(T, device=x.device)",
+        "attention/test_cache.py",
+    ),
+    Mutant(
+        "the cache overwrites its last token",
+        "attention/cache.py",
+        "self._length = end",
+        "self._length = start",
+        "attention/test_cache.py",
+    ),
+    Mutant(
+        "the cache reorders keys but not values",
+        "attention/cache.py",
+        "self._k.index_select(0, rows), self._v.index_select(0, rows)",
+        "self._k.index_select(0, rows), self._v",
+        "attention/test_cache.py",
+    ),
+]
+
+MASKS_AND_POSITIONS = [
+    Mutant(
+        "a causal mask hides the query itself",
+        "attention/mask_parts.py",
+        "return offsets(T, S, device) >= 0",
+        "return offsets(T, S, device) > 0",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "a window mask is one wider",
+        "attention/mask_parts.py",
+        ".abs() < self.n",
+        ".abs() <= self.n",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "a padding mask shows one padded key",
+        "attention/mask_parts.py",
+        "return torch.arange(S, device=device) < per_query",
+        "return torch.arange(S, device=device) <= per_query",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "a mask of segments shows padding to padding",
+        "attention/mask_parts.py",
+        " & (ids >= 0)[:, None, :]",
+        "",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "queries are the first of the keys, not the last",
+        "positions/distance.py",
+        "torch.arange(S - T, S, device=device)",
+        "torch.arange(0, T, device=device)",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "a mask counts positions from one",
+        "attention/masks.py",
+        "- before - 1",
+        "- before",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "joining masks drops a part",
+        "attention/masks.py",
+        "return Mask(self.parts + new)",
+        "return Mask(self.parts + new[1:])",
+        "attention/test_masks.py",
+    ),
+    Mutant(
+        "sinusoids with the exponent of the well-known mistake",
+        "positions/tables.py",
+        "torch.arange(0, d, 2, dtype=wide, device=positions.device) / d",
+        "torch.arange(0, d, 2, dtype=wide, device=positions.device) * 2 / d",
+        "positions",
+    ),
+    Mutant(
+        "the Toeplitz matrix is mirrored",
+        "positions/toeplitz.py",
+        "return diagonals.unfold(-1, S, 1).flip(-2)",
+        "return diagonals.unfold(-1, S, 1)",
+        "positions",
+    ),
+    Mutant(
+        "rotary positions turn the other way",
+        "positions/rotary.py",
+        "torch.cat((-sin, sin), -1)",
+        "torch.cat((sin, -sin), -1)",
+        "positions interop/test_parity.py",
+    ),
+]
+
+LAYERS_AND_MODELS = [
+    Mutant(
+        "layer norm divides by the sum of squares",
+        "layers/norm.py",
+        "variance = centred.square().mean(-1, keepdim=True)",
+        "variance = centred.square().sum(-1, keepdim=True)",
+        "layers/test_norm.py",
+    ),
+    Mutant(
+        "post-norm normalises the branch alone",
+        "layers/block.py",
+        "return norm(x + self.dropout(branch(x)))",
+        "return x + self.dropout(norm(branch(x)))",
+        "layers/test_block.py",
+    ),
+    Mutant(
+        "patches are read column by column",
+        "layers/patches.py",
+        ".permute(0, 2, 4, 1, 3, 5)",
+        ".permute(0, 4, 2, 1, 3, 5)",
+        "layers/test_patches.py",
+    ),
+    Mutant(
+        "GPT counts padding as positions",
+        "models/gpt.py",
+        "positions = allowed.positions(T, past + T, device=tokens.device)",
+        "positions = None",
+        "models/test_gpt.py",
+    ),
+]
+
+GENERATION = [
+    Mutant(
+        "temperature multiplies",
+        "generation/sampling.py",
+        "/ sampling.temperature  # ≤ 0",
+        "* sampling.temperature  # ≤ 0",
+        "generation/test_sampling.py",
+    ),
+    Mutant(
+        "top-k keeps the best alone",
+        "generation/sampling.py",
+        "scores.topk(sampling.top_k, dim=-1).values[:, -1:]",
+        "scores.topk(sampling.top_k, dim=-1).values[:, :1]",
+        "generation/test_sampling.py",
+    ),
+    Mutant(
+        "top-p drops the token that reaches it",
+        "generation/sampling.py",
+        "count = (before < sampling.top_p)",
+        "count = (before + ranked < sampling.top_p)",
+        "generation/test_sampling.py",
+    ),
+    Mutant(
+        "min-p is compared with a logarithm",
+        "generation/sampling.py",
+        "scores < math.log(sampling.min_p)",
+        "scores < sampling.min_p",
+        "generation/test_sampling.py",
+    ),
+    Mutant(
+        "the repetition penalty helps negative logits",
+        "generation/sampling.py",
+        "torch.where(logits > 0, logits / penalty, logits * penalty)",
+        "logits / penalty",
+        "generation/test_sampling.py",
+    ),
+    Mutant(
+        "a stopped row writes on",
+        "generation/generate.py",
+        "chosen = torch.where(running, chosen, unread[:, -1])",
+        "chosen = chosen",
+        "generation/test_generate.py",
+    ),
+    Mutant(
+        "all rows draw with the same seed",
+        "generation/row_sampler.py",
+        "generator.manual_seed(seed + row)",
+        "generator.manual_seed(seed)",
+        "generation/test_generate.py generation/test_row_sampler.py",
+    ),
+    Mutant(
+        "beam search forgets the length penalty",
+        "generation/beam.py",
+        "scores = ended_log_probs / length ** float(length_penalty)",
+        "scores = ended_log_probs * 1.0",
+        "generation/test_beam.py",
+    ),
+]
+
+TRAINING = [
+    Mutant(
+        "the loss counts padding",
+        "training/losses.py",
+        "(targets != IGNORE).sum().clamp(min=1)",
+        "targets.numel()",
+        "training/test_losses.py",
+    ),
+    Mutant(
+        "the class-token loss reads the last token",
+        "training/losses.py",
+        "first = logits[:, 0].float() if logits.dtype in HALVES else logits[:, 0]",
+        "first = logits[:, -1]",
+        "training/test_losses.py",
+    ),
+    Mutant(
+        "a token predicts itself",
+        "data/batch.py",
+        "targets[:, :-1] = torch.where(follows, tokens[:, 1:], IGNORE)",
+        "targets[:, :-1] = torch.where(follows, tokens[:, :-1], IGNORE)",
+        "training/test_losses.py data/test_batch.py",
+    ),
+    Mutant(
+        "the vocabulary loss climbs",
+        "training/losses_fast.py",
+        "torch.full_like(wanted, -1.0)",
+        "torch.full_like(wanted, 1.0)",
+        "training/test_losses.py",
+    ),
+    Mutant(
+        "the gradient of the vocabulary loss is a sum",
+        "training/losses_fast.py",
+        "scale = grad / ctx.n",
+        "scale = grad",
+        "training/test_losses.py",
+    ),
+    Mutant(
+        "the warm-up is one step ahead",
+        "training/schedule.py",
+        "return step / self.warmup",
+        "return (step + 1) / self.warmup",
+        "training/test_schedule.py",
+    ),
+    Mutant(
+        "the linear schedule starts below one",
+        "training/schedule.py",
+        "return (self.max_steps - step) / (self.max_steps - self.warmup)",
+        "return (self.max_steps - step) / self.max_steps",
+        "training/test_schedule.py",
+    ),
+    Mutant(
+        "Muon without Nesterov's look ahead",
+        "training/optimizer.py",
+        "gradient.add(kept, alpha=self.momentum).flatten(1)",
+        "kept.flatten(1)",
+        "training/test_optimizer.py",
+    ),
+    Mutant(
+        "weight decay pulls vectors",
+        "training/optimizer.py",
+        "({n: p for n, p in rest.items() if p.ndim < 2}, 0.0)",
+        "({n: p for n, p in rest.items() if p.ndim < 2}, weight_decay)",
+        "training/test_optimizer.py",
+    ),
+    Mutant(
+        "the gradients of a step are summed",
+        "training/gradient.py",
+        "gradient, 1 / len(batches))",
+        "gradient, 1.0)",
+        "training/test_gradient.py",
+    ),
+    Mutant(
+        "dropout of a step depends on earlier steps",
+        "training/loop.py",
+        'seed_torch(self.device, self.config.seed, "step", step)',
+        "pass",
+        "training runs",
+    ),
+    Mutant(
+        "gradients are not clipped",
+        "training/loop.py",
+        "if clip is not None and float(norm) > clip:",
+        "if False:",
+        "training runs",
+    ),
+    Mutant(
+        "every second epoch is skipped",
+        "training/state.py",
+        "state.epoch, state.cursor = state.epoch + 1, 0",
+        "state.epoch, state.cursor = state.epoch + 2, 0",
+        "training/test_state.py training/test_loop.py runs/test_train_recipe.py",
+    ),
+]
+
+TOKENIZERS = [
+    Mutant(
+        "the first special token is dropped",
+        "data/tokenizers/tokenizer.py",
+        "return before + ids + ([]",
+        "return ids + ([]",
+        "data/tokenizers",
+    ),
+    Mutant(
+        "the alphabet keeps the order of the text",
+        "data/tokenizers/characters.py",
+        '"".join(sorted(set(text)))',
+        '"".join(dict.fromkeys(text))',
+        "data/tokenizers",
+    ),
+    Mutant(
+        "an unknown word becomes the start token",
+        "data/tokenizers/words.py",
+        "known.get(token, unknown)",
+        "known.get(token, 0)",
+        "data/tokenizers",
+    ),
+    Mutant(
+        "min_count drops words that just reach it",
+        "data/tokenizers/words.py",
+        "if count >= min_count",
+        "if count > min_count",
+        "data/tokenizers",
+    ),
+]
+
+RUNS = [
+    Mutant(
+        "a checkpoint is checked by size alone",
+        "runs/checkpoint.py",
+        "    return [size, digest.hexdigest()]",
+        '    return [size, ""]',
+        "runs/test_checkpoint.py",
+    ),
+    Mutant(
+        "the oldest checkpoint is resumed",
+        "runs/checkpoint.py",
+        "    for path in reversed(find_checkpoints(folder)):\n        try:\n"
+        "            return load(",
+        "    for path in find_checkpoints(folder):\n        try:\n            return load(",
+        "runs/test_checkpoint.py",
+    ),
+    Mutant(
+        "the best checkpoint is removed",
+        "runs/checkpoint.py",
+        "for number in (*sorted(last)[-max(1, keep) :], best)",
+        "for number in (*sorted(last)[-max(1, keep) :],)",
+        "runs/test_checkpoint.py",
+    ),
+    Mutant(
+        "a checkpoint of another run is resumed",
+        "runs/checkpoint.py",
+        "    if owner != run:\n",
+        "    if False:\n",
+        "runs/test_checkpoint.py",
+    ),
+    Mutant(
+        "metrics are not cut back on resume",
+        "runs/folder.py",
+        "            if size > known:\n",
+        "            if False:\n",
+        "runs",
+    ),
+]
+
+MUTANTS = [
+    *ATTENTION,
+    *MASKS_AND_POSITIONS,
+    *LAYERS_AND_MODELS,
+    *GENERATION,
+    *TRAINING,
+    *TOKENIZERS,
+    *RUNS,
+]
+
+
+def is_killed(mutant: Mutant, copy: Path) -> bool:
+    """Plant the mistake in a copy of the project, run its tests, and take it out again."""
+    path = copy / "clearhead" / mutant.file
+    source = path.read_text(encoding="utf-8")
+    path.write_text(source.replace(mutant.right, mutant.wrong), encoding="utf-8")
+    tests = [str(copy / "tests" / name) for name in mutant.tests.split()]
+    command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider"]
+    options = ["-m", "not slow", "-c", str(copy / "pyproject.toml"), "--rootdir", str(copy)]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            [*command, *options, *tests], cwd=copy, env=environment, capture_output=True
+        )
+    finally:
+        path.write_text(source, encoding="utf-8")
+    if done.returncode not in (0, 1, 2):
+        raise RuntimeError(
+            f"the tests of {mutant.name!r} could not be run:\n{done.stdout.decode()}"
+        )
+    return done.returncode != 0
+
+
+def main(words: list[str]) -> int:
+    chosen = [m for m in MUTANTS if not words or any(word in m.name for word in words)]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        for part in ("clearhead", "tests", "docs"):
+            shutil.copytree(ROOT / part, copy / part)
+        for part in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / part, copy / part)
+        survived = 0
+        for mutant in chosen:
+            killed = is_killed(mutant, copy)
+            survived += not killed
+            print("killed  " if killed else "SURVIVED", mutant.name, flush=True)
+    print(f"{len(chosen) - survived} of {len(chosen)} killed")
+    return min(survived, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
