@@ -1,18 +1,18 @@
-"""What comes from a disk is checked before it is believed.
+"""Files from elsewhere, checked before their content is used.
 
-    reading.py       a file opened only after it was checked; BadFile
-    writing.py       a file replaced whole or not at all
+    reading.py       open a regular file within a size; BadFile, the error of every reader
+    writing.py       replace a file whole or not at all
+    names.py         names that are safe as the name of a file
     text.py          strict UTF-8, no NUL, no endless line
-    strict_json.py   JSON with no doubt left: no double key, no NaN, no deep nesting
+    strict_json.py   JSON that has only one meaning: no key twice, no NaN, no deep nesting
     tensors.py       named tensors in one file (the safetensors format)
-    archives.py      chosen members of a tar, tar.gz or Debian package
     pictures.py      PNG and JPEG as tensors
     pickles.py       pickles read without running them
-    names.py         names that are safe as the name of a file
+    archives.py      chosen members of a tar, tar.gz or Debian package
 
-Every fault is a `BadFile`, a ValueError whose one sentence names the file and what is wrong with
-it. Nothing is half-read: a function returns all it promises, or raises. tensors.py and pictures.py
-import torch, so they are not imported here: the command line answers before torch is loaded.
+Every fault is a `BadFile`, a ValueError whose one sentence names the file and the fault. A function
+returns all it promises or raises. tensors.py and pictures.py import torch, so they are not imported
+here: the command line answers before torch is loaded.
 """
 
 from clearhead.files.archives import read_members

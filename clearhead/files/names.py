@@ -1,8 +1,8 @@
-"""Names that are safe as the name of a file, on every system.
+"""Names that are safe as the name of one file, on every system.
 
 A name begins with a letter or a digit; letters and digits of any script, `.`, `_`, `-`, `+`, `=`
-and single inner blanks may follow. So it is no path (`..`, `/`, `C:`), no option (`-rf`), not
-hidden (`.git`), breaks no line, and is none of the names that Windows keeps for devices.
+and single inner blanks may follow. So it is no path (`..`, `/`, `C:`), no option (`-rf`), no hidden
+file (`.git`), fits one line, and is no device of Windows (`nul`).
 """
 
 import unicodedata
@@ -15,10 +15,10 @@ DEVICES |= {f"{port}{digit}" for port in ("com", "lpt") for digit in "0123456789
 
 
 def check_file_name(name: str, what: str = "name") -> str:
-    """The name, if it is safe as the name of one file or folder; else BadFile."""
+    """Return the name if it is safe as the name of one file or folder; else BadFile."""
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a word, got {name!r:.80} of type {type(name).__name__}")
-    fault = _fault(name)
+    fault = _find_fault(name)
     if fault:
         raise BadFile(
             f"{what} {quote(repr(name))} {fault}; take letters, digits, '.', '_', '-' and a letter "
@@ -27,7 +27,7 @@ def check_file_name(name: str, what: str = "name") -> str:
     return name
 
 
-def _fault(name: str) -> str | None:
+def _find_fault(name: str) -> str | None:
     if not name:
         return "is empty"
     if len(name) > LONGEST or len(name.encode("utf-8", "surrogatepass")) > 200:

@@ -1,6 +1,6 @@
 """PNG and JPEG pictures as tensors; every other format is refused by name.
 
-The size in the header is looked at before a pixel is decoded: 16 million pixels at most. All kinds
+The size in the header is checked before a pixel is decoded: 16 million pixels at most. All kinds
 become red, green and blue of 8 bits:
 
     grey, black and white       three equal channels
@@ -10,9 +10,9 @@ become red, green and blue of 8 bits:
     CMYK                        each of red, green, blue = (1 − ink)(1 − black)
     turned by an EXIF note      turned as a viewer would show it
 
-What decides is the content, not the extension. A moving PNG is refused; of a JPEG that holds
-several pictures, as some cameras write, the first is read. `fitted` makes any picture one of the
-size and the channels that a model reads.
+The content decides, not the extension. An animated PNG is refused; of a JPEG that holds several
+pictures, as some cameras write, the first is read. `fit_picture` brings any picture to the size and
+the channels that a model reads.
 """
 
 import os
@@ -31,12 +31,12 @@ from clearhead.files.reading import BadFile, quote, read_bytes
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20
 MAX_BYTES = 64 << 20
-MAX_SCANS = 100  # a usual progressive JPEG has ten; each one passes over all pixels again
+MAX_SCANS = 100  # a progressive JPEG usually has ten; each passes over all pixels again
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
 
 
 def read_picture(path: str | os.PathLike[str]) -> Tensor:
-    """The picture as uint8 (3, height, width)."""
+    """Read a picture: uint8 (3, height, width)."""
     name = quote(path)
     data = read_bytes(path, MAX_BYTES)
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_SCANS:
@@ -65,12 +65,12 @@ def _decode(data: bytes, name: str) -> Tensor:
         if picture.format == "PNG" and getattr(picture, "is_animated", False):
             raise BadFile(f"{name} is a moving picture; save one of its frames")
         picture.load()
-        colours = _rgb(ImageOps.exif_transpose(picture))
+        colours = _convert_to_rgb(ImageOps.exif_transpose(picture))
     pixels = torch.from_numpy(numpy.array(colours))  # (height, width, 3)
     return pixels.permute(2, 0, 1).contiguous()
 
 
-def _rgb(picture: Image.Image) -> Image.Image:
+def _convert_to_rgb(picture: Image.Image) -> Image.Image:
     if picture.mode.startswith("I"):  # grey of 16 bits
         grey = (numpy.array(picture).astype("int64") >> 8).clip(0, 255).astype("uint8")
         picture = Image.fromarray(grey)
@@ -82,11 +82,11 @@ def _rgb(picture: Image.Image) -> Image.Image:
 
 
 def fit_picture(picture: Tensor, channels: int, size: Sequence[int]) -> Tensor:
-    """A picture (3, height, width) of bytes as the wanted (channels, *size).
+    """Crop and resize a picture of bytes: (3, height, width) → (channels, *size).
 
-    The largest part in the middle that has the proportions of `size` is taken and resized, each
-    new pixel a weighted mean of those it covers and their neighbours; for one channel colours
-    become grey. A picture of the right size stays as it is.
+    The largest central part with the proportions of `size` is resized, each new pixel a weighted
+    mean of those it covers and their neighbours; for one channel colours become grey. A picture of
+    the right size stays as it is.
     """
     height, width = picture.shape[-2:]
     rows = max(1, min(height, round(width * size[0] / size[1])))

@@ -2,13 +2,16 @@
 
     8 bytes      n, the length of the header, little-endian
     n bytes      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …},
-                 padded with blanks; "__metadata__" may hold words by name
+                 padded with blanks; "__metadata__" may hold strings by name
     the rest     the numbers, row by row, little-endian; offsets count from here
 
-The offsets must cover the rest exactly, without a hole or an overlap, and each length must be that
-of its shape and dtype. So a header that passes describes the file and nothing else; a size is
-compared before memory is asked for. Tensors are read into memory of their own: the file may be
-replaced or removed while they live. Caps: 8 MB of header, 20 000 tensors, 8 axes, 8 GB.
+The offsets must cover the rest exactly, without a hole or an overlap, and each length must follow
+from shape and dtype, so a header that passes describes the file and nothing else. The limits: 8 MB
+of header, 20 000 tensors, 8 axes, 8 GB.
+
+Our own reader, because the safetensors library is less strict: it maps the file, so that a file
+cut short later ends the process, keeps NaN, and reads headers of 100 MB. Read into memory of their
+own, tensors outlive their file; that takes as long as `load_file` and a copy.
 """
 
 import json
@@ -37,10 +40,15 @@ DTYPES = {
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
     "I64": torch.int64,
     "I32": torch.int32,
     "I16": torch.int16,
     "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
@@ -50,7 +58,7 @@ METADATA = "__metadata__"
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What the header says of a tensor; its bytes are start … stop − 1 of the file."""
+    """A tensor's entry in the header; its bytes are start … stop − 1 of the file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -59,9 +67,9 @@ class TensorInfo:
 
 
 def read_header(path: str | os.PathLike[str]) -> dict[str, TensorInfo]:
-    """Name → dtype, shape and place of every tensor; no tensor is allocated."""
+    """Name → dtype, shape and bytes of every tensor; no tensor is allocated."""
     with open_regular(path, MAX_FILE) as file:
-        return _header(file, quote(path))
+        return _read_header(file, quote(path))
 
 
 def read_tensors(
@@ -70,16 +78,14 @@ def read_tensors(
     """Name → tensor for all tensors, or those named; NaN and infinities only if finite=False."""
     name = quote(path)
     with open_regular(path, MAX_FILE) as file:
-        header = _header(file, name)
+        header = _read_header(file, name)
         wanted = list(header) if names is None else list(names)
         for key in wanted:
-            _check_there(key, header, name)
-        tensors = {key: _read(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
-    for key, tensor in tensors.items():
-        if finite and not all_finite(tensor):
-            place = int((~tensor.isfinite()).reshape(-1).int().argmax())
-            value = tensor.reshape(-1)[place].item()
-            raise BadFile(f"{name}: tensor {key!a:.80} has {value} at its number {place}")
+            _check_present(key, header, name)
+        tensors = {key: _read_tensor(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
+    if finite:
+        for key, tensor in tensors.items():
+            _check_finite(tensor, f"{name}: tensor {key!a:.80}")
     return tensors
 
 
@@ -92,7 +98,7 @@ def write_tensors(
     """Write tensors by name; the file is replaced whole or not at all.
 
     Tensors that share memory are written as copies. The widest dtypes come first, so that each
-    number lies at a multiple of its size.
+    number is aligned to its size.
     """
     for key, tensor in tensors.items():
         _check_writable(key, tensor)
@@ -104,19 +110,19 @@ def write_tensors(
         start, stop = stop, stop + tensor.numel() * tensor.element_size()
         shape = list(tensor.shape)
         header[key] = {"dtype": CODES[tensor.dtype], "shape": shape, "data_offsets": [start, stop]}
-    text = _header_bytes(header)
-    _check_header(text, f"the header for {quote(path)}", stop)  # else it could not be read back
+    text = _format_header(header)
+    _parse_header(text, f"the header for {quote(path)}", stop)  # else it could not be read back
     with replace_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for key in order:
             dense = tensors[key].detach().cpu().clone(memory_format=torch.contiguous_format)
-            file.write(_memory(dense))
+            file.write(_view_bytes(dense))
 
 
 # The header
 
 
-def _header(file: BinaryIO, name: str) -> dict[str, TensorInfo]:
+def _read_header(file: BinaryIO, name: str) -> dict[str, TensorInfo]:
     size = os.fstat(file.fileno()).st_size
     if size < 8:
         raise BadFile(f"{name} has {size} bytes, too few for a file of tensors")
@@ -130,48 +136,51 @@ def _header(file: BinaryIO, name: str) -> dict[str, TensorInfo]:
             f"{name} claims a header of {length:,} bytes, but {size - 8:,} bytes follow; "
             "it is cut short or no file of tensors"
         )
-    return _check_header(file.read(length), name, size - 8 - length)
+    return _parse_header(file.read(length), name, size - 8 - length)
 
 
-def _check_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]:
-    """The tensors of a header that n_bytes of numbers follow."""
+def _parse_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]:
+    """The tensors that a header describes, with n_bytes of numbers behind it."""
     if not data.startswith(b"{"):
         raise BadFile(f"{name} has a header that does not begin with {{; it is no file of tensors")
     entries = parse_json(data, f"{name}: its header", max_bytes=MAX_HEADER)
     metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise BadFile(f"{name}: {METADATA} must hold words by name")
+        raise BadFile(f"{name}: {METADATA} must hold strings by name")
     if len(entries) > MAX_TENSORS:
         raise BadFile(f"{name} names {len(entries):,} tensors; at most {MAX_TENSORS:,} are read")
     offset = 8 + len(data)
-    header = {key: _info(entry, offset, f"{name}: {key!a:.80}") for key, entry in entries.items()}
+    header = {
+        key: _parse_entry(entry, offset, f"{name}: {key!a:.80}") for key, entry in entries.items()
+    }
     _check_cover(header, name, offset, offset + n_bytes)
     return header
 
 
-def _info(entry: Any, offset: int, name: str) -> TensorInfo:
+def _parse_entry(entry: Any, offset: int, name: str) -> TensorInfo:
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise BadFile(f"{name} must have exactly dtype, shape and data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
         raise BadFile(f"{name} has the dtype {code!a:.40}; read are {', '.join(DTYPES)}")
-    if not _whole(shape) or len(shape) > MAX_AXES:
+    if not _are_counts(shape) or len(shape) > MAX_AXES:
         raise BadFile(f"{name} has the shape {shape!a:.80}; up to {MAX_AXES} whole numbers ≥ 0 go")
-    if not _whole(offsets) or len(offsets) != 2:
+    if not _are_counts(offsets) or len(offsets) != 2:
         raise BadFile(f"{name} has the offsets {offsets!a:.80}; two whole numbers ≥ 0 go")
     dtype, (start, stop) = DTYPES[code], offsets
     # An axis of 0 hides the others: (0, 2⁶⁰) has no numbers, yet no tensor has this shape.
     if math.prod(max(axis, 1) for axis in shape) * dtype.itemsize > MAX_FILE:
         raise BadFile(f"{name} has the shape {tuple(shape)}, larger than any file that is read")
-    if stop - start != math.prod(shape) * dtype.itemsize:
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if stop - start != n_bytes:
         raise BadFile(
-            f"{name} has {math.prod(shape) * dtype.itemsize:,} bytes by shape {tuple(shape)} and "
-            f"dtype {code}, but its offsets {start}, {stop} are {stop - start:,} apart"
+            f"{name} has {n_bytes:,} bytes by shape {tuple(shape)} and dtype {code}, "
+            f"but its offsets {start}, {stop} are {stop - start:,} apart"
         )
     return TensorInfo(dtype, tuple(shape), offset + start, offset + stop)
 
 
-def _whole(values: Any) -> bool:
+def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
 
 
@@ -187,8 +196,8 @@ def _check_cover(header: Mapping[str, TensorInfo], name: str, start: int, stop: 
         raise BadFile(f"{name}: {abs(stop - start):,} bytes {words}")
 
 
-def _header_bytes(header: Mapping[str, Any]) -> bytes:
-    """The header, padded so that the numbers begin at a multiple of 8."""
+def _format_header(header: Mapping[str, Any]) -> bytes:
+    """The header as JSON, padded so that the numbers begin at a multiple of 8."""
     try:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -199,12 +208,42 @@ def _header_bytes(header: Mapping[str, Any]) -> bytes:
 # The numbers
 
 
-def _check_there(key: str, header: Mapping[str, TensorInfo], name: str) -> None:
+def _read_tensor(file: BinaryIO, info: TensorInfo, name: str) -> Tensor:
+    tensor = torch.empty(info.shape, dtype=info.dtype)
+    memory = _view_bytes(tensor)
+    file.seek(info.start)
+    n_read = 0
+    while n_read < len(memory):
+        n_new = file.readinto(memory[n_read:])  # type: ignore[attr-defined]
+        if not n_new:
+            raise BadFile(f"{name} ended early: the file was cut while it was read")
+        n_read += n_new
+    if info.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+        raise BadFile(f"{name} holds booleans, but some bytes are neither 0 nor 1")
+    return tensor
+
+
+def _view_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a dense tensor, without a copy."""
+    if sys.byteorder != "little":
+        raise BadFile("files of tensors are little-endian, and this machine is not")
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _check_finite(tensor: Tensor, name: str) -> None:
+    is_eight_bits = tensor.is_floating_point() and tensor.element_size() == 1
+    values = tensor.float() if is_eight_bits else tensor  # torch compares no 8-bit floats
+    if not all_finite(values):
+        flat = values.reshape(-1)
+        index = int((~flat.isfinite()).int().argmax())
+        raise BadFile(f"{name} has {flat[index].item()} at its number {index}")
+
+
+def _check_present(key: str, header: Mapping[str, TensorInfo], name: str) -> None:
     if key not in header:
-        near = find_nearest(key, header)
-        raise BadFile(
-            f"{name} holds no tensor {key!a:.80}" + (f"; the nearest is {near!a}" if near else "")
-        )
+        near = find_nearest(str(key), header)
+        hint = f"; the nearest is {near!a}" if near else ""
+        raise BadFile(f"{name} holds no tensor {key!a:.80}{hint}")
 
 
 def _check_writable(key: str, tensor: Tensor) -> None:
@@ -217,25 +256,3 @@ def _check_writable(key: str, tensor: Tensor) -> None:
             f"tensor {key!a:.80} ({tensor.dtype}, {tensor.layout}, {tensor.device}) cannot be "
             f"written; dense {', '.join(CODES.values())} can"
         )
-
-
-def _memory(tensor: Tensor) -> memoryview:
-    """The bytes of a dense tensor, without a copy."""
-    if sys.byteorder != "little":
-        raise BadFile("files of tensors are little-endian, and this machine is not")
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
-
-
-def _read(file: BinaryIO, info: TensorInfo, name: str) -> Tensor:
-    tensor = torch.empty(info.shape, dtype=info.dtype)
-    memory = _memory(tensor)
-    file.seek(info.start)
-    n_read = 0
-    while n_read < len(memory):
-        n_new = file.readinto(memory[n_read:])  # type: ignore[attr-defined]
-        if not n_new:
-            raise BadFile(f"{name} ended early: the file was cut while it was read")
-        n_read += n_new
-    if info.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
-        raise BadFile(f"{name} is of truth values, but some are neither 0 nor 1")
-    return tensor

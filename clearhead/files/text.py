@@ -1,8 +1,7 @@
 """Text files: strict UTF-8, no NUL, no endless line.
 
-What is read is what was written, with two exceptions. A byte-order mark at the start is dropped: it
-is no letter of the text. And a line ends in one way: the pairs and the lone returns of Windows and
-of old machines become plain newlines. All else, blanks at the end of lines included, stays.
+The text is returned unchanged but for two things: a byte-order mark at the start is dropped, and
+the line ends of Windows and of old machines (\\r\\n and \\r) become \\n.
 """
 
 import os
@@ -16,7 +15,7 @@ MAX_LINE = 1 << 20
 def read_text(
     path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE
 ) -> str:
-    """The text of a file; an empty file is an empty text. Offsets in errors count bytes from 0."""
+    """Read a text file, which may be empty. Offsets in errors count bytes from 0."""
     data = read_bytes(path, max_bytes)
     name = quote(path)
     zero = data.find(0)
@@ -28,7 +27,7 @@ def read_text(
 
 
 def decode_utf8(data: bytes, name: str) -> str:
-    """The text of these bytes; a byte that is no UTF-8 is named by its offset."""
+    """Decode UTF-8; the error gives the offset of the first bad byte."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as fault:
@@ -39,7 +38,7 @@ def decode_utf8(data: bytes, name: str) -> str:
 
 
 def _check_lines(data: bytes, name: str, max_line: int) -> None:
-    """From the start of a line jump to the last line end within reach, until there is none."""
+    """Each line has at most max_line bytes; jumps from line end to line end, as far as allowed."""
     start = 0
     while len(data) - start > max_line:
         reach = start + max_line + 1

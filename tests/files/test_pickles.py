@@ -34,7 +34,7 @@ def test_the_instructions_mean_what_python_says_they_mean():
     assert len(ours[b"filenames"]) == 1300
 
 
-def test_a_name_stays_a_word_and_a_call_stays_a_note():
+def test_a_name_stays_a_string_and_a_call_stays_a_record():
     value = read_pickle(b"\x80\x02cnumpy\ndtype\nU\x02u1\x85R.", "it")
     assert isinstance(value, Call)
     assert (value.name, value.arguments, value.state) == (Name("numpy.dtype"), (b"u1",), None)
@@ -142,7 +142,7 @@ BAD_PYTHON = {
         "has the instruction b'I', which no batch of CIFAR-10 contains",
     ),
     "a key twice": (swapped(b"U\x09filenames", b"U\x04data"), "has bytes as a key, or a key twice"),
-    "never put aside": (b"\x80\x02h\x07.", "brings back value 7, which was never put aside"),
+    "never stored": (b"\x80\x02h\x07.", "recalls value 7, which was never stored"),
     "no value": (b"\x80\x02.", "takes a value that is not there"),
     "no mark": (b"\x80\x02t.", "looks for a mark that is not there"),
     "below a mark": (b"\x80\x02}(K\x01u.", "has a key without a value"),

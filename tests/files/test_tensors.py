@@ -304,14 +304,14 @@ TEXT = json.dumps({"a": ONE}).encode()
         (TEXT + b"\0", "not JSON"),
         (b"[" + TEXT + b"]", "does not begin with {"),
         (TEXT[:-2], "not JSON"),
-        (b'{"__metadata__":{"a":{"b":{"c":"d"}}},' + TEXT[1:], "must hold words by name"),
+        (b'{"__metadata__":{"a":{"b":{"c":"d"}}},' + TEXT[1:], "must hold strings by name"),
         (b'{"__metadata__":' + b'{"a":' * 5000 + b"1" + b"}" * 5001, "nested deeper than 32"),
-        (b'{"__metadata__":7,' + TEXT[1:], "must hold words by name"),
-        (b'{"__metadata__":{"a":1},' + TEXT[1:], "must hold words by name"),
+        (b'{"__metadata__":7,' + TEXT[1:], "must hold strings by name"),
+        (b'{"__metadata__":{"a":1},' + TEXT[1:], "must hold strings by name"),
         (b'{"a":null}', "must have exactly dtype"),
         (b'{"a":{"dtype":"F32","shape":[2]}}', "must have exactly dtype"),
         (TEXT.replace(b'"shape"', b'"x":1,"shape"'), "must have exactly dtype"),
-        (TEXT.replace(b"F32", b"F8_E4M3"), "has the dtype 'F8_E4M3'; read are F64, F32"),
+        (TEXT.replace(b"F32", b"F4"), "has the dtype 'F4'; read are F64, F32"),
         (TEXT.replace(b'"F32"', b'["F32"]'), "has the dtype"),
         (TEXT.replace(b"F32", b"f32"), "has the dtype 'f32'"),
         (TEXT.replace(b"[2]", b"[NaN]"), "NaN"),
@@ -339,11 +339,37 @@ def test_F07_a_broken_number_is_refused_unless_allowed(tmp_path, dtype, value):
     assert torch.equal(found.nan_to_num(7), tensors["bad"].nan_to_num(7))
 
 
+@pytest.mark.parametrize(("dtype", "broken"), [(torch.float8_e4m3fn, 2), (torch.float8_e5m2, 8)])
+def test_F07_every_number_of_8_bits_comes_back_and_a_broken_one_is_named(tmp_path, dtype, broken):
+    numbers = torch.arange(256, dtype=torch.uint8).view(dtype)
+    write_tensors(tmp_path / "x", {"all": numbers})
+    for found in (read_tensors(tmp_path / "x", finite=False), load_file(tmp_path / "x")):
+        assert found["all"].dtype == dtype
+        assert found["all"].view(torch.uint8).tolist() == list(range(256))
+    finite = numbers.float().isfinite()
+    assert int((~finite).sum()) == broken
+    first = int((~finite).int().argmax())
+    with pytest.raises(BadFile, match=f"tensor 'all' has (nan|inf) at its number {first}"):
+        read_tensors(tmp_path / "x")
+    good = numbers.view(torch.uint8)[finite].view(dtype)
+    write_tensors(tmp_path / "x", {"good": good})
+    assert torch.equal(read_tensors(tmp_path / "x")["good"].float(), good.float())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_the_largest_whole_numbers_come_back(tmp_path, dtype):
+    numbers = torch.full((3,), -1, dtype=torch.int64).view(dtype)  # all bits set
+    write_tensors(tmp_path / "x", {"most": numbers})
+    for found in (read_tensors(tmp_path / "x"), load_file(tmp_path / "x")):
+        assert found["most"].dtype == dtype
+        assert found["most"].tolist() == [torch.iinfo(dtype).max] * len(numbers)
+
+
 def test_a_truth_value_of_two_is_refused(written):
     header = {"a": {"dtype": "BOOL", "shape": [2], "data_offsets": [0, 2]}}
     assert read_tensors(written(file_of(header, b"\0\1")))["a"].tolist() == [False, True]
     with pytest.raises(
-        BadFile, match=r"'a' in .* is of truth values, but some are neither 0 nor 1"
+        BadFile, match=r"'a' in .* holds booleans, but some bytes are neither 0 nor 1"
     ):
         read_tensors(written(file_of(header, b"\1\2")))
 
@@ -386,7 +412,7 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path, tensors, words):
 def test_what_is_no_tensor_is_a_type_error_and_metadata_are_words(tmp_path):
     with pytest.raises(TypeError, match="'a' must be a tensor, got list"):
         write_tensors(tmp_path / "x", {"a": [1]})
-    with pytest.raises(BadFile, match="must hold words by name"):
+    with pytest.raises(BadFile, match="must hold strings by name"):
         write_tensors(tmp_path / "x", {}, metadata={"step": 7})
     assert os.listdir(tmp_path) == []
 
