@@ -1,21 +1,24 @@
-"""A run's measures for TensorBoard: the lines of metrics.jsonl as an event file.
+"""A run's metrics for TensorBoard: the lines of metrics.jsonl as an event file.
 
     write_events("runs/substring-0001")     → runs/substring-0001/events.out.tfevents.clearhead
     tensorboard --logdir runs               shows all runs that have such a file, one over the other
 
-To write it takes no package; to look at it, TensorBoard: pip install 'clearhead[tb]'. An event file
-is a row of records (TensorFlow's TFRecord format), all numbers with their lowest byte first:
+The writer is our own for two reasons: TensorBoard's needs the whole of TensorBoard installed, and
+starts a new file in each process, where this one extends the same file with the lines that are new.
+To view it, install TensorBoard: pip install 'clearhead[tb]'.
+
+An event file is a sequence of records (TensorFlow's TFRecord format), little-endian:
 
     length of the data (8 bytes), its checksum (4), the data, their checksum (4)
 
-The data are a message of protocol buffers. Each field is a key, 8 · number + kind, and its content:
+The data are a protocol buffers message. Each field is a key, 8 · number + kind, and its content:
 
     Event       1 wall_time, double     2 step, varint     3 file_version, text     5 Summary
-    Summary     1 Value, once for each measure
+    Summary     1 Value, once for each metric
     Value       1 tag, text             2 simple_value, float
 
-metrics.jsonl knows no time, as equal runs write equal files. So every event has the moment at which
-the run was started, and a chart is drawn over the steps.
+metrics.jsonl holds no times, since equal runs write equal files. So every event has the time at
+which the run was started, and charts are drawn over steps.
 """
 
 import os
@@ -29,7 +32,7 @@ from clearhead.files.writing import replace_file
 from clearhead.runs.folder import CONFIG, MAX_METRICS, RunFolder
 from clearhead.shapes import is_number
 
-EVENTS = "events.out.tfevents.clearhead"  # TensorBoard takes what has tfevents in its name
+EVENTS = "events.out.tfevents.clearhead"  # TensorBoard reads files with tfevents in their name
 VERSION = b"brain.Event:2"
 LARGEST = 3.4028234663852886e38  # of a 32-bit float
 
@@ -37,10 +40,10 @@ VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields
 
 
 def write_events(run: str | os.PathLike[str]) -> Path:
-    """Write the event file of a run, finished or not, and return where it is.
+    """Write the event file of a run, finished or not, and return its path.
 
-    If it is there already, what is new is added at its end, as a TensorBoard that is looking on
-    reads a file only forwards. If the run went back to a checkpoint, the file is written anew.
+    New events are appended to an existing file, because a running TensorBoard reads a file only
+    forwards. If the run was resumed from an earlier step, the file is written anew.
     """
     folder = RunFolder(run)
     folder.check()
@@ -57,21 +60,20 @@ def write_events(run: str | os.PathLike[str]) -> Path:
 
 
 def _events(lines: Iterable[Mapping[str, Any]], started: float) -> Iterator[bytes]:
-    """The version of the format, then one message for each line."""
+    """The version of the format, then one Event for each line."""
     time = _field(1, DOUBLE, struct.pack("<d", started))
-    yield time + _text(3, VERSION)
+    yield time + _bytes(3, VERSION)
     for line in lines:
         step = _field(2, VARINT, _varint(line["step"] % 2**64))
-        measures = {name: value for name, value in line.items() if name != "step"}
-        values = (_value(*measure) for measure in measures.items() if is_number(measure[1]))
-        yield time + step + _text(5, b"".join(values))
+        metrics = {name: x for name, x in line.items() if name != "step" and is_number(x)}
+        yield time + step + _bytes(5, b"".join(map(_value, metrics, metrics.values())))
 
 
 def _value(name: str, number: float) -> bytes:
-    """A field of a Summary: one measure."""
-    near = max(-LARGEST, min(LARGEST, number))  # a larger one has no place in 32 bits
-    tag = _text(1, name.encode(errors="replace"))
-    return _text(1, tag + _field(2, FLOAT, struct.pack("<f", near)))
+    """A field of a Summary: one metric, clipped to what 32 bits can hold."""
+    clipped = max(-LARGEST, min(LARGEST, number))
+    tag = _bytes(1, name.encode(errors="replace"))
+    return _bytes(1, tag + _field(2, FLOAT, struct.pack("<f", clipped)))
 
 
 # Protocol buffers
@@ -81,13 +83,13 @@ def _field(number: int, kind: int, content: bytes) -> bytes:
     return _varint(8 * number + kind) + content
 
 
-def _text(number: int, content: bytes) -> bytes:
-    """A field of any bytes, their count first: a text or another message."""
+def _bytes(number: int, content: bytes) -> bytes:
+    """A field of bytes, their count first: a text or another message."""
     return _field(number, BYTES, _varint(len(content)) + content)
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth bit says that more follow."""
+    """Seven bits in each byte, the lowest first; the eighth bit says that more follow."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)
@@ -97,6 +99,10 @@ def _varint(number: int) -> bytes:
 
 # Records
 
+_TABLE = list(range(256))  # the CRC of each byte
+for _ in range(8):
+    _TABLE = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in _TABLE]
+
 
 def _record(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
@@ -104,25 +110,14 @@ def _record(data: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated by 15 bits and moved on, since one of data with its own CRC says little."""
+    """CRC-32C, rotated and shifted as TFRecord masks it: data may contain checksums themselves."""
     crc = _crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32)
 
 
 def _crc32c(data: bytes) -> int:
-    """The remainder by Castagnoli's polynomial, lowest bit first, as in RFC 3720."""
+    """The CRC with Castagnoli's polynomial, lowest bit first, as in RFC 3720."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 255] ^ crc >> 8
     return crc ^ 0xFFFFFFFF
-
-
-def _table() -> list[int]:
-    """The remainder of each byte."""
-    table = list(range(256))
-    for _ in range(8):
-        table = [crc >> 1 ^ (0x82F63B78 if crc & 1 else 0) for crc in table]
-    return table
-
-
-_TABLE = _table()

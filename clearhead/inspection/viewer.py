@@ -1,9 +1,9 @@
-"""Attention to walk through: one web page that holds its own data and asks nobody for anything.
+"""All heads on one interactive web page, which holds its data and loads nothing.
 
     attention_view(trace, tokens=["the", "cat", "sat"]).save("attention.html")
 
-The page – viewer.html beside this file – is a template with two holes: the title, and the data as
-JSON. Tokens are text there, never HTML. A weight is a whole number of ten-thousandths.
+The template viewer.html has two placeholders: the title, and the data as JSON. Tokens are inserted
+as text, never as HTML. A weight is stored as a whole number of ten-thousandths.
 """
 
 import html
@@ -23,21 +23,20 @@ MOST_WEIGHTS = 4_000_000
 
 
 class AttentionView:
-    """An interactive page: shows itself in a notebook, saves itself as one .html file."""
+    """An interactive page: a notebook displays it, `save` writes it as one .html file."""
 
     def __init__(self, page: str, height: int) -> None:
-        self.page = page
-        self.height = height
+        self.page, self.height = page, height
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page, whole or not at all, and return where it is."""
+        """Write the page, whole or not at all, and return its path."""
         path = Path(path)
         if path.suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"path must end in .html, got {path.name!r}")
         return write_whole(path, self.page.encode())
 
     def _repr_html_(self) -> str:
-        # A frame of its own: neither page can disturb the other's style, and scripts stay inside.
+        # In a frame, neither page can change the other's style, and scripts stay inside.
         return (
             f'<iframe title="attention" sandbox="allow-scripts" srcdoc="{html.escape(self.page)}" '
             f'style="width:100%;height:{self.height}px;border:0"></iframe>'
@@ -53,11 +52,11 @@ def attention_view(
     batch: int = 0,
     title: str = "attention",
 ) -> AttentionView:
-    """Every head of every layer, to choose from; point at a query to see what it attends to.
+    """Choose among all heads of all layers; point at a query to see what it attends to.
 
-    layers is a Trace, a mapping from names, or a list of (B, H, T, S) tensors or arrays. tokens
-    name the queries and source_tokens the keys; without source_tokens the tokens name all S keys,
-    the queries being the last T.
+    layers: a Trace, a mapping from names, or a list of (B, H, T, S) tensors or arrays. tokens name
+    the queries and source_tokens the keys; without source_tokens, tokens name all S keys, and the
+    queries are the last T.
     """
     named = named_layers(layers, names)
     T, S = check_one_size(named)
@@ -72,15 +71,15 @@ def attention_view(
         "queries": [readable_token(token) for token in queries or []],
         "keys": [readable_token(token) for token in keys or []],
         "layers": [
-            {"name": name or "attention", "heads": [_ten_thousandths(head) for head in one]}
-            for name, one in ((name, _element(weights, batch)) for name, weights in named.items())
+            {"name": name or "attention", "heads": [*map(_round, _select(weights, batch))]}
+            for name, weights in named.items()
         ],
     }
     height = 330 + 24 * max(T, S) + 75 * len(named)
-    return AttentionView(_page(title, data), min(height, 900))
+    return AttentionView(_fill_template(title, data), min(height, 900))
 
 
-def _page(title: str, data: dict[str, Any]) -> str:
+def _fill_template(title: str, data: dict[str, Any]) -> str:
     template = resources.files("clearhead.inspection").joinpath("viewer.html").read_text("utf-8")
     # Inside <script>, only "<" could end the data early; as \u003c it is the same JSON.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -88,7 +87,8 @@ def _page(title: str, data: dict[str, Any]) -> str:
     return before.replace("{{title}}", html.escape(title)) + text + rest
 
 
-def _element(weights: Tensor, batch: int) -> Tensor:
+def _select(weights: Tensor, batch: int) -> Tensor:
+    """One element of the batch: (B, H, T, S) → (H, T, S)."""
     if not -weights.size(0) <= batch < weights.size(0):
         raise IndexError(
             f"batch={batch} does not exist: the layers have {weights.size(0)} elements"
@@ -96,10 +96,8 @@ def _element(weights: Tensor, batch: int) -> Tensor:
     return weights[batch]
 
 
-def _ten_thousandths(head: Tensor) -> list[int | None]:
-    """(T, S) weights row by row; None, which JSON calls null, where a weight is not finite."""
+def _round(head: Tensor) -> list[int | None]:
+    """(T, S) weights row by row, in ten-thousandths; None, in JSON null, if not finite."""
     flat = head.detach().double().flatten()
     whole = (flat.nan_to_num(0.0, 0.0, 0.0) * 10_000).round().long().tolist()
-    return [
-        n if finite else None for n, finite in zip(whole, flat.isfinite().tolist(), strict=True)
-    ]
+    return [n if ok else None for n, ok in zip(whole, flat.isfinite().tolist(), strict=True)]

@@ -23,6 +23,7 @@ from clearhead.models import (
     Seq2SeqTransformerConfig,
     ViTConfig,
 )
+from clearhead.runs import checkpoint
 from clearhead.training import Recipe, TrainingConfig, load_run, train
 from clearhead.training.tasks.characters import CharacterData, CharacterTask
 from clearhead.training.tasks.dialogue import DialogueData
@@ -159,6 +160,14 @@ def _raise(error):
 
 def test_twice_the_same_run_is_twice_the_same_page(folder, text):
     assert write_report(folder).read_text() == text
+
+
+def test_a_report_reads_and_hashes_a_checkpoint_once(folder, monkeypatch):
+    checked, check = [], checkpoint.check
+    monkeypatch.setattr(checkpoint, "check", lambda path: checked.append(path) or check(path))
+    write_report(folder)
+    assert checked
+    assert len(checked) == len(set(checked))
 
 
 def test_a_run_that_was_stopped_has_a_report_that_says_so(tmp_path, monkeypatch):

@@ -37,7 +37,6 @@ MEANINGS = {
 }
 
 Points = Sequence[tuple[int, float]]
-State = Mapping[str, Any]  # of the newest checkpoint
 
 
 def write_report(
@@ -59,11 +58,10 @@ def write_report(
 
 
 def _body(run: Run) -> Iterator[str]:
-    state = run.state.to_dict()
     samples, series = _read_samples(run), collect_series(run.folder.read_metrics())
     baseline = Baseline.of(run, series)
-    yield from _heading(run, state)
-    yield from _results(run, state, baseline)
+    yield from _heading(run)
+    yield from _results(run, baseline)
     yield from _curves(series, baseline)
     yield from _samples(samples)
     yield from _answers(run)
@@ -102,21 +100,21 @@ class Baseline(NamedTuple):
 # What was trained, and the result
 
 
-def _heading(run: Run, state: State) -> Iterator[str]:
-    recipe, path = run.recipe.name, run.folder.path
+def _heading(run: Run) -> Iterator[str]:
+    recipe, path, state = run.recipe.name, run.folder.path, run.state
     about = RECIPES[recipe][1] if recipe in RECIPES else "a recipe of your own"
     yield f"<h1>{html.text(path.resolve().name)}</h1>"
     yield f'<p class="soft">Recipe {html.text(recipe)}: {html.text(about)}.</p>'
-    if not state.get("finished"):
+    if not state.finished:
         command = html.text(f"clearhead train --resume {shlex.quote(str(path))}")
         yield (
-            f'<p class="notice">This run is not finished: step {state["step"]:,} of '
+            f'<p class="notice">This run is not finished: step {state.step:,} of '
             f"{run.recipe.training.steps:,} is saved. <code>{command}</code> continues it.</p>"
         )
-    if state.get("best_step") not in (None, run.step):
+    if state.best_step not in (None, run.step):
         yield (
-            f'<p class="notice">The best checkpoint, that of step {state["best_step"]:,}, cannot '
-            f"be used; this page shows that of step {run.step:,}.</p>"
+            f'<p class="notice">The best checkpoint, that of step {state.best_step:,}, cannot be '
+            f"used; this page shows that of step {run.step:,}.</p>"
         )
     if forced := run.folder.read_forced():
         yield (
@@ -125,14 +123,14 @@ def _heading(run: Run, state: State) -> Iterator[str]:
         )
 
 
-def _results(run: Run, state: State, baseline: Baseline) -> Iterator[str]:
-    yield f"<p>{html.text(_summarise(run, state))}</p>"
+def _results(run: Run, baseline: Baseline) -> Iterator[str]:
+    yield f"<p>{html.text(_summarise(run))}</p>"
     yield '<dl class="figures">'
-    for name, value in _metrics(run, state).items():
+    for name, value in _metrics(run).items():
         yield html.figure(name, html.number(value), MEANINGS.get(name, ""), baseline.note(name))
     yield html.figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
-    yield html.figure("steps", f"{state['step']:,}", f"shown here: step {run.step:,}")
-    yield html.figure("time", format_duration(state.get("seconds", 0.0)), "training and evaluation")
+    yield html.figure("steps", f"{run.state.step:,}", f"shown here: step {run.step:,}")
+    yield html.figure("time", format_duration(run.state.seconds), "training and evaluation")
     yield "</dl>"
     if baseline.values:
         yield (
@@ -142,7 +140,7 @@ def _results(run: Run, state: State, baseline: Baseline) -> Iterator[str]:
     yield f"<p>Try it: <code>{html.text(run.task.next_command(run.folder.path))}</code></p>"
 
 
-def _summarise(run: Run, state: State) -> str:
+def _summarise(run: Run) -> str:
     c, here, task = run.recipe.training, run.folder.environment, run.task
     what = f"A {type(run.model).__name__} with {run.model.n_parameters:,} parameters learned "
     if run.folder.config["overfit"] is not None:
@@ -150,7 +148,7 @@ def _summarise(run: Run, state: State) -> str:
             f"{task.n_examples:,} examples by heart, and is measured on the same: this tests the "
             f"training, not what the model can do."
         )
-    is_best = state.get("best_step") == run.step
+    is_best = run.state.best_step == run.step
     which = f"its best checkpoint by {task.best_by}" if is_best else "its newest good checkpoint"
     each = f"{c.batch_size}" + (f" × {c.accumulate}" if c.accumulate > 1 else "")
     return what + (
@@ -161,10 +159,10 @@ def _summarise(run: Run, state: State) -> str:
     )
 
 
-def _metrics(run: Run, state: State) -> dict[str, float]:
+def _metrics(run: Run) -> dict[str, float]:
     """The metrics of the model that is shown; none if it was saved between two evaluations."""
-    if state.get("best_step") == run.step:
-        return dict(state["best_metrics"])
+    if run.state.best_step == run.step:
+        return run.state.best_metrics
     lines = [line for line in run.folder.read_metrics() if line["step"] == run.step]
     found = lines[-1] if lines else {}
     return {name: value for name, value in found.items() if name.startswith("val_")}

@@ -4,7 +4,6 @@ The first 90 % of the text are for training, the last 10 % for validation. Each 
 training part into windows, starting at another offset, and takes every window once.
 """
 
-import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.models.ngrams import find_best_order
 from clearhead.training.losses import mean_cross_entropy
-from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
+from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_text
 
 EVAL_BATCH = 64  # windows
 PROMPT = "ROMEO:"
@@ -67,22 +66,8 @@ def read_shakespeare() -> str:
     return "\n\n".join(read_text(path) for path in files)
 
 
-class CharacterPredictor(TextPredictor):
+class CharacterPredictor(CharPredictor):
     """Says which character comes next."""
-
-    tokenizer: CharTokenizer
-
-    def __init__(self, tokenizer: CharTokenizer) -> None:
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        return cls(CharTokenizer.load(folder / TOKENIZER))
-
-    @property
-    def model_sizes(self) -> dict[str, Any]:
-        return {"vocab_size": self.tokenizer.vocab_size}
 
     def predict(self, model: GPT, text: str) -> dict[str, Any]:
         """The most likely next character, given the last max_len characters of the text."""
@@ -121,17 +106,11 @@ class CharacterTask(Task):
             )
         self.n_examples = (len(self.train) - 1) // data.context
         self.max_len = data.context
-        self.fingerprint = hashlib.sha256(text.encode()).hexdigest()
-
-    @property
-    def learned_from(self) -> str:
-        windows = f"{self.n_examples:,} windows of {self.data.context} characters"
-        return f"{windows}, cut at other places in every epoch"
-
-    @property
-    def measured_on(self) -> str:
-        n = len(self.validation)
-        return f"the last {n:,} characters of the text, which it did not learn from"
+        self.fingerprint = hash_text(text)
+        windows = f"{self.n_examples:,} windows of {data.context} characters"
+        self.learned_from = f"{windows}, cut at other places in every epoch"
+        n = f"{len(self.validation):,}"
+        self.measured_on = f"the last {n} characters of the text, which it did not learn from"
 
     def overfit(self, n: int) -> Self:
         self.train = self.validation = self.train[: n * self.data.context + 1]
@@ -154,17 +133,13 @@ class CharacterTask(Task):
 
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over the whole validation part, in windows one after the other."""
-        T, ids = self.data.context, self.validation.to(model.device)
+        T, ids = self.data.context, self.validation
         n_whole, rest = divmod(len(ids) - 1, T)
         pieces = [(starts, T) for starts in (torch.arange(n_whole) * T).split(EVAL_BATCH)]
         if rest:
             pieces.append((torch.tensor([n_whole * T]), rest))
-        total = 0.0
-        with evaluation_mode(model):
-            for starts, length in pieces:
-                batch = cut_windows(ids, starts.to(ids.device), length)
-                total += float(self.loss(model, batch)) * batch.targets.numel()
-        return {"val_loss": total / (len(ids) - 1)}
+        batches = (cut_windows(ids, starts, length) for starts, length in pieces)
+        return {"val_loss": self.mean_loss(model, batches)}
 
     def sample(self, model: GPT) -> str:
         prompt = self.validation[: min(16, self.data.context)][None].to(model.device)
@@ -175,8 +150,8 @@ class CharacterTask(Task):
         return self.tokenizer.decode(ids[0])
 
     def next_command(self, run: Path) -> str:
-        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(self._prompt())}"
-        return f"clearhead generate {named} --tokens 300 --temperature 0.8"
+        command = shlex.join(["clearhead", "generate", str(run), "--prompt", self._prompt()])
+        return f"{command} --tokens 300 --temperature 0.8"
 
     def _prompt(self) -> str:
         """ROMEO:, or the beginning of the validation part if the text lacks these letters."""

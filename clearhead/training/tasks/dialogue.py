@@ -6,7 +6,6 @@ longer than a row continues in the next. In any packing, each word and the end o
 predicted exactly once, so the loss can be compared with that of n-grams: `baseline`.
 """
 
-import hashlib
 import math
 import shlex
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.data.batch import IGNORE, Batch, pad_left
+from clearhead.data.batch import Batch, pad_left
 from clearhead.data.dialogue import Dialogue, read_speeches
 from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.packing import pack
@@ -32,7 +31,7 @@ from clearhead.models.ngrams import find_best_order
 from clearhead.renamed import rename_members
 from clearhead.shapes import check_positive
 from clearhead.training.losses_fast import vocabulary_loss
-from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
+from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor, hash_text
 
 EVAL_BATCH = 16  # rows
 N_PROMPTS = 3
@@ -106,10 +105,6 @@ class DialoguePredictor(TextPredictor):
         with prefix_errors(folder / TOKENIZER):
             return cls(WordTokenizer.load(folder / TOKENIZER), n_words)
 
-    @property
-    def model_sizes(self) -> dict[str, Any]:
-        return {"vocab_size": self.tokenizer.vocab_size}
-
     def predict(self, model: GPT, text: str) -> dict[str, Any]:
         """The greedy continuation of a speech, and the probability of its first word."""
         ids = self.encode_prompt(text)
@@ -169,19 +164,13 @@ class DialogueTask(Task):
         self.validation_speeches, self.validation = validation, self._encode(validation)
         self.n_examples = len(self.train)
         self.max_len = data.context
-        self.fingerprint = hashlib.sha256("\n\n".join(speeches).encode()).hexdigest()
+        self.fingerprint = hash_text("\n\n".join(speeches))
+        packed = f"packed into rows of {data.context} tokens"
+        self.learned_from = f"{len(train):,} speeches, {packed}"
+        self.measured_on = f"{len(validation):,} other speeches, which it did not learn from"
 
     def _encode(self, speeches: Sequence[str]) -> Dialogue:
         return Dialogue(speeches, self.tokenizer, max_len=self.data.context, long="split")
-
-    @property
-    def learned_from(self) -> str:
-        n = len(self.train_speeches)
-        return f"{n:,} speeches, packed into rows of {self.data.context} tokens"
-
-    @property
-    def measured_on(self) -> str:
-        return f"{len(self.validation_speeches):,} other speeches, which it did not learn from"
 
     def overfit(self, n: int) -> Self:
         """The n longest speeches that fit a row.
@@ -218,15 +207,10 @@ class DialogueTask(Task):
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over all words and ends of the validation speeches."""
         rows = pack(self.validation.lengths, self.data.context)
-        total, n = 0.0, 0
-        with evaluation_mode(model):
-            for start in range(0, len(rows), EVAL_BATCH):
-                part = rows[start : start + EVAL_BATCH]
-                batch = self.validation.packed_batch(part, self.data.context)
-                n_targets = int((batch.targets != IGNORE).sum())
-                total += float(self.loss(model, batch.to(model.device))) * n_targets
-                n += n_targets
-        return {"val_loss": total / n, "val_perplexity": math.exp(min(total / n, 700.0))}
+        parts = (rows[i : i + EVAL_BATCH] for i in range(0, len(rows), EVAL_BATCH))
+        batches = (self.validation.packed_batch(part, self.data.context) for part in parts)
+        loss = self.mean_loss(model, batches)
+        return {"val_loss": loss, "val_perplexity": math.exp(min(loss, 700.0))}
 
     def sample(self, model: GPT) -> str:
         """Speeches of a few people of the validation part."""
@@ -236,8 +220,8 @@ class DialogueTask(Task):
 
     def next_command(self, run: Path) -> str:
         speaker = _first_lines(self.validation_speeches)[0].strip()
-        named = f"{shlex.quote(str(run))} --prompt {shlex.quote(speaker)}"
-        return f"clearhead generate {named} --temperature 0.8"
+        command = shlex.join(["clearhead", "generate", str(run), "--prompt", speaker])
+        return f"{command} --temperature 0.8"
 
     def baseline(self) -> dict[str, float]:
         parts = (self.train_speeches, self.validation_speeches)

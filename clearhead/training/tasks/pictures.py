@@ -13,7 +13,6 @@ deviation of each channel of the training pictures. In evaluation nothing is aug
 """
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -120,8 +119,8 @@ class PicturePredictor(Predictor):
     def __init__(self, classes: Sequence[str], mean: Sequence[float], std: Sequence[float]) -> None:
         for name, values, kind, fits in (
             ("classes", classes, "names", lambda x: isinstance(x, str)),
-            ("mean", mean, "numbers", _is_finite_number),
-            ("std", std, "positive numbers", lambda x: _is_finite_number(x) and x > 0),
+            ("mean", mean, "numbers", is_number),
+            ("std", std, "positive numbers", lambda x: is_number(x) and x > 0),
         ):
             if not isinstance(values, list | tuple) or not values or not all(map(fits, values)):
                 raise ValueError(f"{name} must be a list of {kind}, got {values!a:.80}")
@@ -168,10 +167,6 @@ class PicturePredictor(Predictor):
         return self.class_names[int(best)], float(p)
 
 
-def _is_finite_number(value: Any) -> bool:
-    return is_number(value) and math.isfinite(value)
-
-
 class PictureTask(Task):
     """Classification of pictures by a VisionTransformer."""
 
@@ -185,18 +180,13 @@ class PictureTask(Task):
         self.predictor = PicturePredictor(self.class_names, *compute_mean_and_std(train.images))
         self.n_examples = len(train)
         self.fingerprint = hash_pictures(train, validation)
-
-    @property
-    def learned_from(self) -> str:
-        data, n = self.data, f"{self.n_examples:,}"
         is_augmented = data.mirror or data.shift or data.cutout or data.mixup
-        return f"{n} pictures, changed a little each time" if is_augmented else f"{n} pictures"
-
-    @property
-    def measured_on(self) -> str:
-        n, is_test = f"{len(self.validation):,}", not self.data.held_out
-        held_out = f"{n} training pictures that were held out: it did not learn from them"
-        return f"the {n} test pictures, which it did not learn from" if is_test else held_out
+        changed = ", changed a little each time" if is_augmented else ""
+        self.learned_from = f"{self.n_examples:,} pictures{changed}"
+        n = f"{len(validation):,}"
+        self.measured_on = f"the {n} test pictures, which it did not learn from"
+        if data.held_out:
+            self.measured_on = f"{n} training pictures that were held out and not learned from"
 
     @property
     def model_sizes(self) -> dict[str, Any]:
@@ -289,8 +279,7 @@ class PictureTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        folder, picture = (shlex.quote(str(path)) for path in (run, run / EXAMPLE))
-        return f"clearhead predict {folder} {picture}"
+        return shlex.join(["clearhead", "predict", str(run), str(run / EXAMPLE)])
 
     def save(self, folder: Path) -> None:
         """Also a validation picture to try."""

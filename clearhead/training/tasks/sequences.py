@@ -10,7 +10,6 @@ teach what a letter means, the long ones which token to attend to. The loss is t
 error of all outputs.
 """
 
-import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from clearhead.models.smallest import TorchTransformer
 from clearhead.renamed import rename_members
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_at_most, check_choice, check_positive
-from clearhead.training.tasks.task import DataConfig, Predictor, Task
+from clearhead.training.tasks.task import DataConfig, Predictor, Task, hash_text
 
 RULES = ("identity", "first", "unique")
 LETTERS = "ABC"
@@ -136,23 +135,16 @@ class SequenceTask(Task):
         self.data = data
         self.predictor = SequencePredictor(data.rule, data.max_len)
         train, validation = _all_sequences(data.max_len)
-        self.n_different = len(train)
         self.train = self.predictor.encode(_draw(train, data.n_examples, data.seed))
         self.validation = self.predictor.encode(validation)
         self.n_examples = data.n_examples
         self.max_len = self.train.inputs.size(1)
         parts = (self.train, self.validation)
         content = [data.rule, *(part.inputs.argmax(dim=-1).tolist() for part in parts)]
-        self.fingerprint = hashlib.sha256(str(content).encode()).hexdigest()
-
-    @property
-    def learned_from(self) -> str:
-        source = f"{self.n_different:,} sequences of up to {self.data.max_len} letters"
-        return f"{self.n_examples:,} draws from {source}"
-
-    @property
-    def measured_on(self) -> str:
-        return f"{len(self.validation)} other sequences, none of which it learned from"
+        self.fingerprint = hash_text(str(content))
+        source = f"{len(train):,} sequences of up to {data.max_len} letters"
+        self.learned_from = f"{self.n_examples:,} draws from {source}"
+        self.measured_on = f"{len(validation)} other sequences, none of which it learned from"
 
     def initialise(self, model: TorchTransformer) -> TorchTransformer:
         """For `unique`, scale each position vector to length 1, the length of a letter.
@@ -203,7 +195,7 @@ class SequenceTask(Task):
         )
 
     def next_command(self, run: Path) -> str:
-        return f"clearhead predict {shlex.quote(str(run))} CAC"
+        return shlex.join(["clearhead", "predict", str(run), "CAC"])
 
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
         examples = self.validation

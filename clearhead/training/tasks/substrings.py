@@ -3,7 +3,6 @@
 abccab|cca → yes
 """
 
-import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +14,11 @@ from torch import Tensor
 
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.substrings import Substrings
-from clearhead.data.tokenizers import CharTokenizer
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_positive
 from clearhead.training.losses import class_token_loss
-from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor
+from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_text
 
 EVAL_BATCH = 1000  # texts
 
@@ -50,18 +48,8 @@ class SubstringData(DataConfig):
         return SubstringPredictor.load(folder)
 
 
-class SubstringPredictor(TextPredictor):
+class SubstringPredictor(CharPredictor):
     """Says whether the needle occurs."""
-
-    tokenizer: CharTokenizer
-
-    def __init__(self, tokenizer: CharTokenizer) -> None:
-        self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        """The predictor that `save` wrote."""
-        return cls(CharTokenizer.load(folder / TOKENIZER))
 
     @property
     def model_sizes(self) -> dict[str, Any]:
@@ -88,6 +76,7 @@ class SubstringTask(Task):
     predictor: SubstringPredictor
     config_type = ClassifierConfig
     best_by = "val_accuracy"
+    learned_from = "texts drawn at random while it learned; short ones come again and again"
 
     def __init__(self, data: SubstringData) -> None:
         self.train, self.validation = (
@@ -99,16 +88,10 @@ class SubstringTask(Task):
         self.max_len = self.train.max_len
         self.is_overfit = False  # then every epoch has the same examples
         self._epoch: tuple[int, Batch] | None = None  # its number and all its examples
-        texts = "\n".join(self.train.examples(range(64))[0])  # the rest follows by the same rule
-        self.fingerprint = hashlib.sha256(texts.encode()).hexdigest()
-
-    @property
-    def learned_from(self) -> str:
-        return "texts drawn at random while it learned; short ones come again and again"
-
-    @property
-    def measured_on(self) -> str:
-        return f"{self.n_validation:,} texts drawn from those that it never learned from"
+        texts, _ = self.train.examples(range(64))  # the rest follows by the same rule
+        self.fingerprint = hash_text("\n".join(texts))
+        n = f"{self.n_validation:,}"
+        self.measured_on = f"{n} texts drawn from those that it never learned from"
 
     def overfit(self, n: int) -> Self:
         self.n_examples = self.n_validation = n
@@ -156,7 +139,7 @@ class SubstringTask(Task):
 
     def next_command(self, run: Path) -> str:
         text, _ = self.validation[1]
-        return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(text)}"
+        return shlex.join(["clearhead", "predict", str(run), text])
 
     def examples(self, n: int) -> list[tuple[str, str]]:
         texts, labels = self.validation.examples(range(min(n, self.n_validation)))

@@ -11,9 +11,10 @@ The training loop asks a task for the plans of an epoch, one for each batch, as 
 """
 
 import dataclasses
+import hashlib
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -21,12 +22,12 @@ from typing import Any, ClassVar, Self
 from torch import Tensor
 
 from clearhead.config import UNDECIDED, Config
-from clearhead.data.batch import Batch, plan_batches
-from clearhead.data.tokenizers import Tokenizer
+from clearhead.data.batch import IGNORE, Batch, plan_batches
+from clearhead.data.tokenizers import CharTokenizer, Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import read_json
 from clearhead.models import build_model
-from clearhead.models.model import Model
+from clearhead.models.model import Model, evaluation_mode
 from clearhead.renamed import rename_members
 
 TOKENIZER = "tokenizer.json"
@@ -75,8 +76,31 @@ class TextPredictor(Predictor):
     files = (TOKENIZER,)
     tokenizer: Tokenizer
 
+    @property
+    def model_sizes(self) -> dict[str, Any]:
+        return {"vocab_size": self.tokenizer.vocab_size}
+
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder / TOKENIZER)
+
+
+class CharPredictor(TextPredictor):
+    """The predictor of a model that reads characters."""
+
+    tokenizer: CharTokenizer
+
+    def __init__(self, tokenizer: CharTokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor that `save` wrote."""
+        return cls(CharTokenizer.load(folder / TOKENIZER))
+
+
+def hash_text(text: str) -> str:
+    """The SHA-256 of a text in hexadecimal digits, for a fingerprint."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_values(path: Path, *names: str) -> dict[str, Any]:
@@ -127,16 +151,8 @@ class Task(ABC):
     n_examples: int  # of the training part
     max_len: int = 1  # tokens of the longest example
     class_names: Sequence[str] = ()  # of a classifier
-
-    @property
-    def learned_from(self) -> str:
-        """The training examples in words."""
-        return f"{self.n_examples:,} examples"
-
-    @property
-    def measured_on(self) -> str:
-        """The validation examples in words."""
-        return "examples that it did not learn from"
+    learned_from: str = "training examples"  # in words, for the report
+    measured_on: str = "examples that it did not learn from"
 
     # The model
 
@@ -202,6 +218,16 @@ class Task(ABC):
     def evaluate(self, model: Any) -> dict[str, float]:
         """Metrics of the whole validation part: val_loss and others."""
 
+    def mean_loss(self, model: Model, batches: Iterable[Batch]) -> float:
+        """The mean over all targets of these batches, without dropout and gradients."""
+        total, n = 0.0, 0
+        with evaluation_mode(model):
+            for batch in batches:
+                n_targets = int((batch.targets != IGNORE).sum())
+                total += float(self.loss(model, batch.to(model.device))) * n_targets
+                n += n_targets
+        return total / n
+
     def is_better(self, values: Mapping[str, float], best: float | None) -> bool:
         """Whether these metrics beat the best so far; NaN never does.
 
@@ -223,7 +249,7 @@ class Task(ABC):
 
     def next_command(self, run: Path) -> str:
         """A command that tries the trained model."""
-        return f"clearhead eval {shlex.quote(str(run))}"
+        return shlex.join(["clearhead", "eval", str(run)])
 
     def baseline(self) -> dict[str, float]:
         """Metrics that n-grams reach on the same examples, and their "order"."""

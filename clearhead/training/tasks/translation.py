@@ -7,7 +7,6 @@ differ from the given one; there val_bleu compares groups of up to four words (P
 computed by sacrebleu, on its scale of 0 to 100).
 """
 
-import hashlib
 import math
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.data.batch import IGNORE, Batch
+from clearhead.data.batch import Batch
 from clearhead.data.pairs import GeneratedPairs, Pair, Pairs, pair_tokenizers, read_pairs
 from clearhead.data.randomness import split
 from clearhead.data.tokenizers import Tokenizer, WordTokenizer, load_tokenizer
@@ -26,12 +25,11 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import write_json
 from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
-from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2SeqConfig
 from clearhead.renamed import rename_members
 from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.losses import mean_cross_entropy
-from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
+from clearhead.training.tasks.task import DataConfig, Predictor, Task, hash_text, read_values
 
 SOURCE, TARGET, LENGTH = "source_tokenizer.json", "target_tokenizer.json", "translation.json"
 MOST_TOKENS = 100_000  # of a sentence
@@ -178,8 +176,11 @@ class TranslationTask(Task):
         self.max_len = max(self.train.max_len, self.validation.max_len)
         if self.is_real:
             self.best_by = "val_bleu"
-        lines = ("\t".join(pair) for pair in (*train, *validation))
-        self.fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        self.fingerprint = hash_text("\n".join(map("\t".join, (*train, *validation))))
+        self.learned_from = f"{self.n_examples:,} sentences with their translations"
+        n, few = len(self.validation), min(len(self.validation), data.n_decoded)
+        translated = f"the first {few:,} of which it translated on its own"
+        self.measured_on = f"{n:,} other sentences, {translated}"
 
     def _encode(self, pairs: list[Pair], part: str) -> tuple[list[Pair], Pairs]:
         """The pairs that are not too long, as text and as ids."""
@@ -195,15 +196,6 @@ class TranslationTask(Task):
             )
         is_whole = len(fitting) == len(pairs)
         return fitting, rows if is_whole else Pairs(fitting, self.source, self.target)
-
-    @property
-    def learned_from(self) -> str:
-        return f"{self.n_examples:,} sentences with their translations"
-
-    @property
-    def measured_on(self) -> str:
-        n, few = len(self.validation), min(len(self.validation), self.data.n_decoded)
-        return f"{n:,} other sentences, the first {few:,} of which it translated on its own"
 
     def overfit(self, n: int) -> Self:
         check_positive(n=n)
@@ -230,22 +222,14 @@ class TranslationTask(Task):
         right = [row[1:] for row in self.validation.target_rows[: len(answers)]]
         pairs = zip(answers, right, strict=True)
         n_exact = sum(a == b and self.target.unk_id not in b for a, b in pairs)
-        metrics = {"val_loss": self._mean_loss(model), "val_exact": n_exact / len(answers)}
+        batches = map(self.validation.batch, _sort_by_length(self.validation.lengths))
+        loss = self.mean_loss(model, batches)
+        metrics = {"val_loss": loss, "val_exact": n_exact / len(answers)}
         if self.is_real:
             texts = [self.predictor.decode(row) for row in answers]
             references = [target for _, target in self.validation_pairs[: len(texts)]]
             metrics["val_bleu"] = bleu(texts, references)
         return metrics
-
-    def _mean_loss(self, model: Seq2Seq) -> float:
-        total, n = 0.0, 0
-        for rows in _sort_by_length(self.validation.lengths):
-            batch = self.validation.batch(rows)
-            n_targets = int((batch.targets != IGNORE).sum())
-            with evaluation_mode(model):
-                mean = self.loss(model, batch.to(model.device))
-            total, n = total + float(mean) * n_targets, n + n_targets
-        return total / n
 
     def _translate(self, model: Seq2Seq) -> list[list[int]]:
         """The greedy translation of the first validation sentences, each up to its <end>."""
@@ -269,8 +253,7 @@ class TranslationTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        sentence = self.validation_pairs[0][0]
-        return f"clearhead predict {shlex.quote(str(run))} {shlex.quote(sentence)}"
+        return shlex.join(["clearhead", "predict", str(run), self.validation_pairs[0][0]])
 
     def examples(self, n: int) -> list[Pair]:
         return self.validation_pairs[:n]
