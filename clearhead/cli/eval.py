@@ -1,4 +1,4 @@
-"""clearhead eval RUN: how good a trained model is, on its whole validation part."""
+"""clearhead eval RUN: measure a trained model on all its validation examples."""
 
 import json as json_format
 import sys
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import (
     Device,
     Json,
@@ -16,10 +16,10 @@ from clearhead.cli.options import (
     Which,
     check_threads,
     check_which,
-    device_named,
-    thread_count,
+    find_device,
+    set_threads,
 )
-from clearhead.cli.progress import measures
+from clearhead.cli.progress import format_metrics
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer, format_duration
 
@@ -39,32 +39,32 @@ def evaluate(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure a trained model on its validation examples."""
-    loaded = loaded_run(run, which, device, threads)
+    """Measure a trained model on all its validation examples."""
+    loaded = open_run(run, which, device, threads)
     timer = Timer()
-    found = loaded.evaluate()
+    metrics = loaded.evaluate()
     seconds = timer.seconds
     if json:
-        facts = {"run": str(run), "seconds": round(seconds, 3), "metrics": found}
+        facts = {"run": str(run), "seconds": round(seconds, 3), "metrics": metrics}
         typer.echo(json_format.dumps(facts))
         return
     words = f"{run.name} after step {loaded.step}: "
     rest = f" ({format_duration(seconds)})"
-    typer.echo(measures(found) if quiet else words + measures(found) + rest)
+    typer.echo(format_metrics(metrics) if quiet else words + format_metrics(metrics) + rest)
 
 
-def loaded_run(path: Path, which: str, device: str, threads: str) -> "Run":
-    """A run as the options want it; what is no run is refused before anything slow."""
+def open_run(path: Path, which: str, device: str, threads: str) -> "Run":
+    """Load a run with these options; refuse wrong ones before anything slow is imported."""
     check_which(which)
     check_threads(threads)
     RunFolder(path).check()
-    with leaving_at_once():
+    with exit_on_interrupt():
         from clearhead.runs import load_run
 
-    thread_count(threads)
-    return load_run(path, which=which, device=str(device_named(device)), tell=warn)
+    set_threads(threads)
+    return load_run(path, which=which, device=str(find_device(device)), tell=warn)
 
 
 def warn(sentence: str) -> None:
-    """What should be known beside the result, such as a checkpoint that was passed over."""
+    """Print a message beside the result, such as that a bad checkpoint was skipped."""
     print(sentence, file=sys.stderr)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clearhead.cli.eval import warn
-from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import (
     Device,
     Json,
@@ -15,8 +15,8 @@ from clearhead.cli.options import (
     Seed,
     Threads,
     check_threads,
-    device_named,
-    thread_count,
+    find_device,
+    set_threads,
 )
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
@@ -81,14 +81,14 @@ def generate(
 ) -> None:
     """Continue a prompt with a language model."""
     check_threads(threads)
-    with leaving_at_once():
+    with exit_on_interrupt():
         import torch
 
         from clearhead.generation import Sampling, stream
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    thread_count(threads)
-    target = device_named(device)
+    set_threads(threads)
+    target = find_device(device)
     _check_weights(weights, target.type)
     gpt, tokenizer, report = _load(model)
     ids = _encode_prompt(tokenizer, prompt)

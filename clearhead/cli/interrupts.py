@@ -13,7 +13,7 @@ from types import FrameType
 
 
 @contextmanager
-def leaving_at_once() -> Iterator[None]:
+def exit_on_interrupt() -> Iterator[None]:
     """Inside this block, Ctrl-C prints a word and exits with code 130."""
     before = signal.getsignal(signal.SIGINT)
     if (

@@ -1,4 +1,4 @@
-"""clearhead lab [EXPERIMENT]: run an experiment, print what was seen, draw it; all: on one page."""
+"""clearhead lab [EXPERIMENT]: run an experiment, print its numbers, draw it; all: on one page."""
 
 import json as json_format
 import sys
@@ -14,8 +14,8 @@ from clearhead.cli.options import (
     Quiet,
     Seed,
     Threads,
-    device_named,
-    thread_count,
+    find_device,
+    set_threads,
 )
 from clearhead.lab import EXPERIMENTS, check_name, run
 from clearhead.timing import Timer, format_duration
@@ -28,10 +28,13 @@ ALL = "all"
 
 def lab(
     name: Annotated[
-        str | None, typer.Argument(help=f"Which one; {ALL} for one page of all; none lists them.")
+        str | None,
+        typer.Argument(
+            help=f"An experiment, or {ALL} for one page with all; without it, list them."
+        ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="The large sizes: minutes instead of seconds.")
+        bool, typer.Option("--full", help="Large sizes: minutes instead of seconds.")
     ] = False,
     out: Out = Path("pictures"),
     seed: Seed = 0,
@@ -40,29 +43,29 @@ def lab(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment: the claim, the numbers, a picture."""
+    """Run an experiment: its claim, its numbers, a picture."""
     if name is None:
-        _list(json)
+        _print_list(json)
         return
     if name != ALL:
         check_name(name)
-    thread_count(threads)
-    on = str(device_named(device))
-    out.mkdir(parents=True, exist_ok=True)  # before anything long is begun
+    set_threads(threads)
+    on = str(find_device(device))
+    out.mkdir(parents=True, exist_ok=True)  # before anything slow starts
     findings: dict[str, Finding] = {}
     for each in EXPERIMENTS if name == ALL else (name,):
         timer = Timer()
         finding = findings[each] = run(each, seed=seed, full=full, device=on)
-        path = _drawn(finding, out, each)
+        path = _save_pictures(finding, out, each)
         if name == ALL:
-            _tell(f"{each}: {format_duration(timer.seconds)}, {path}", quiet or json)
+            _print_note(f"{each}: {format_duration(timer.seconds)}, {path}", quiet or json)
     if name == ALL:
-        _say_all(findings, out, json)
+        _print_page(findings, out, json)
     else:
-        _say(findings[name], path, json, quiet)
+        _print_finding(findings[name], path, json, quiet)
 
 
-def _list(json: bool) -> None:
+def _print_list(json: bool) -> None:
     if json:
         typer.echo(json_format.dumps(EXPERIMENTS, ensure_ascii=False))
         return
@@ -70,19 +73,19 @@ def _list(json: bool) -> None:
         typer.echo(f"{known:20} {claim}")
 
 
-def _drawn(finding: "Finding", out: Path, name: str) -> Path:
-    """The picture as PNG and as SVG; returns the first."""
+def _save_pictures(finding: "Finding", out: Path, name: str) -> Path:
+    """Save the picture as PNG and as SVG; returns the path of the PNG."""
     path = finding.picture.save(out / f"{name}.png")
     finding.picture.save(path.with_suffix(".svg"))
     return path
 
 
-def _tell(sentence: str, silent: bool) -> None:
+def _print_note(sentence: str, silent: bool) -> None:
     if not silent:
         print(sentence, file=sys.stderr)
 
 
-def _say(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
+def _print_finding(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
     if json:
         facts = {**finding.numbers, "picture": str(path)}
         typer.echo(json_format.dumps(facts, ensure_ascii=False))
@@ -93,7 +96,7 @@ def _say(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
     typer.echo(f"\npicture: {path}")
 
 
-def _say_all(findings: "dict[str, Finding]", out: Path, json: bool) -> None:
+def _print_page(findings: "dict[str, Finding]", out: Path, json: bool) -> None:
     from clearhead.lab.tools.page import write_page
 
     page = write_page(findings, out / "index.html")

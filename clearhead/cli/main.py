@@ -19,9 +19,9 @@ from typing import Any
 # times faster on a quiet machine, but was measured 14 to 47 times slower on a busy one.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.interrupts import exit_on_interrupt
 
-with leaving_at_once():
+with exit_on_interrupt():
     import typer
 
     from clearhead import __version__

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.interrupts import exit_on_interrupt
 
 if TYPE_CHECKING:
     import torch
 
+_SEED = typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
 Out = Annotated[Path, typer.Option("--out", help="Folder for the pictures.")]
-Seed = Annotated[
-    int, typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
-]
+Seed = Annotated[int, _SEED]
+OptionalSeed = Annotated[int | None, _SEED]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, mps, …")]
 Threads = Annotated[
     str,
@@ -24,9 +24,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
 
 
-def device_named(device: str) -> "torch.device":
+def find_device(device: str) -> "torch.device":
     """The device of this name; refused if this machine cannot compute on it."""
-    with leaving_at_once():
+    with exit_on_interrupt():
         from clearhead.runtime import pick_device
 
     reason = None
@@ -47,13 +47,13 @@ def check_threads(threads: str) -> None:
         raise ValueError(f"--threads must be auto or a number of at least 1, got {threads!r}")
 
 
-def thread_count(threads: str) -> int:
+def set_threads(threads: str) -> int:
     """Set the number of threads that the option asks for, and return it."""
     check_threads(threads)
-    with leaving_at_once():
-        from clearhead.runtime import set_threads
+    with exit_on_interrupt():
+        from clearhead import runtime
 
-    return set_threads("auto" if threads == "auto" else int(threads))
+    return runtime.set_threads("auto" if threads == "auto" else int(threads))
 
 
 def check_which(which: str) -> None:

@@ -1,11 +1,11 @@
-"""clearhead predict RUN INPUT…: a trained model's answers."""
+"""clearhead predict RUN INPUT…: ask a trained model."""
 
 import json as json_format
 from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.eval import RunPath, loaded_run
+from clearhead.cli.eval import RunPath, open_run
 from clearhead.cli.options import Device, Json, Quiet, Threads, Which
 
 
@@ -20,18 +20,18 @@ def predict(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a trained model answer."""
-    loaded = loaded_run(run, which, device, threads)
-    answers = [loaded.predict(text) for text in inputs]  # all of them before the first is shown
+    """Ask a trained model."""
+    loaded = open_run(run, which, device, threads)
+    answers = [loaded.predict(text) for text in inputs]  # all before the first is printed
     if json:
-        told = {"run": str(run), "answers": answers}
-        typer.echo(json_format.dumps(told, ensure_ascii=False))
+        facts = {"run": str(run), "answers": answers}
+        typer.echo(json_format.dumps(facts, ensure_ascii=False))
         return
     for answer in answers:
-        typer.echo(str(answer["answer"]) if quiet else _line(answer))
+        typer.echo(str(answer["answer"]) if quiet else _format_answer(answer))
 
 
-def _line(answer: dict[str, Any]) -> str:
+def _format_answer(answer: dict[str, Any]) -> str:
     """abccab|cca → yes (probability 0.9998)"""
     rest = ", ".join(
         f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"

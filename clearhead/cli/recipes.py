@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearhead.cli.interrupts import leaving_at_once
+from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json
 from clearhead.files.reading import open_regular, quote
 from clearhead.training.recipes import RECIPES, check_name, read_source
@@ -47,9 +47,9 @@ def list_recipes(json: Json = False) -> None:
 
 @app.command("show")
 def show(name: Name, json: Json = False) -> None:
-    """Print all settings of a recipe, as changes that can be given to train."""
+    """Print all settings of a recipe, in the form that train accepts."""
     check_recipe(name)
-    values = recipe_named(name).to_dict()
+    values = build_recipe(name).to_dict()
     if json:
         typer.echo(json_format.dumps(values, ensure_ascii=False))
         return
@@ -65,7 +65,7 @@ def copy(
     out: Annotated[Path, typer.Option("--out", help="Folder for the copy.")] = Path(),
     json: Json = False,
 ) -> None:
-    """Copy a recipe's file, to change it and to train it as your own."""
+    """Copy a recipe into a Python file of your own, to change and train it."""
     check_name(name)
     path = out / f"{name.replace('-', '_')}.py"
     out.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def copy(
             file.write(read_source(name))
     except FileExistsError:
         raise ValueError(
-            f"{quote(path)} is there already; move it away or give another --out"
+            f"{quote(path)} exists already; move it away or give another --out"
         ) from None
     next_step = f"next: change it, then clearhead train {shlex.quote(str(path))}"
     typer.echo(json_format.dumps({"path": str(path)}) if json else f"{path}\n{next_step}")
@@ -95,9 +95,9 @@ def check_recipe(name: str) -> None:
         check_name(name)
 
 
-def recipe_named(name: str) -> "Recipe":
+def build_recipe(name: str) -> "Recipe":
     """Build the recipe with this name, or the recipe of a user's own file."""
-    with leaving_at_once():
+    with exit_on_interrupt():
         from clearhead.runs.run import config_kinds
         from clearhead.training import Recipe, find_recipe
 

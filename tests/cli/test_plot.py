@@ -106,7 +106,7 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
         (("attention", "RUN"), "got 1 words"),
         (("attention", "RUN", ""), "the input is empty"),
         (("attention", "RUN", "xyz"), "'x'"),
-        (("table", "RUN"), "table is drawn as it is"),
+        (("table", "RUN"), "table takes nothing else"),
         (("waves", "RUN"), "waves takes numbers of dimensions"),
         (("waves", "4", "20"), "they go from 0 to 19"),
         (("schedule", "substrin"), "the nearest is 'substring'"),

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from clearhead.cli.progress import _told, measures, progress_shown
+from clearhead.cli.progress import _format_line, format_metrics, show_progress
 from clearhead.training import Progress
 
 NEWS = [
@@ -21,7 +21,7 @@ NEWS = [
 
 
 def test_measures_leave_out_the_learning_rate():
-    assert measures({"loss": 0.370412, "lr": 0.5, "val_perplexity": 1234.5}) == (
+    assert format_metrics({"loss": 0.370412, "lr": 0.5, "val_perplexity": 1234.5}) == (
         "loss 0.3704, val_perplexity 1234"
     )
 
@@ -29,7 +29,7 @@ def test_measures_leave_out_the_learning_rate():
 def test_in_a_file_there_is_a_line_for_each_evaluation(monkeypatch):
     file = io.StringIO()
     monkeypatch.setattr(sys, "stderr", file)
-    with progress_shown(quiet=False) as tell:
+    with show_progress(quiet=False) as tell:
         for news in NEWS:
             tell(news)
     assert file.getvalue().splitlines() == [
@@ -42,7 +42,7 @@ def test_in_a_file_there_is_a_line_for_each_evaluation(monkeypatch):
 def test_quiet_is_quiet(monkeypatch):
     file = io.StringIO()
     monkeypatch.setattr(sys, "stderr", file)
-    with progress_shown(quiet=True) as tell:
+    with show_progress(quiet=True) as tell:
         for news in NEWS:
             tell(news)
     assert file.getvalue() == ""
@@ -55,7 +55,7 @@ def on_a_terminal(monkeypatch, columns, kind="xterm", **variables):
     ours, theirs = pty.openpty()
     with open(theirs, "w", encoding="utf-8") as file:
         monkeypatch.setattr(sys, "stderr", file)
-        with progress_shown(quiet=False) as tell:
+        with show_progress(quiet=False) as tell:
             for news in NEWS:
                 tell(news)
         file.flush()
@@ -94,5 +94,5 @@ def test_C02_a_dumb_terminal_gets_plain_lines(monkeypatch):
 
 def test_before_anything_was_learned_there_is_no_speed():
     news = dataclasses.replace(NEWS[-1], rate=None)
-    assert "/s" in _told(NEWS[-1])
-    assert "/s" not in _told(news)
+    assert "/s" in _format_line(NEWS[-1])
+    assert "/s" not in _format_line(news)

@@ -48,7 +48,7 @@ def test_a_copy_overwrites_nothing(run, tmp_path):
     (tmp_path / "substring.py").write_text("mine")
     code, out, err = run("recipes", "copy", "substring", "--out", tmp_path)
     assert_a_mistake(code, out, err)
-    assert "substring.py is there already; move it away or give another --out" in err
+    assert "substring.py exists already; move it away or give another --out" in err
     assert (tmp_path / "substring.py").read_text() == "mine"
 
 

@@ -137,14 +137,14 @@ def stop_after_a_line(process, number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_C03_a_signal_saves_and_says_how_to_go_on(tmp_path, number):
+def test_C03_a_signal_saves_and_says_how_to_resume(tmp_path, number):
     out = tmp_path / "my runs"
     process = start_outside("train", "substring", *LONG, *ONE, "--out", out)
     code, said, err, seconds = stop_after_a_line(process, number)
     assert (code, said) == (128 + number, ""), err
     assert seconds < 10
     stopped, go_on = err.splitlines()[-2:]
-    assert stopped == f"stopped; all is saved in {out / 'substring-0001'}"
+    assert stopped == f"stopped; the run is saved in {out / 'substring-0001'}"
     assert go_on.endswith(f"clearhead train --resume '{out / 'substring-0001'}'")
     assert load_run(out / "substring-0001").step > 0
 
