@@ -1,7 +1,7 @@
 """Cases of language models: decoding, batches of speeches, the vocabulary loss, words.
 
 Decoding is compared with the libraries in peers.py that are installed. Our models are packed before
-the clock starts, as their models are converted before it; packing takes about as long as 16 tokens.
+the clock starts, as theirs are converted before it; docs/generation.md says what packing costs.
 """
 
 from collections.abc import Callable, Iterable

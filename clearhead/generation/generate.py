@@ -178,9 +178,9 @@ def _make_reader(
         start = partial(PackedReader, model, B, min(T + n_tokens, max_len))
     else:
         start = partial(ModelReader, model, cache=cache)
-    return (
-        start(token_mask) if T + n_tokens <= max_len else RollingReader(start, max_len, token_mask)
-    )
+    if T + n_tokens > max_len:
+        return RollingReader(start, max_len, token_mask)
+    return start(token_mask)
 
 
 def _check_model(model: GPT | PackedGPT, cache: bool) -> GPT | PackedGPT:

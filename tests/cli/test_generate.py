@@ -12,9 +12,11 @@ import torch
 from clearhead.cli import generate as generate_command
 from clearhead.cli import main as command
 from clearhead.data import WordTokenizer
-from clearhead.generation import generate
+from clearhead.generation import generate, stream
 from clearhead.interop import export, load
 from clearhead.models import GPT, GPTConfig, TextEncoder, TextEncoderConfig
+
+CAB = ("--prompt", "cab")
 
 # GPT-2 writes a byte that can be seen as itself, the others as the characters from 256 on.
 SEEN = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -64,7 +66,7 @@ def folder(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("tokens", [5, 25])  # with the modules, and packed
+@pytest.mark.parametrize("tokens", [5, 25])
 def test_it_writes_the_prompt_and_what_the_model_says(folder, tokens):
     loaded = load(folder)
     ids = torch.tensor([loaded.tokenizer.encode("cab")])
@@ -75,6 +77,30 @@ def test_it_writes_the_prompt_and_what_the_model_says(folder, tokens):
     assert done.stdout == text + "\n"
     assert "gpt2 from" in done.stderr
     assert f"{tokens} tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "form"),
+    [
+        (["--tokens", 5], "GPT"),
+        (["--tokens", 45], "float"),
+        ([], "GPT"),  # 38 fit
+        (["--tokens", 5, "--weights", "int8"], "int8"),
+    ],
+    ids=str,
+)
+def test_it_packs_the_model_where_that_pays_and_for_int8(
+    folder, run_here, monkeypatch, options, form
+):
+    given = []
+
+    def noted(model, *arguments, **named):
+        given.append("GPT" if isinstance(model, GPT) else model.weights)
+        return stream(model, *arguments, **named)
+
+    monkeypatch.setattr("clearhead.generation.stream", noted)
+    assert run_here(folder, *CAB, *options)[0] == 0
+    assert given == [form]
 
 
 def test_json_is_one_object_and_quiet_is_quiet(folder):
@@ -113,7 +139,6 @@ def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault)
     assert ("error: --tokens" in done.stderr) == (closed == "stdout" and fault)
 
 
-CAB = ("--prompt", "cab")
 MISTAKES = [
     ([*CAB, "--tokens", "-1"], "--tokens must not be negative, got -1"),
     (["--prompt", "x" * 41], "--prompt has 41 tokens, but this model reads at most 40; shorten it"),

@@ -26,7 +26,7 @@ class PackedReader:
     ) -> None:
         """token_mask (B, T): True = real, for the prompt; all later tokens are real."""
         c, dtype = packed.config, packed.embedding.dtype
-        self.packed, self.capacity, self.length = packed, capacity, 0
+        self.packed, self.length = packed, 0
         self.n_heads, self.n_groups = c.n_heads, c.n_kv_heads or c.n_heads
         self.d_head = c.d_model // c.n_heads
         # Keys and values of every block, (n_layers, 2, B, G, capacity, Dh).
@@ -58,7 +58,7 @@ class PackedReader:
         positions = self.positions[..., past : self.length]
         x = embedding(tokens.long(), self.packed.embedding)
         if self.packed.positions is not None:
-            x = self.packed.positions.forward(x, positions=positions)
+            x = self.packed.positions.forward(x, positions=positions)  # past any hooks
         rotation = None if self.rotations is None else self.rotations[positions]
         x = x.flatten(0, 1)  # (B·T, D)
         for block, keys_values in zip(self.packed.blocks, self.keys_values, strict=True):
@@ -123,5 +123,5 @@ class PackedReader:
         """The bias by distance (H, T, S), to be added before the division by √Dh."""
         if block.scheme.acts_on != "scores":
             return None
-        bias: Tensor = block.scheme.forward(T, S)
+        bias: Tensor = block.scheme.forward(T, S)  # past any hooks
         return bias * math.sqrt(self.d_head) if block.scheme.after_scaling else bias
