@@ -85,6 +85,8 @@ MODULES: dict[str, str] = {
     "clearhead.interop.weights": "clearhead.interop.weight_files",
 }
 
+_DESIGNED = "clearhead.lab.learned_vs_designed"
+
 # Old name → new name, where more than the module changed.
 NAMES: dict[str, str] = {
     # attention, positions
@@ -216,6 +218,34 @@ NAMES: dict[str, str] = {
     "clearhead.bench.timing.best_seconds": "clearhead.timing.best_seconds",
     "clearhead.cli.progress.duration": "clearhead.timing.format_duration",
     "clearhead.inspection.report_html.duration": "clearhead.timing.format_duration",
+    "clearhead.lab.all_sequences.apart": f"{_DESIGNED}.all_sequences.compare_passes",
+    "clearhead.lab.finding.written": "clearhead.lab.tools.finding.format_cell",
+    "clearhead.lab.heads.attended": "clearhead.lab.heads.mean_weights",
+    "clearhead.lab.heads.without": "clearhead.lab.heads.silence_heads",
+    "clearhead.lab.kernel_cost.crossover": "clearhead.lab.kernels.cost.find_crossover",
+    "clearhead.lab.kernel_cost.ways": "clearhead.lab.kernels.cost.build_ways",
+    "clearhead.lab.kernel_report.story": "clearhead.lab.kernels.report.describe",
+    "clearhead.lab.kernel_report.tables": "clearhead.lab.kernels.report.tabulate",
+    "clearhead.lab.kernel_report.two_digits": "clearhead.lab.kernels.report.round_length",
+    "clearhead.lab.learned_vs_designed.measured": f"{_DESIGNED}.comparison.measure",
+    "clearhead.lab.learned_vs_designed.trained": f"{_DESIGNED}.comparison.train_pair",
+    "clearhead.lab.measuring.fitted_slope": "clearhead.lab.tools.measuring.fit_slope",
+    "clearhead.lab.position_report.story": "clearhead.lab.positions.report.describe",
+    "clearhead.lab.position_report.tables": "clearhead.lab.positions.report.tabulate",
+    "clearhead.lab.positions.answers": "clearhead.lab.positions.schemes.score_models",
+    "clearhead.lab.positions.laws": "clearhead.lab.positions.schemes.measure_order",
+    "clearhead.lab.positions.likeness": "clearhead.lab.positions.schemes.similarity",
+    "clearhead.lab.positions.pairs": "clearhead.lab.positions.schemes.compare_pairs_with_sines",
+    "clearhead.lab.positions.refusals": "clearhead.lab.positions.schemes.try_one_token_more",
+    "clearhead.lab.positions.turned_likeness": "clearhead.lab.positions.schemes.rotary_similarity",
+    "clearhead.lab.same_names.alike": f"{_DESIGNED}.shared_basis.scale_between",
+    "clearhead.lab.same_names.difference": f"{_DESIGNED}.shared_basis.compare",
+    "clearhead.lab.same_names.names_of": f"{_DESIGNED}.shared_basis.list_names",
+    "clearhead.lab.same_names.renamed": f"{_DESIGNED}.shared_basis.rewrite",
+    "clearhead.lab.same_names.rows_of": f"{_DESIGNED}.shared_basis.input_rows",
+    "clearhead.lab.same_names.scores_of": f"{_DESIGNED}.shared_basis.token_scores",
+    "clearhead.lab.same_names.table_of": f"{_DESIGNED}.shared_basis.score_table",
+    "clearhead.lab.same_names.unlike": f"{_DESIGNED}.shared_basis.dissimilarity",
     # interop, cli
     "clearhead.cli.eval.loaded_run": "clearhead.cli.eval.open_run",
     "clearhead.cli.interrupts.leaving_at_once": "clearhead.cli.interrupts.exit_on_interrupt",

@@ -236,6 +236,14 @@ def write_numbers(axes: "Axes", weights: Array, size: tuple[float, float]) -> No
             axes.text(s, t, text, ha="center", va="center", fontsize=7, color=colour)
 
 
+def draw_cell_lines(axes: "Axes", T: int, S: int) -> None:
+    """Thin lines between the cells of a (T, S) matrix."""
+    axes.set_xticks(np.arange(S) + 0.5, minor=True)
+    axes.set_yticks(np.arange(T) + 0.5, minor=True)
+    axes.grid(which="minor", color="#cccccc", linewidth=0.4)
+    axes.tick_params(which="minor", length=0)
+
+
 def open_axes(axes: "Axes") -> None:
     """For curves and bars: a light grid, and no frame above and to the right."""
     axes.grid(color="#e3e3e3", linewidth=0.5)

@@ -1,12 +1,12 @@
-"""One experiment per file or folder. Each states a claim, tries it, and returns a `Finding`.
+"""One experiment per file or folder. Each states a claim, tests it, and returns a `Finding`.
 
     run("vanishing").picture.save("vanishing.png")
 
 An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
-numbers, all but times, and `full` takes the large sizes. In the order in which they are best read:
+numbers, except times, and `full` uses the large sizes. In the order in which they are best read:
 
 attention.py            two heads, step by step on a sentence
-masks.py                what is masked changes nothing
+masks.py                a masked input changes nothing
 why_sqrt_d.py           what the division by √d is for
 argmax.py               why attention to the best match alone cannot be learned
 positions/              five ways to tell where a token stands
@@ -16,7 +16,7 @@ kernels/                attention linear in T
 purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
-tools/                  what the experiments share: findings, measuring, the page of all
+tools/                  what the experiments share: findings, drawing, measuring, the page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
 """
@@ -31,22 +31,22 @@ __all__ = ["EXPERIMENTS", "check_name", "run"]
 
 # In the order in which they are best read.
 EXPERIMENTS = {
-    "attention": "Attention lets a word find what it needs, by content or by place.",
-    "masks": "An output depends on an input where the mask lets it, elsewhere not by one bit.",
-    "why-sqrt-d": "Scores grow with √d; divided by it, the softmax stays as soft at every width.",
-    "argmax": "To take only the best match gives no gradient, so it cannot learn whom to hear.",
-    "positions": "Without positions a sentence is a bag; five ways say where a token stands.",
+    "attention": "Attention lets a word find what it needs, by content or by position.",
+    "masks": "An output depends on an input where the mask allows it, elsewhere by not one bit.",
+    "why-sqrt-d": "Scores grow with √d; divided by it, the softmax is equally soft at every width.",
+    "argmax": "Taking only the best match gives no gradient, so nothing learns where to attend.",
+    "positions": "Without positions a sentence is a bag of tokens; five schemes give it an order.",
     "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention goes by scores.",
-    "costs": "Attention does T² work in a fixed number of steps, an RNN takes T, one by one.",
+    "costs": "Attention does T² work in a fixed number of steps; an RNN takes T steps in sequence.",
     "kernels": "A kernel that is a product of features makes attention linear in T.",
     "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",
-    "learned-vs-designed": "What training finds is what one would set by hand, in another basis.",
-    "heads": "The heads of a trained model do different jobs, some of which it cannot do without.",
+    "learned-vs-designed": "Training finds the weights one would set by hand, in another basis.",
+    "heads": "The heads of a trained model do different jobs, and it needs some of them.",
 }
 
 
 def check_name(name: str) -> None:
-    """There is an experiment of this name."""
+    """Refuse a name that no experiment has."""
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
 
@@ -59,7 +59,7 @@ def run(name: str, *, seed: int = 0, full: bool = False, device: str = "auto") -
     from clearhead.runtime import pick_device
 
     module = import_module(f"clearhead.lab.{name.replace('-', '_')}")
-    with torch.random.fork_rng(devices=[]):  # the caller's own chance stays as it is
+    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it is
         torch.manual_seed(seed)
         finding: Finding = module.experiment(seed=seed, full=full, device=pick_device(device))
     return finding

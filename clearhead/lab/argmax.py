@@ -1,45 +1,43 @@
-"""Why attention that takes only the best match cannot learn whom to hear.
+"""Why attention that takes only the best match cannot learn where to attend.
 
     argmax     output = v[argmax_s q·k_s]                a step function of q and k
     softmax    output = Σ_s softmax(q·k / √d)_s v_s      a smooth one
 
-A small change of q or k does not change which key is best, so the derivative is 0 wherever there is
-one. First the worked example: one query, four keys. Then the smallest transformer learns the rule
-`first` (CAC → CCC: each token is to hear the first one) with either mechanism, from the same
-weights and the same batches. With argmax the values can still be learned, and the best that any
+A small change of q or k does not change which key is best, so the derivative is 0 wherever it
+exists. First the worked example: one query, four keys. Then the smallest transformer learns the
+rule `first` (CAC → CCC: each token should attend to the first one) with either mechanism, from the
+same weights and the same batches. With argmax the values can still be learned. The best that any
 values can do with the keys it takes is a linear least-squares problem, which is solved exactly.
 """
 
-import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.attention import ArgmaxAttention, DotProductAttention, Mechanism
 from clearhead.data.batch import Batch
-from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.inspection.picture import Picture
 from clearhead.inspection.record import record
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table, written
+from clearhead.lab.tools.drawing import Axes, finish, line_look, panels
+from clearhead.lab.tools.finding import Finding, Table, format_cell, format_vector
 from clearhead.models.model import evaluation_mode
 from clearhead.models.smallest import TorchTransformer
+from clearhead.training import with_changes
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.recipes.smallest import first
 from clearhead.training.state import DataOrder, State, seed_torch
 from clearhead.training.tasks.sequences import SequenceTask
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 QUERY = (1.0, 1.0, 2.0)
 KEYS = ((1.0, 2.0, 0.0), (0.0, 3.0, 4.0), (5.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 VALUES = ((2.0, 0.0, 1.0), (1.0, 4.0, 3.0), (0.0, -1.0, 4.0), (1.0, 0.0, -1.0))
 MECHANISMS: dict[str, type[Mechanism]] = {"softmax": DotProductAttention, "argmax": ArgmaxAttention}
-LOOKS = {"softmax": LINES[0], "argmax": LINES[1]}
+LOOKS = {kind: line_look(order, marker="") for order, kind in enumerate(MECHANISMS)}
 PARAMETERS = ("Qm.weight", "Km.weight", "Vm.weight", "pos.weight")
 STEP = 10  # between two measurements
 BLIND = 2 / 9  # the loss of ⅓ ⅓ ⅓ for every letter: (4/9 + 1/9 + 1/9) / 3
@@ -49,40 +47,34 @@ Numbers = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Lesson:
-    """What became of one model."""
+    """How one model was trained."""
 
-    losses: list[float]  # on the validation part, every STEP steps
-    learned: float  # the loss on all that it learned from, at the end
-    best: float  # the least that any values reach there with the weights of the attention as is
-    first_before: float  # how much of what a token hears is from the first one
+    losses: list[float]  # on the validation sequences, every STEP steps
+    learned: float  # the loss on the training sequences at the end
+    best: float  # the least loss there that any values reach with these attention weights
+    first_before: float  # the mean weight on the first token, before training
     first_after: float
-    moved: dict[str, float]  # how far the number that changed most in each parameter is from before
+    moved: dict[str, float]  # the largest change of a number in each parameter
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Argmax gives queries and keys no gradient: they stay as they were drawn."""
-    recipe = first()
-    recipe = dataclasses.replace(
-        recipe, training=dataclasses.replace(recipe.training, steps=500 if full else 150)
-    )
+    """Argmax gives queries and keys no gradient: they keep their initial values."""
+    recipe = with_changes(first(), [f"training.steps={500 if full else 150}"])
     task = cast(SequenceTask, recipe.data.open())
     seeds = range(seed, seed + (20 if full else 5))
     lessons = {kind: [learn(task, recipe, kind, s, device) for s in seeds] for kind in MECHANISMS}
-    numbers = {**worked_example(device), **_of_lessons(lessons)}
+    numbers = {**worked_example(device), **_collect(lessons)}
     return Finding(
         claim=EXPERIMENTS["argmax"],
-        tables=_tables(numbers, seeds),
-        seen=_story(numbers),
+        tables=_tabulate(numbers, seeds),
+        seen=_describe(numbers),
         numbers={**numbers, "loss_blind": BLIND},
-        picture=_picture(lessons),
+        picture=_draw(lessons),
     )
 
 
-# The worked example
-
-
 def worked_example(device: torch.device | str = "cpu") -> Numbers:
-    """Scores, weights, outputs, and how long the gradients of the output's sum are."""
+    """Scores, weights, outputs, and the norms of the gradients of the output's sum."""
     numbers: Numbers = {}
     for kind, mechanism in MECHANISMS.items():
         q, k, v = (
@@ -104,8 +96,8 @@ def worked_example(device: torch.device | str = "cpu") -> Numbers:
 def learn(
     task: SequenceTask, recipe: Recipe, kind: str, seed: int, device: torch.device | str = "cpu"
 ) -> Lesson:
-    """Train the model of a recipe with this mechanism, and look at it before and after."""
-    model = _new_model(task, recipe, seed).to(device)
+    """Train the model of a recipe with this mechanism, and measure it before and after."""
+    model = _build_model(task, recipe, seed).to(device)
     model.set_submodule("attention", MECHANISMS[kind]())
     before = {name: parameter.clone() for name, parameter in model.state_dict().items()}
     validation = task.validation.to(device)
@@ -121,8 +113,8 @@ def learn(
     )
 
 
-def _new_model(task: SequenceTask, recipe: Recipe, seed: int) -> TorchTransformer:
-    """The one with which the training loop begins a run of this seed."""
+def _build_model(task: SequenceTask, recipe: Recipe, seed: int) -> TorchTransformer:
+    """The model with which the training loop starts a run of this seed."""
     with torch.random.fork_rng(devices=[]):
         seed_torch(torch.device("cpu"), seed, "weights", 0)
         return cast(TorchTransformer, task.build(task.complete(recipe.model)))
@@ -131,7 +123,7 @@ def _new_model(task: SequenceTask, recipe: Recipe, seed: int) -> TorchTransforme
 def _train(
     task: SequenceTask, model: TorchTransformer, c: TrainingConfig, seed: int
 ) -> list[float]:
-    """The steps that the training loop would take; returns the loss before, and every STEP."""
+    """Take the steps of the training loop; returns the loss before, and after every STEP steps."""
     optimizer, schedule = c.make_optimizer(model), c.make_schedule()
     state, order = State(), DataOrder(task, seed, c.batch_size)
     losses = [task.evaluate(model)["val_loss"]]
@@ -145,7 +137,7 @@ def _train(
 
 
 def _outputs_and_weights(model: TorchTransformer, examples: Batch) -> tuple[Tensor, Tensor]:
-    """What every token says, (B, T, letters), and whom it hears, (B, T, T)."""
+    """The outputs (B, T, letters) and the attention weights (B, T, T)."""
     with evaluation_mode(model), record(model) as trace:
         outputs = model(examples.inputs, examples.token_mask)
     return outputs, trace["attention"].weights
@@ -157,23 +149,23 @@ def _weight_of_first(model: TorchTransformer, examples: Batch) -> float:
 
 
 def _learned_and_best(model: TorchTransformer, examples: Batch) -> tuple[float, float]:
-    """The loss, and the least that values linear in letter and place, as its own, could reach."""
+    """The loss, and the least loss that any values linear in letter and position could reach."""
     outputs, weights = _outputs_and_weights(model, examples)
     T = weights.size(-1)
-    places = torch.eye(T, device=weights.device).expand(len(examples), T, T)
-    heard = weights @ torch.cat([examples.inputs, places], dim=-1)  # (B, T, letters + T)
+    positions = torch.eye(T, device=weights.device).expand(len(examples), T, T)
+    mixed = weights @ torch.cat([examples.inputs, positions], dim=-1)  # (B, T, letters + T)
     output, features, right = (
-        x[examples.token_mask].cpu().double() for x in (outputs, heard, examples.targets)
+        x[examples.token_mask].cpu().double() for x in (outputs, mixed, examples.targets)
     )
-    # Letters add up to 1, and so do places: gelsd solves it although the columns depend.
+    # Letters add up to 1 and so do positions, so the columns are dependent: gelsd allows that.
     best = features @ torch.linalg.lstsq(features, right, driver="gelsd").solution
     return (output - right).square().mean().item(), (best - right).square().mean().item()
 
 
-# What is told
+# Numbers, tables and sentences
 
 
-def _of_lessons(lessons: dict[str, list[Lesson]]) -> Numbers:
+def _collect(lessons: dict[str, list[Lesson]]) -> Numbers:
     numbers: Numbers = {}
     for kind, runs in lessons.items():
         numbers[f"loss_{kind}"] = [run.losses[-1] for run in runs]
@@ -188,76 +180,65 @@ def _of_lessons(lessons: dict[str, list[Lesson]]) -> Numbers:
     return numbers
 
 
-def _tables(numbers: Numbers, seeds: Sequence[int]) -> list[Table]:
-    outputs = (f"{_vector(numbers[f'output_{kind}'])} by {kind}" for kind in MECHANISMS)
-    example = f"The query {_vector(QUERY)} gets {' and '.join(outputs)}."
-    keys = [f"{_vector(k)} → {_vector(v)}" for k, v in zip(KEYS, VALUES, strict=True)]
-    gradient = "How long the gradient of the sum of that output is."
+def _tabulate(numbers: Numbers, seeds: Sequence[int]) -> list[Table]:
+    def table(caption: str, row: str, rows: Sequence[Any], columns: dict[str, str]) -> Table:
+        cells = ((name, map(_exact, numbers[key])) for key, name in columns.items())
+        return Table.from_columns(caption, (row, rows), *cells)
+
+    def both(what: str) -> dict[str, str]:
+        return {f"{what}_{kind}": kind for kind in MECHANISMS}
+
+    outputs = (f"{format_vector(numbers[f'output_{kind}'])} by {kind}" for kind in MECHANISMS)
+    example = f"The query {format_vector(QUERY)} gets {' and '.join(outputs)}."
+    keys = [f"{format_vector(k)} → {format_vector(v)}" for k, v in zip(KEYS, VALUES, strict=True)]
+    gradient = "The norm of the gradient of the sum of that output."
     loss = (
-        "The loss on sequences that were not learned from; of argmax also that on those that were,"
-        "\nbeside the least that any values reach there with the keys that it takes."
+        "The loss on validation sequences; for argmax also on training sequences,\n"
+        "beside the least loss that any values reach there with the keys it takes."
     )
-    of_argmax = {"learned_argmax": "argmax, learned from", "best_argmax": "any values"}
-    heard = "How much of what a token hears comes from the first one, before training and after."
+    of_argmax = {"learned_argmax": "argmax, training", "best_argmax": "any values"}
+    weight = "The mean weight of the first token, before training and after."
     when = ("before", "after")
-    first_heard = {f"first_{w}_{kind}": f"{kind}, {w}" for kind in MECHANISMS for w in when}
-    moved = "How far training moved that number of a parameter which moved farthest, in all runs."
+    first_weights = {f"first_{w}_{kind}": f"{kind}, {w}" for kind in MECHANISMS for w in when}
+    moved = "The largest change of a number in each parameter, over all runs."
     return [
-        _table(numbers, example, "key → value", keys, {"scores": "q·k", **_both("weights")}),
-        _table(numbers, gradient, "to", ("query", "keys", "values"), _both("gradient")),
-        _table(numbers, loss, "seed", seeds, {**_both("loss"), **of_argmax}),
-        _table(numbers, heard, "seed", seeds, first_heard),
-        _table(numbers, moved, "parameter", PARAMETERS, _both("moved")),
+        table(example, "key → value", keys, {"scores": "q·k", **both("weights")}),
+        table(gradient, "gradient to", ("query", "keys", "values"), both("gradient")),
+        table(loss, "seed", seeds, {**both("loss"), **of_argmax}),
+        table(weight, "seed", seeds, first_weights),
+        table(moved, "parameter", PARAMETERS, both("moved")),
     ]
 
 
-def _both(what: str) -> dict[str, str]:
-    """The names of a number for both mechanisms, and of their columns."""
-    return {f"{what}_{kind}": kind for kind in MECHANISMS}
-
-
-def _table(
-    numbers: Numbers, caption: str, row: str, rows: Sequence[Any], columns: dict[str, str]
-) -> Table:
-    cells = ([_exact(number) for number in numbers[name]] for name in columns)
-    return Table(caption, [row, *columns.values()], list(zip(rows, *cells, strict=True)))
-
-
 def _exact(number: float) -> float | int:
-    """What is whole to the last digit is written as a whole number: 0 is no rounded 0.00."""
+    """A float that is whole becomes an int, which is printed without decimals: an exact 0."""
     return int(number) if number.is_integer() else number
 
 
-def _vector(numbers: Iterable[float]) -> str:
-    return "(" + ", ".join(f"{number:.3g}" for number in numbers).replace("-", "−") + ")"
-
-
-def _story(numbers: Numbers) -> str:
+def _describe(numbers: Numbers) -> str:
     softmax, argmax = (sorted(numbers[f"loss_{kind}"]) for kind in MECHANISMS)
-    moved = written(_exact(max(numbers["moved_argmax"][:2])))
+    moved = format_cell(_exact(max(numbers["moved_argmax"][:2])))
     above = max(numbers["above_best"])
     return (
-        f"Of {len(softmax)} runs with softmax the worst ends at a loss of {written(softmax[-1])}; "
-        f"those with argmax end between\n{written(argmax[0])} and {written(argmax[-1])}, "
+        f"Of {len(softmax)} runs with softmax the worst ends at a loss of "
+        f"{format_cell(softmax[-1])}; those with argmax end between\n"
+        f"{format_cell(argmax[0])} and {format_cell(argmax[-1])}, "
         f"where ⅓ for every letter costs {BLIND:.3f}.\n"
         f"With argmax the numbers in Qm and Km moved by {moved}, but the values were learned: "
         f"no run ends more than\n{above:.2%} above the best that any values can do with the keys "
-        f"that it takes."
+        f"it takes."
     )
 
 
-# What is drawn
+# The picture
 
 
-def _picture(lessons: dict[str, list[Lesson]]) -> Picture:
-    with style():
-        figure = new_figure(11.0, 3.6)
-        grid = figure.subplots(1, 3, width_ratios=(1, 1, 1.2), gridspec_kw={"wspace": 0.06})
-        for axes in grid:
-            open_axes(axes)
-        _draw_example(grid[0])
-        _draw_change(grid[1])
-        _draw_losses(grid[2], lessons)
+def _draw(lessons: dict[str, list[Lesson]]) -> Picture:
+    ratios, gap = (1, 1, 1.2), {"wspace": 0.06}
+    with panels(11.0, 3.6, 3, width_ratios=ratios, gridspec_kw=gap) as (figure, axes):
+        _draw_example(axes[0])
+        _draw_change(axes[1])
+        _draw_losses(axes[2], lessons)
     return Picture(
         figure,
         "The scores of four keys, of which argmax takes the best; the weight of that key over a "
@@ -266,48 +247,45 @@ def _picture(lessons: dict[str, list[Lesson]]) -> Picture:
     )
 
 
-def _draw_example(axes: "Axes") -> None:
-    """The scores, and which key is taken."""
+def _draw_example(axes: Axes) -> None:
+    """The scores, and the key that argmax takes."""
     example = worked_example()
-    for place, score in enumerate(example["scores"]):
-        taken = example["weights_argmax"][place] == 1
-        colour = LOOKS["argmax"][0] if taken else "#d8d8d8"
-        axes.bar(place, score, 0.65, color=colour, edgecolor="#333333", linewidth=0.6)
-        axes.text(place, score + 0.2, f"{score:g}", ha="center")
-        if taken:
-            output = f"taken: the output\nis {_vector(example['output_argmax'])}"
-            axes.text(place + 0.42, score, output, va="top")
-    names = [f"{_vector(k)}\n{_vector(v)}" for k, v in zip(KEYS, VALUES, strict=True)]
+    for s, score in enumerate(example["scores"]):
+        is_best = example["weights_argmax"][s] == 1
+        colour = LOOKS["argmax"]["color"] if is_best else "#d8d8d8"
+        axes.bar(s, score, 0.65, color=colour, edgecolor="#333333", linewidth=0.6)
+        axes.text(s, score + 0.2, f"{score:g}", ha="center")
+        if is_best:
+            output = f"the best: the output\nis {format_vector(example['output_argmax'])}"
+            axes.text(s + 0.42, score, output, va="top")
+    names = [f"{format_vector(k)}\n{format_vector(v)}" for k, v in zip(KEYS, VALUES, strict=True)]
     axes.set_xticks(range(len(KEYS)), names)
     axes.grid(visible=False, axis="x")
-    axes.set(title="Argmax takes the best match", xlabel="key, and below it its value")
-    axes.set(ylabel=f"score of the query {_vector(QUERY)}", ylim=(0, 12.4))
+    finish(axes, title="Argmax takes the best match", xlabel="key, and below it its value")
+    axes.set(ylabel=f"score of the query {format_vector(QUERY)}", ylim=(0, 12.4))
 
 
-def _draw_change(axes: "Axes") -> None:
+def _draw_change(axes: Axes) -> None:
     """The weight of the best key while the last entry of the query changes."""
     example, last = worked_example(), torch.linspace(-1, 3, 801)
     q = torch.tensor(QUERY).repeat(len(last), 1)
     q[:, -1] = last
     for kind, mechanism in MECHANISMS.items():
-        colour, dashes = LOOKS[kind]
         weights = mechanism().weights(q, torch.tensor(KEYS))[:, 1]
-        axes.plot(last, weights, color=colour, linestyle=dashes, label=kind)
-        axes.plot(QUERY[-1], example[f"weights_{kind}"][1], "o", color=colour, markersize=5)
-    axes.text(QUERY[-1] + 0.05, 0.91, "the query\nat the left", va="top")
-    axes.set(title="A step has the slope 0", xlabel="x in the query (1, 1, x)")
-    axes.set_ylabel(f"weight of the key {_vector(KEYS[1])}")
-    axes.legend(loc="lower right", frameon=False)
+        axes.plot(last, weights, **LOOKS[kind], label=kind)
+        point = LOOKS[kind] | {"marker": "o", "markersize": 5}
+        axes.plot(QUERY[-1], example[f"weights_{kind}"][1], **point)
+    axes.text(QUERY[-1] + 0.05, 0.91, "the query\non the left", va="top")
+    finish(axes, "lower right", title="A step has slope 0", xlabel="x in the query (1, 1, x)")
+    axes.set_ylabel(f"weight of the key {format_vector(KEYS[1])}")
 
 
-def _draw_losses(axes: "Axes", lessons: dict[str, list[Lesson]]) -> None:
+def _draw_losses(axes: Axes, lessons: dict[str, list[Lesson]]) -> None:
     for kind, runs in lessons.items():
-        colour, dashes = LOOKS[kind]
         for order, run in enumerate(runs):
-            steps = [STEP * place for place in range(len(run.losses))]
+            steps = range(0, STEP * len(run.losses), STEP)
             label = None if order else f"{kind}, {len(runs)} runs"
-            axes.plot(steps, run.losses, color=colour, linestyle=dashes, linewidth=1, label=label)
+            axes.plot(steps, run.losses, **LOOKS[kind], linewidth=1, label=label)
     axes.axhline(BLIND, color="black", linestyle=":", linewidth=1, label="blind guess (⅓ each)")
-    axes.set(title="Whom to hear is learned by softmax only", xlabel="training step", yscale="log")
-    axes.set_ylabel("validation loss (squared error)")
-    axes.legend(loc="lower left", frameon=False)
+    finish(axes, "lower left", xlabel="training step", yscale="log")
+    axes.set(title="Only softmax learns where to attend", ylabel="validation loss (squared error)")

@@ -2,10 +2,10 @@
 
     the hungry dog left the crowded park
 
-Two heads of an ordinary MultiHeadAttention. The first works by content: an adjective's query asks
-for the kind of thing it describes, and a noun's key offers its kind. The second works by place: a
-Toeplitz bias that is large one step back, so each word looks at the word before it. Nothing is
-random and nothing is trained.
+Two heads of an ordinary MultiHeadAttention. The first works by content: the query of an adjective
+asks for the kind of thing it describes, and the key of a noun offers its kind. The second works by
+position: a Toeplitz bias is large one step back, so each word attends to the word before it.
+Nothing is random and nothing is trained.
 """
 
 import math
@@ -16,38 +16,37 @@ from torch import Tensor
 from clearhead.attention import Mask, MultiHeadAttention, loop_over_heads
 from clearhead.inspection import figures, record
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.finding import Finding, Table, format_vector
 from clearhead.positions import ToeplitzBias
 
 WORDS = ["the", "hungry", "dog", "left", "the", "crowded", "park"]
 FEATURES = ("living", "place", "asks for living", "asks for place")
 KINDS = {"dog": "living", "park": "place", "hungry": "asks for living", "crowded": "asks for place"}
-STRENGTH = 6.0  # how loudly a query asks
+STRENGTH = 6.0  # the score of a match, before the division by √Dh
 
 
 def build() -> tuple[MultiHeadAttention, Tensor]:
     """The attention with its weights set, and the sentence (1, T, 4) as features of its words."""
     x = torch.zeros(1, len(WORDS), len(FEATURES))
-    for place, word in enumerate(WORDS):
+    for position, word in enumerate(WORDS):
         if word in KINDS:
-            x[0, place, FEATURES.index(KINDS[word])] = 1.0
-    by_place = ToeplitzBias(2, max_len=len(WORDS))
-    attention = MultiHeadAttention(len(FEATURES), 2, bias=False, positions=by_place)
+            x[0, position, FEATURES.index(KINDS[word])] = 1.0
+    bias = ToeplitzBias(2, max_len=len(WORDS))
+    attention = MultiHeadAttention(len(FEATURES), 2, bias=False, positions=bias)
     with torch.no_grad():
         for parameter in attention.parameters():
             parameter.zero_()
-        attention.proj_q.weight[0, FEATURES.index("asks for living")] = STRENGTH
-        attention.proj_q.weight[1, FEATURES.index("asks for place")] = STRENGTH
-        attention.proj_k.weight[0, FEATURES.index("living")] = 1.0
-        attention.proj_k.weight[1, FEATURES.index("place")] = 1.0
-        by_place.weight[1, by_place.max_len - 1] = STRENGTH  # one step back
+        for column, kind in enumerate(("living", "place")):
+            attention.proj_q.weight[column, FEATURES.index(f"asks for {kind}")] = STRENGTH
+            attention.proj_k.weight[column, FEATURES.index(kind)] = 1.0
+        bias.weight[1, bias.max_len - 1] = STRENGTH  # one step back
         for layer in (attention.proj_v, attention.proj_out):
             layer.weight.copy_(torch.eye(len(FEATURES)))
     return attention.eval(), x
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Attention moves what a word needs to where it is needed."""
+    """Attention brings each word what it asks for."""
     attention, x = build()
     attention, x = attention.to(device), x.to(device)
     with torch.no_grad(), record(attention) as trace:
@@ -56,7 +55,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         difference = (output - loop_over_heads(attention, x)).abs().max().item()
     call, masked = trace.calls("")
     free, causal = call.weights[0].cpu(), masked.weights[0].cpu()  # (H, T, S)
-    layers = {"every word may be seen": free[None], "causal: no looking ahead": causal[None]}
+    layers = {"all words are visible": free[None], "causal: no looking ahead": causal[None]}
     the, hungry, dog, left, _, crowded, park = range(len(WORDS))
     numbers = {
         "hungry_takes_from_dog": free[0, hungry, dog].item(),
@@ -68,26 +67,26 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     }
     return Finding(
         claim=EXPERIMENTS["attention"],
-        tables=[_followed(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry])],
-        seen=_story(numbers),
+        tables=[_follow_query(call.q[0, 0, hungry].cpu(), call.k[0, 0].cpu(), free[0, hungry])],
+        seen=_describe(numbers),
         numbers=numbers,
         picture=figures.attention_grid(layers, tokens=WORDS),
     )
 
 
-def _followed(q: Tensor, k: Tensor, weights: Tensor) -> Table:
-    """The query of "hungry" followed through the equation."""
-    scores = k @ q
-    steps = {"q·k": scores, f"/ √{q.numel()}": scores / math.sqrt(q.numel()), "softmax": weights}
+def _follow_query(q: Tensor, k: Tensor, weights: Tensor) -> Table:
+    """The query of "hungry" in every step of the equation."""
+    scores, scale = k @ q, math.sqrt(q.numel())
+    steps = {"q·k": scores, f"/ √{q.numel()}": scores / scale, "softmax": weights}
     caption = (
-        f'"hungry" asks for something living: its query is {_vector(q)}, the key of "dog" is '
-        f"{_vector(k[2])}."
+        f'"hungry" asks for something living: its query is {format_vector(q.tolist())}, the key of '
+        f'"dog" is {format_vector(k[2].tolist())}.'
     )
     rows = [[name, *(f"{value:.2f}" for value in row.tolist())] for name, row in steps.items()]
     return Table(caption, ["", *WORDS], rows)
 
 
-def _story(numbers: dict[str, float]) -> str:
+def _describe(numbers: dict[str, float]) -> str:
     percent = {name: f"{value:.0%}" for name, value in numbers.items()}
     return "\n".join(
         [
@@ -95,14 +94,11 @@ def _story(numbers: dict[str, float]) -> str:
             f'"crowded" takes {percent["crowded_takes_from_park"]} from "park".',
             f'"left" asks for nothing: all scores are equal and it takes '
             f"{percent['left_takes_from_each']} from every word.",
-            f'With a causal mask "dog" is still to come, and "hungry" takes '
+            f'With a causal mask "dog" is not visible, and "hungry" takes '
             f'{percent["causal_hungry_takes_from_the"]} from "the".',
             f'The second head looks one word back: "dog" takes '
             f'{percent["dog_looks_back_at_hungry"]} from "hungry".',
-            f"Fused kernel and loop over heads differ by {numbers['fused_minus_written_out']:.1g}.",
+            f"The fused kernel and a loop over heads differ by "
+            f"{numbers['fused_minus_written_out']:.1g}.",
         ]
     )
-
-
-def _vector(x: Tensor) -> str:
-    return "(" + ", ".join(f"{value:g}" for value in x.tolist()) + ")"

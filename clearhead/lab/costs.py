@@ -7,28 +7,26 @@
 
 Time is the best of many rounds on one thread; memory, work and steps are counted as the form runs.
 Exponents are fitted where T is far above the width and the fixed cost of a call is small, but
-tensors are still so small that the system need not find new memory for them at every call.
+tensors are still small enough that a call reuses memory instead of asking the system for more.
 Softmax attention is written out here, with its T × T weights; a fused kernel does the same work
 without keeping them.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from clearhead.attention import EluFeatures, LinearAttention, dot_product, summed_attention
-from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table
-from clearhead.lab.tools.measuring import Count, best_milliseconds, fitted_slope
+from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_look, panels
+from clearhead.lab.tools.finding import Finding, Table, wrap
+from clearhead.lab.tools.measuring import Count, best_milliseconds, fit_slope
 from clearhead.layers import LinearRNN
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 D = 32  # width of inputs, states, queries, keys, values and outputs
 COMMON = (256, 1024)  # lengths at which all forms are compared
@@ -39,14 +37,14 @@ NAMES = {
     "rearranged": "summed, rearranged",
     "linear": "linear attention",
 }
-RANGES = {  # of the lengths over which exponents are fitted, and the end of those measured
+RANGES = {  # of lengths T: where the fit begins, and the longest that is measured
     "rnn": (256, 2048),
     "softmax": (256, 1024),
     "pairwise": (512, 2048),
     "rearranged": (4096, 32768),
     "linear": (4096, 16384),
 }
-LINEAR = ("rnn", "rearranged", "linear")  # forms that can be measured much further
+LINEAR = ("rnn", "rearranged", "linear")  # forms that `full` measures up to four times the length
 
 Form = Callable[[Tensor], Tensor]
 Curves = dict[str, dict[int, float]]  # form → T → cost
@@ -56,27 +54,27 @@ Slopes = dict[str, dict[str, tuple[float, float]]]  # kind of cost → form → 
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Attention does T² work in a fixed number of steps, an RNN T steps one after the other."""
+    """Attention does T² work in a fixed number of steps; an RNN takes T steps in sequence."""
     generator = torch.Generator().manual_seed(seed)
     matrices = torch.randn(3, D, D, generator=generator) / math.sqrt(4 * D)
     ends = {form: end * (4 if full and form in LINEAR else 1) for form, (_, end) in RANGES.items()}
     x = torch.randn(1, max(ends.values()), D, generator=generator)
     with torch.no_grad():
         forms = make_forms(matrices.to(device))
-        costs = _counted(forms, x.to(device), ends)
-        costs["milliseconds"] = _timed(forms, x.to(device), ends, 60.0 if full else 6.0)
+        costs = _count(forms, x.to(device), ends)
+        costs["milliseconds"] = _time(forms, x.to(device), ends, 60.0 if full else 6.0)
         apart = _difference(make_forms(matrices.double()), x.double())
     slopes = {
-        kind: {form: fitted_slope(_fitted(costs[kind][form], form)) for form in forms}
+        kind: {form: fit_slope(_select_range(costs[kind][form], form)) for form in forms}
         for kind in ("milliseconds", "megabytes", "products")
     }
-    numbers = _numbers(costs, slopes, apart)
+    numbers = _collect(costs, slopes, apart)
     return Finding(
         claim=EXPERIMENTS["costs"],
-        tables=[_exponents(costs, slopes), _compared(numbers)],
-        seen=_story(numbers),
+        tables=[_tabulate_exponents(costs, slopes), _tabulate_costs(numbers)],
+        seen=_describe(numbers),
         numbers=numbers,
-        picture=_picture(costs, slopes),
+        picture=_draw(costs, slopes),
     )
 
 
@@ -87,15 +85,15 @@ def make_forms(matrices: Tensor) -> dict[str, Form]:
         layer.weight.data.copy_(matrix)
     linear, (w_q, w_k, w_v) = LinearAttention(EluFeatures()), matrices
 
-    def projected(attend: Callable[..., object]) -> Form:
+    def project(attend: Callable[..., object]) -> Form:
         return lambda x: cast(Tensor, attend(x @ w_q.mT, x @ w_k.mT, x @ w_v.mT))
 
     return {
         "rnn": lambda x: rnn(x)[0],
-        "softmax": projected(dot_product.attend),
+        "softmax": project(dot_product.attend),
         "pairwise": lambda x: summed_attention(x, w_q, w_k, w_v, method="pairwise"),
         "rearranged": lambda x: summed_attention(x, w_q, w_k, w_v, method="rearranged"),
-        "linear": projected(linear),
+        "linear": project(linear),
     }
 
 
@@ -108,7 +106,7 @@ def _lengths(longest: int) -> list[int]:
     return [T for T in lengths if longest >= T]
 
 
-def _counted(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int]) -> Costs:
+def _count(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int]) -> Costs:
     costs: Costs = {
         kind: {form: {} for form in forms} for kind in ("megabytes", "products", "steps")
     }
@@ -122,11 +120,11 @@ def _counted(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int]) -> C
     return costs
 
 
-def _timed(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int], seconds: float) -> Curves:
-    def reading(form: str, T: int) -> Callable[[], Tensor]:
+def _time(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int], seconds: float) -> Curves:
+    def work(form: str, T: int) -> Callable[[], Tensor]:
         return lambda: forms[form](x[:, :T])
 
-    works = {(form, T): reading(form, T) for form in forms for T in _lengths(ends[form])}
+    works = {(form, T): work(form, T) for form in forms for T in _lengths(ends[form])}
     best = best_milliseconds(works, x.device, seconds=seconds)
     return {form: {T: best[form, T] for T in _lengths(ends[form])} for form in forms}
 
@@ -139,15 +137,15 @@ def _difference(forms: Mapping[str, Form], x: Tensor) -> float:
     return torch.cat(differences).abs().max().item()
 
 
-def _fitted(costs: Mapping[int, float], form: str) -> dict[int, float]:
-    """Those in the range of the fit, up to the longest measured."""
+def _select_range(costs: Mapping[int, float], form: str) -> dict[int, float]:
+    """The costs at the lengths of the fit."""
     return {T: cost for T, cost in costs.items() if RANGES[form][0] <= T}
 
 
-# What is told
+# Numbers, tables and sentences
 
 
-def _numbers(costs: Costs, slopes: Slopes, apart: float) -> Numbers:
+def _collect(costs: Costs, slopes: Slopes, apart: float) -> Numbers:
     rnn, softmax = (costs["milliseconds"][form] for form in ("rnn", "softmax"))
     numbers: Numbers = {
         "pairwise_minus_rearranged": [apart],
@@ -162,10 +160,10 @@ def _numbers(costs: Costs, slopes: Slopes, apart: float) -> Numbers:
     return numbers
 
 
-def _exponents(costs: Costs, slopes: Slopes) -> Table:
+def _tabulate_exponents(costs: Costs, slopes: Slopes) -> Table:
     rows = []
     for form, name in NAMES.items():
-        lengths = _fitted(costs["steps"][form], form)
+        lengths = _select_range(costs["steps"][form], form)
         cells = ("{:.2f} ± {:.2f}".format(*slopes[kind][form]) for kind in slopes)
         rows.append([name, f"{min(lengths)}–{max(lengths)}", *cells])
     return Table(
@@ -176,7 +174,7 @@ def _exponents(costs: Costs, slopes: Slopes) -> Table:
     )
 
 
-def _compared(numbers: Numbers) -> Table:
+def _tabulate_costs(numbers: Numbers) -> Table:
     rows = []
     for form, name in NAMES.items():
         memory = numbers[f"megabytes_{form}"][-1]
@@ -184,7 +182,7 @@ def _compared(numbers: Numbers) -> Table:
         rows.append([name, *numbers[f"milliseconds_{form}"], memory, *steps])
     short, long = (f"T = {T}" for T in COMMON)
     return Table(
-        f"Reading T inputs of width {D}. Steps: the longest chain of operations of which each "
+        f"Reading T inputs of width {D}. Steps: the longest chain of operations, each of which "
         f"needs the\nresult before it. The two arrangements of summed attention differ by at most "
         f"{numbers['pairwise_minus_rearranged'][0]:.1e} (float64).",
         ["", f"ms, {short}", f"ms, {long}", f"MB, {long}", f"steps, {short}", f"steps, {long}"],
@@ -192,40 +190,36 @@ def _compared(numbers: Numbers) -> Table:
     )
 
 
-def _story(numbers: Numbers) -> str:
+def _describe(numbers: Numbers) -> str:
     powers = {form: f"T^{numbers[f'exponent_milliseconds_{form}'][0]:.2f}" for form in NAMES}
-    waits = {form: "{:.0f} and {:.0f}".format(*numbers[f"steps_{form}"]) for form in NAMES}
+    steps = {form: "{:.0f} and {:.0f}".format(*numbers[f"steps_{form}"]) for form in NAMES}
     ratio = "{:.2g} and {:.2g}".format(*numbers["softmax_over_rnn_milliseconds"])
-    return (
+    return wrap(
         f"Time grows like {powers['rnn']} for the RNN, {powers['softmax']} for softmax attention "
-        f"and {powers['linear']} for linear\nattention.\n"
-        f"At T = {COMMON[0]} and {COMMON[1]} the RNN takes {waits['rnn']} steps that wait for each "
-        f"other, softmax attention\n{waits['softmax']}; on one thread its time is {ratio} times "
-        f"that of the RNN."
+        f"and {powers['linear']} for linear attention.",
+        f"At T = {COMMON[0]} and {COMMON[1]} the RNN takes {steps['rnn']} steps that wait for each "
+        f"other, softmax attention {steps['softmax']}; on one thread its time is {ratio} times "
+        f"that of the RNN.",
     )
 
 
 # The picture
 
 
-def _picture(costs: Costs, slopes: Slopes) -> Picture:
-    panels = {
+def _draw(costs: Costs, slopes: Slopes) -> Picture:
+    kinds = {
         "milliseconds": ("time (ms, one thread)", "Time: all pairs cost T²"),
         "megabytes": ("memory (MB)", "Memory: T² where all pairs are kept"),
         "steps": ("steps that wait for each other", "Steps: T in the RNN, few in attention"),
     }
-    with style():
-        figure = new_figure(11.0, 4.2)
-        all_axes = figure.subplots(1, len(panels))
-        for axes, (kind, (label, title)) in zip(all_axes, panels.items(), strict=True):
-            _draw(axes, costs[kind], slopes.get(kind))
+    with panels(11.0, 4.2, len(kinds)) as (figure, grid):
+        for axes, (kind, (label, title)) in zip(grid, kinds.items(), strict=True):
+            _draw_costs(axes, costs[kind], slopes.get(kind))
             axes.set(xscale="log", yscale="log", xlabel="T (inputs)", ylabel=label, title=title)
-            open_axes(axes)
         end = max(costs["steps"]["linear"].items())
         note = "adds up 1024 keys\nat a time"
-        axes.annotate(note, end, (0, 8), textcoords="offset points", ha="right", fontsize=8)
-        names = list(NAMES.values())
-        figure.legend(axes.lines, names, loc="outside lower center", ncols=5, frameon=False)
+        grid[-1].annotate(note, end, (0, 8), textcoords="offset points", ha="right", **NOTE)
+        figure.legend(grid[-1].lines, NAMES.values(), **LEGEND_BELOW)
     return Picture(
         figure,
         "Time, memory and sequential steps of an RNN, softmax, summed and linear attention over "
@@ -233,29 +227,23 @@ def _picture(costs: Costs, slopes: Slopes) -> Picture:
     )
 
 
-def _draw(axes: "Axes", costs: Curves, slopes: Mapping[str, tuple[float, float]] | None) -> None:
-    """What was measured as marks, joined; where exponents are given, their lines instead."""
+def _draw_costs(axes: Axes, costs: Curves, slopes: dict[str, tuple[float, float]] | None) -> None:
+    """The measured costs as joined marks; where exponents are given, with their lines instead."""
     for order, (form, curve) in enumerate(costs.items()):
-        colour, dashes = LINES[order]
-        look: dict[str, Any] = {
-            "color": colour,
-            "marker": "osD^v"[order],
-            "markersize": 4,
-            "markevery": 2,
-        }
+        look = line_look(order, markersize=4, markevery=2)
         if slopes is None:
-            axes.plot(list(curve), list(curve.values()), linestyle=dashes, **look)
+            axes.plot(list(curve), list(curve.values()), **look)
             continue
-        axes.plot(list(curve), list(curve.values()), linestyle="none", **look)
-        ends, heights = _line(_fitted(curve, form), slopes[form][0])
-        axes.plot(ends, heights, color=colour, linestyle=dashes)
-        axes.plot([], [], linestyle=dashes, label=f"T$^{{{slopes[form][0]:.2f}}}$", **look)
+        axes.plot(list(curve), list(curve.values()), **look | {"linestyle": "none"})
+        ends, heights = _fitted_line(_select_range(curve, form), slopes[form][0])
+        axes.plot(ends, heights, **line_look(order, marker=""))
+        axes.plot([], [], **look, label=f"T$^{{{slopes[form][0]:.2f}}}$")
     if slopes is not None:
         axes.legend(loc="upper left", title="fitted", frameon=False, labelspacing=0.2)
 
 
-def _line(costs: Mapping[int, float], slope: float) -> tuple[list[int], list[float]]:
-    """The ends of the fitted line: it goes through the mean of the logarithms."""
+def _fitted_line(costs: Mapping[int, float], slope: float) -> tuple[list[int], list[float]]:
+    """The ends of the fitted line, which passes through the mean of the logarithms."""
     middle, height = (np.exp(np.log(list(values)).mean()) for values in (costs, costs.values()))
     ends = [min(costs), max(costs)]
     return ends, [height * (T / middle) ** slope for T in ends]

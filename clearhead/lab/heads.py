@@ -1,14 +1,15 @@
-"""What the heads of a trained model attend to, and what the model loses without them.
+"""What the heads of a trained model attend to, and how much the model loses without them.
 
     output = Σ_h head_h W_O[h] + bias        W_O[h]: the rows of W_O that belong to head h
 
-So attention is a sum over heads, and a head is taken away by setting its term to 0, from outside,
-while all else stays as it was trained. The model learned to find a needle in a haystack (the recipe
-`substring` with Toeplitz positions) and answers at [CLS], the first token:
+So attention is a sum over heads, and a head is removed by setting its term to 0, from outside,
+while the rest of the model stays as trained. The model has learned to find a needle in a haystack
+(the recipe `substring` with Toeplitz positions) and answers at [CLS], the first token:
 
     [CLS] a b c c a b | c c a → yes
 
-Nothing is trained again: this says what this model needs, not what could be learned without it.
+The model is not trained again without the head: the experiment shows what this model needs, not
+what a model with fewer heads could learn.
 """
 
 import signal
@@ -28,23 +29,26 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
+from clearhead.renamed import forward
 from clearhead.runs import Interrupted, load_run, train
 from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
 
+__getattr__ = forward(__name__)
+
 STEPS, N_TEXTS = 1400, 2000  # of the recipe's 2,600 steps; texts that are answered
 MOST_MISSED, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
-# Whom a letter attends to, by place and by content; and whom [CLS] does.
+# Keys by position and by content, as a letter sees them; and as [CLS] sees them.
 OF_LETTERS = ("previous", "itself", "next", "same_letter", "separator")
 KINDS = (*OF_LETTERS, "haystack", "needle")
-FIRST = (slice(None), 0)  # of every text: [CLS]
+FIRST = (slice(None), 0)  # [CLS] of every text
 
 Numbers = dict[str, Any]  # floats and lists of floats
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """The heads of a trained model do different jobs, some of which it cannot do without."""
+    """The heads of a trained model do different jobs, and it needs some of them."""
     model, task = learn(seed, full, device)
     texts = task.validation.batch(range(N_TEXTS)).to(device)
     with evaluation_mode(model), record(model) as trace:
@@ -55,17 +59,17 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     tokens = tokenizer.spell(texts.inputs[shown].tolist(), specials=True)
     return Finding(
         claim=EXPERIMENTS["heads"],
-        tables=_tables(numbers, maps[0].size(1)),
-        seen=_story(numbers),
+        tables=_tabulate(numbers, maps[0].size(1)),
+        seen=_describe(numbers),
         numbers=numbers,
-        picture=_picture(numbers, torch.stack(maps)[:, shown].cpu(), tokens),
+        picture=_draw(numbers, torch.stack(maps)[:, shown].cpu(), tokens),
     )
 
 
 def learn(
     seed: int, full: bool, device: torch.device | str = "cpu"
 ) -> tuple[SequenceClassifier, SubstringTask]:
-    """The recipe in a short form, or the whole of it; its run is not kept."""
+    """Train the recipe, shortened or whole; the run itself is not kept."""
     changes = ["model.positions=toeplitz", f"training.seed={seed}"]
     short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
     recipe = with_changes(substring(), changes if full else [*changes, *short])
@@ -73,7 +77,7 @@ def learn(
     with TemporaryDirectory() as out, torch.random.fork_rng(devices=[]):
         try:
             path = train(recipe, out, device=str(device)).run  # a thread for each of its workers
-        except Interrupted as stop:  # there is nothing to go on with
+        except Interrupted as stop:  # nothing is kept that could be resumed
             if stop.number == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise SystemExit(128 + stop.number) from None
@@ -83,12 +87,12 @@ def learn(
         return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
 
-# What is lost
+# The accuracy without heads
 
 
 @contextmanager
-def without(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
-    """Within, these heads give zeros to proj_out."""
+def silence_heads(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
+    """Inside the `with`, these heads give zeros to proj_out."""
 
     def silence(_: Any, given: tuple[Tensor]) -> tuple[Tensor]:
         parts = given[0].unflatten(-1, (attention.n_heads, attention.d_head)).clone()
@@ -107,12 +111,12 @@ def accuracy(model: SequenceClassifier, texts: Batch) -> float:
 
 
 def losses(model: SequenceClassifier, texts: Batch) -> Numbers:
-    """The accuracy, and how much less it is without a head, without a layer, with one head only."""
+    """The accuracy, and how much it falls without a head, without a layer, with one head only."""
     whole = accuracy(model, texts)
     layers = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
 
     def lost(attention: MultiHeadAttention, heads: Sequence[int]) -> float:
-        with without(attention, heads):
+        with silence_heads(attention, heads):
             return whole - accuracy(model, texts)
 
     heads = range(layers[0].n_heads)
@@ -128,88 +132,88 @@ def losses(model: SequenceClassifier, texts: Batch) -> Numbers:
     }
 
 
-# Who attends to whom
+# What the heads attend to
 
 
 def kinds_of_keys(texts: Batch, separator: int) -> dict[str, Tensor]:
     """Which keys are of a kind as seen by each query: True in (B, T, T) where they are."""
     tokens, real = texts.inputs, texts.token_mask
     assert real is not None  # the texts differ in length
-    place = torch.arange(tokens.size(1), device=tokens.device)
-    distance = (place - place[:, None])[None]  # (1, T, T), from the query to the key
-    bar = (tokens == separator).int().argmax(dim=1)[:, None, None]  # where it stands
+    position = torch.arange(tokens.size(1), device=tokens.device)
+    distance = (position - position[:, None])[None]  # (1, T, T), from the query to the key
+    bar = (tokens == separator).int().argmax(dim=1)[:, None, None]  # its position in each text
     kinds = {
         "previous": distance == -1,
         "itself": distance == 0,
         "next": distance == 1,
         "same_letter": (tokens[:, None] == tokens[:, :, None]) & (distance != 0),
-        "haystack": (place > 0) & (place < bar),
-        "separator": place == bar,
-        "needle": place > bar,
+        "haystack": (position > 0) & (position < bar),
+        "separator": position == bar,
+        "needle": position > bar,
     }
-    pairs = real[:, None] & real[:, :, None]  # padding is nobody's key, and asks nothing
+    pairs = real[:, None] & real[:, :, None]  # padding is neither key nor query
     return {name: kind & pairs for name, kind in kinds.items()}
 
 
-def attended(weights: Tensor, texts: Batch, separator: int) -> dict[str, list[float]]:
+def mean_weights(weights: Tensor, texts: Batch, separator: int) -> dict[str, list[float]]:
     """The mean weight that each head (B, H, T, T) gives to keys of a kind.
 
     OF_LETTERS is the mean over all letters of all texts; haystack and needle, over [CLS].
     """
     kinds = kinds_of_keys(texts, separator)
     letters = (kinds["haystack"] | kinds["needle"])[:, 0]  # (B, T), as [CLS] sees them
-    shares = {}
+    means = {}
     for name, kind in kinds.items():
         given = (weights * kind[:, None]).sum(dim=-1).transpose(1, 2)  # (B, T, H)
-        shares[name] = given[letters if name in OF_LETTERS else FIRST].mean(dim=0).tolist()
-    return shares
+        means[name] = given[letters if name in OF_LETTERS else FIRST].mean(dim=0).tolist()
+    return means
 
 
 def jobs(maps: Sequence[Tensor], texts: Batch, separator: int) -> Numbers:
-    """What every head attends to, layer by layer, and last one that weighs all tokens alike."""
+    """What every head attends to, layer by layer; last, a head that weighs all tokens alike."""
     assert texts.token_mask is not None
     real = texts.token_mask[:, None, None].to(maps[0])
     alike = (real / real.sum(dim=-1, keepdim=True)).expand_as(maps[0][:, :1])
-    each = [attended(weights, texts, separator) for weights in (*maps, alike)]
-    return {f"weight_{kind}": [x for shares in each for x in shares[kind]] for kind in KINDS}
+    each = [mean_weights(weights, texts, separator) for weights in (*maps, alike)]
+    return {f"weight_{kind}": [x for means in each for x in means[kind]] for kind in KINDS}
 
 
-# What is told and drawn
+# Tables, sentences and picture
 
 
-def _lost(numbers: Numbers) -> Tensor:
+def _lost_accuracy(numbers: Numbers) -> Tensor:
     """The accuracy lost without each head, and in a last column without all: (layers, H + 1)."""
     rows = [[*numbers[f"lost_layer_{n}"], x] for n, x in enumerate(numbers["lost_with_all"])]
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def _tables(numbers: Numbers, n_heads: int) -> list[Table]:
-    most, whole, lost = int(numbers["most_missed_layer"]), numbers["accuracy"], _lost(numbers)
-    heads = [f"head {h}" for h in range(n_heads)]
-    rows = [f"layer {n}" for n in range(len(lost))]
-    each = [*(f"{row}, {head}" for row in rows for head in heads), "all tokens alike"]
+def _tabulate(numbers: Numbers, n_heads: int) -> list[Table]:
+    def table(caption: str, columns: Sequence[str], names: Sequence[str], shares: Tensor) -> Table:
+        rows = zip(names, (100 * shares).tolist(), strict=True)
+        return Table(caption, ["", *columns], [[n, *(f"{x:.1f}" for x in row)] for n, row in rows])
+
+    most, whole = int(numbers["most_missed_layer"]), numbers["accuracy"]
+    lost, heads = _lost_accuracy(numbers), [f"head {h}" for h in range(n_heads)]
+    layers = [f"layer {n}" for n in range(len(lost))]
+    each = [*(f"{layer}, {head}" for layer in layers for head in heads), "all tokens alike"]
     left = torch.tensor([[*numbers["one_head_left"], whole - lost[most, -1]]])
     weights = torch.tensor([numbers[f"weight_{kind}"] for kind in KINDS]).mT
     captions = (
-        f"Points of accuracy lost without a head; with all of them {whole:.2%} are right.",
-        "Percent right where a layer is left with one head, or with none.",
-        "Percent of its weight that a letter gives to its neighbours, to itself, to the same letter"
+        f"Points of accuracy lost without a head; with all heads {whole:.2%} are right.",
+        "Percent right if a layer has only one head, or none.",
+        "Percent of the weight that a letter gives to its neighbours, to itself, to the same letter"
         "\nelsewhere, to the separator; and that [CLS] gives to haystack and needle.",
     )
     return [
-        _table(captions[0], [*heads, "all heads"], rows, lost),
-        _table(captions[1], [*heads, "none"], [rows[most]], left),
-        _table(captions[2], [kind.replace("_", " ") for kind in KINDS], each, weights),
+        table(captions[0], [*heads, "all heads"], layers, lost),
+        table(captions[1], [*heads, "none"], [layers[most]], left),
+        table(captions[2], [kind.replace("_", " ") for kind in KINDS], each, weights),
     ]
 
 
-def _table(caption: str, columns: Sequence[str], names: Sequence[str], shares: Tensor) -> Table:
-    rows = zip(names, (100 * shares).tolist(), strict=True)
-    return Table(caption, ["", *columns], [[n, *(f"{x:.1f}" for x in row)] for n, row in rows])
-
-
-def _story(numbers: Numbers) -> str:
-    lost, whole, most = _lost(numbers), numbers["accuracy"], int(numbers["most_missed_layer"])
+def _describe(numbers: Numbers) -> str:
+    whole, most = numbers["accuracy"], int(numbers["most_missed_layer"])
+    lost = _lost_accuracy(numbers)
     single = lost[:, :-1]
     layer, head = divmod(int(single.argmax()), single.size(1))
     return (
@@ -220,25 +224,25 @@ def _story(numbers: Numbers) -> str:
     )
 
 
-def _picture(numbers: Numbers, maps: Tensor, tokens: Sequence[str]) -> Picture:
+def _draw(numbers: Numbers, maps: Tensor, tokens: Sequence[str]) -> Picture:
     """maps (layers, H, T, T): the weights on one text."""
-    lost = _lost(numbers)
+    lost = _lost_accuracy(numbers)
     single = lost[:, :-1].flatten()
     most = single.argsort(descending=True)[:MOST_MISSED].tolist()
     with picture.style():
         figure = picture.new_figure(12.6, 3.5)
         table, *grid = figure.subplots(1, 1 + MOST_MISSED, width_ratios=(1.15, 1, 1, 1))
         _draw_lost(table, 100 * lost)
-        for axes, place in zip(grid, most, strict=True):
-            layer, head = divmod(place, maps.size(1))
+        for axes, number in zip(grid, most, strict=True):
+            layer, head = divmod(number, maps.size(1))
             image = draw_weights(axes, array(maps[layer, head]))
             picture.label_tokens(axes, tokens, tokens, (2.4, 2.4))
             axes.tick_params(axis="x", labelrotation=0)  # all but [CLS] are one letter
             axes.get_xticklabels()[0].set_rotation(90)
-            axes.set_title(f"Layer {layer}, head {head}: {100 * single[place]:.1f} points")
+            axes.set_title(f"Layer {layer}, head {head}: {100 * single[number]:.1f} points")
             axes.set(xlabel="key (attended to)", ylabel="query (attends)")
         picture.colour_bar(figure, image, grid, "attention weight")
-    what = f"the attention of the {MOST_MISSED} missed most on {''.join(tokens[1:])}"
+    what = f"the attention of the {MOST_MISSED} most needed heads on {''.join(tokens[1:])}"
     return Picture(figure, f"Accuracy lost without each of {len(single)} heads, and {what}")
 
 
@@ -252,5 +256,5 @@ def _draw_lost(axes: Any, points: Tensor) -> None:
             axes.text(column, layer, f"{x:.1f}", ha="center", va="center", color=colour)
     axes.axvline(points.size(1) - 1.5, color="#333333", linewidth=0.8)
     axes.set_xticks(range(points.size(1)), [*map(str, range(points.size(1) - 1)), "all"])
-    axes.set(xlabel="head taken away", ylabel="layer", yticks=range(len(points)))
+    axes.set(xlabel="head removed", ylabel="layer", yticks=range(len(points)))
     axes.set_title("Accuracy lost (points of 100)")

@@ -1,18 +1,17 @@
-"""A mask decides who may attend to whom; what is masked has no influence, not by one bit.
+"""A mask decides who may attend to whom; a masked input does not change one bit of the output.
 
     influence[i, j] = max |y_i(x with another x_j) − y_i(x)|     measured, one j at a time
     gradient[i, j]  = max |∂y_i / ∂x_j|                          the same question to autograd
-    reach           = (mask ∨ I)ᴸ, a boolean power               who is heard of after L blocks
+    reach           = (mask ∨ I)ᴸ, a boolean power               which inputs L blocks can reach
 
-In one attention layer x_j is of the source: the queries stay as they are, so that y_i can change
-only through the key and the value of j. In blocks each position also keeps its own input by the
-residual path, hence the I, and hears through others of those whom they may hear.
+In one attention layer only the source is changed and the queries stay as they are, so that y_i can
+change only through the key and the value of j. In blocks the residual path also carries each
+position's own input, hence the I, and a position is reached through those it may attend to.
 """
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,18 +22,16 @@ from clearhead.inspection.picture import (
     Picture,
     array,
     colour_bar,
+    draw_cell_lines,
     draw_weights,
     new_figure,
     style,
 )
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.drawing import Axes
+from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.layers import Block, Stack
 from clearhead.models.gpt import GPT, GPTConfig
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
 
 T, D, H, V = 8, 10, 2, 12  # positions, width, heads, vocabulary
 DEPTHS = {"one": "One attention layer, by the mask", "two": "Two blocks, by the mask's reach"}
@@ -49,13 +46,13 @@ def masks(device: torch.device | str = "cpu") -> dict[str, Mask]:
     causal, window = Mask.causal(), Mask.window(2)
     padding = Mask.padding(torch.tensor([5], device=device))
     segments = Mask.segments(torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1]], device=device))
-    place = torch.arange(T, device=device)
+    position = torch.arange(T, device=device)
     return {
         "causal": causal,
         "padding": padding,
         "window": window,
         "segments": segments,
-        "dense": Mask.of((place[:, None] - place) % 3 == 0),
+        "dense": Mask.of((position[:, None] - position) % 3 == 0),
         "causal & padding": causal & padding,
         "causal & window": causal & window,
         "causal & segments": causal & segments,
@@ -63,15 +60,15 @@ def masks(device: torch.device | str = "cpu") -> dict[str, Mask]:
 
 
 def reach(allowed: Tensor, n_blocks: int) -> Tensor:
-    """Who is heard of after so many blocks: (T, T) → (T, T), boolean."""
+    """Which inputs can change which outputs of so many blocks: (T, T) → (T, T), boolean."""
     step = (allowed | torch.eye(T, dtype=torch.bool, device=allowed.device)).float()
     return torch.linalg.matrix_power(step, n_blocks) > 0
 
 
 def influence(layer: Layer, x: Tensor, other: Tensor) -> Tensor:
-    """How far each output i moves when the input j is replaced by the other's: (T, T).
+    """How far each output i moves when input j is replaced by that of `other`: (T, T).
 
-    x and other (1, T, ...), one changed j per run: all runs have one shape, so that their numbers
+    x and other (1, T, ...). Each run changes one j, so all runs have one shape, and their numbers
     can be compared bit for bit.
     """
     before = layer(x)
@@ -89,32 +86,30 @@ def gradient(layer: Layer, x: Tensor) -> Tensor:
     return jacobian.abs().amax(dim=(0, 2, 3, 5))
 
 
-# What is tried
+# The experiment
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Every mask in one attention layer and in two blocks, each pair of positions tried."""
+    """Try every mask in one attention layer and in two blocks, on each pair of positions."""
     tried = masks(device)
     dense = torch.stack([mask.dense(T, T).reshape(T, T) for mask in tried.values()])  # (8, T, T)
     may = {"one": dense, "two": torch.stack([reach(allowed, 2) for allowed in dense])}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        rounds = [_measured(tried, device) for _ in range(20 if full else 1)]
-        checks = _checks(tried["segments"], device)
+        rounds = [_measure(tried, device) for _ in range(20 if full else 1)]
+        checks = _check_decoder_and_empty_rows(tried["segments"], device)
     found = {depth: torch.stack([one[depth] for one in rounds]) for depth in DEPTHS}
     numbers: dict[str, Any] = {**checks}
     for depth in DEPTHS:
-        counts = _counts(may[depth], found[depth])
+        counts = _count(may[depth], found[depth])
         numbers |= {f"{depth}_{name}": values for name, values in counts.items()}
+    pairs = [_tabulate_pairs(numbers, depth, [*tried, "together"]) for depth in DEPTHS]
     return Finding(
         claim=EXPERIMENTS["masks"],
-        tables=[
-            *(_pairs(numbers, depth, [*tried, "together"]) for depth in DEPTHS),
-            _looked_for(checks),
-        ],
-        seen=_story(numbers),
+        tables=[*pairs, _tabulate_checks(checks)],
+        seen=_describe(numbers),
         numbers=numbers,
-        picture=_picture(list(tried), dense, *(found[depth][0, :, 0] for depth in DEPTHS)),
+        picture=_draw(list(tried), dense, *(found[depth][0, :, 0] for depth in DEPTHS)),
     )
 
 
@@ -127,13 +122,13 @@ def build(device: torch.device | str) -> tuple[MultiHeadAttention, Stack, Tensor
     return attention, blocks, x, other
 
 
-def _measured(tried: Mapping[str, Mask], device: torch.device | str) -> dict[str, Tensor]:
+def _measure(tried: Mapping[str, Mask], device: torch.device | str) -> dict[str, Tensor]:
     """Influence and gradient under every mask, by depth: (8, 2, T, T)."""
     attention, blocks, x, other = build(device)
     found: dict[str, list[Tensor]] = {"one": [], "two": []}
     for mask in tried.values():
         layers: dict[str, Layer] = {
-            "one": partial(attention, x, mask=mask),  # of the source alone
+            "one": partial(attention, x, mask=mask),  # as a function of the source alone
             "two": partial(blocks, mask=mask),
         }
         for depth, layer in layers.items():
@@ -141,8 +136,8 @@ def _measured(tried: Mapping[str, Mask], device: torch.device | str) -> dict[str
     return {depth: torch.stack(matrices) for depth, matrices in found.items()}
 
 
-def _counts(may: Tensor, found: Tensor) -> dict[str, list[float]]:
-    """Forbidden and allowed pairs, and how many of them moved: for each mask, then for all.
+def _count(may: Tensor, found: Tensor) -> dict[str, list[float]]:
+    """Forbidden and allowed pairs, and how many of them changed: for each mask, then for all.
 
     may (8, T, T), found (rounds, 8, 2, T, T).
     """
@@ -157,7 +152,9 @@ def _counts(may: Tensor, found: Tensor) -> dict[str, list[float]]:
 
 
 @torch.no_grad()
-def _checks(with_empty_rows: Mask, device: torch.device | str) -> dict[str, float]:
+def _check_decoder_and_empty_rows(
+    with_empty_rows: Mask, device: torch.device | str
+) -> dict[str, float]:
     """A whole decoder, the check where it must fail, queries that may attend to nothing."""
     attention, blocks, x, other = build(device)
     gpt = GPT(GPTConfig(vocab_size=V, max_len=T, d_model=D, n_layers=2, n_heads=H))
@@ -183,53 +180,53 @@ def _checks(with_empty_rows: Mask, device: torch.device | str) -> dict[str, floa
     }
 
 
-# How it is told
+# Tables and sentences
 
 
-def _pairs(numbers: Mapping[str, Any], depth: str, names: list[str]) -> Table:
-    rows = zip(names, *(numbers[f"{depth}_{column}"] for column in COLUMNS), strict=True)
-    return Table(
-        f"{DEPTHS[depth]}: pairs of output i and input j, and how many of them moved.",
-        ["", "forbidden", "changed", "gradient", "allowed", "changed", "gradient", "by at least"],
-        list(rows),
+def _tabulate_pairs(numbers: Mapping[str, Any], depth: str, names: list[str]) -> Table:
+    headings = ("forbidden", "changed", "gradient", "allowed", "changed", "gradient", "by at least")
+    columns = (numbers[f"{depth}_{column}"] for column in COLUMNS)
+    return Table.from_columns(
+        f"{DEPTHS[depth]}: pairs of output i and input j, and how many changed.",
+        ("", names),
+        *zip(headings, columns, strict=True),
     )
 
 
-def _looked_for(checks: Mapping[str, float]) -> Table:
+def _tabulate_checks(checks: Mapping[str, float]) -> Table:
     what = (
         "a GPT of two blocks: pairs in which a later token changes the logits",
-        "the same: pairs in which an earlier token or their own does",
+        "the same: pairs in which the token itself or an earlier one changes them",
         "two blocks without a mask: pairs in which a later input changes an output",
         "a query that may attend to nothing: numbers of its output that are not 0",
         "the same by a plain softmax: weights that are NaN",
     )
-    values = list(checks.values())  # by twos: of how many, and how many were found
-    return Table(
-        "Looked for, and found.",
-        ["", "of", "found"],
-        list(zip(what, values[::2], values[1::2], strict=True)),
-    )
+    values = list(checks.values())  # in twos: of how many, and how many were found
+    columns = (("", what), ("of", values[::2]), ("found", values[1::2]))
+    return Table.from_columns("Searched for, and found.", *columns)
 
 
-def _story(n: Mapping[str, Any]) -> str:
-    def told(depth: str) -> str:
+def _describe(n: Mapping[str, Any]) -> str:
+    def describe_depth(depth: str) -> str:
         no, moved, sloped, yes, did_move, did_slope, _ = (n[f"{depth}_{c}"][-1] for c in COLUMNS)
         return (
-            f"{moved:,} of {no:,} forbidden pairs moved an output and {did_move:,} of {yes:,} "
+            f"{moved:,} of {no:,} forbidden pairs changed an output and {did_move:,} of {yes:,} "
             f"allowed ones did (by gradient {sloped:,} and {did_slope:,})"
         )
 
-    sentences = (
-        f"In one attention layer {told('one')}; in two blocks {told('two')}.",
-        f"Of pairs that look ahead {n['gpt_ahead_changed']} of {n['gpt_ahead']} changed the logits "
-        f"of a GPT and {n['unmasked_ahead_changed']} of {n['unmasked_ahead']} the output of blocks "
-        f"without a mask; queries that may attend to nothing got {n['empty_not_zero']} numbers "
-        f"other than 0 among {n['empty_outputs']}, and {n['plain_nan']} NaN by a plain softmax.",
+    return wrap(
+        f"In one attention layer {describe_depth('one')}; in two blocks {describe_depth('two')}.",
+        f"Of {n['gpt_ahead']} pairs that look ahead {n['gpt_ahead_changed']} changed the logits of "
+        f"a GPT and {n['unmasked_ahead_changed']} the output of blocks without a mask; for queries "
+        f"that may attend to nothing, {n['empty_not_zero']} of {n['empty_outputs']} outputs differ "
+        f"from 0, and a plain softmax gives {n['plain_nan']} weights that are NaN.",
     )
-    return "\n".join(fill(sentence, 100) for sentence in sentences)
 
 
-def _picture(names: list[str], dense: Tensor, one: Tensor, two: Tensor) -> Picture:
+# The picture
+
+
+def _draw(names: list[str], dense: Tensor, one: Tensor, two: Tensor) -> Picture:
     """A column for each mask: the mask, the influence in one layer, the influence in two blocks."""
     from matplotlib.colors import LogNorm
 
@@ -244,33 +241,22 @@ def _picture(names: list[str], dense: Tensor, one: Tensor, two: Tensor) -> Pictu
             for row, matrices in enumerate(measured, start=1):
                 image = _draw_influence(grid[row, column], matrices[column], scale)
             grid[0, column].set_title(name.replace(" &", "\n&"))
-        for place, axes in enumerate(grid.flat):
-            axes.set(xlabel="input j", ylabel=rows[place // len(names)])
-            _draw_cells(axes)
+        for panel, axes in enumerate(grid.flat):
+            axes.set(xlabel="input j", ylabel=rows[panel // len(names)])
+            axes.set(xticks=[0, T - 1], yticks=[0, T - 1])
+            draw_cell_lines(axes, T, T)
+            axes.label_outer()
         colour_bar(figure, image, list(grid[1:].flat), "largest change of output i")
-        figure.suptitle(
-            "Masked: not one bit of the output changes (0); two blocks hear through others"
-        )
+        figure.suptitle("Masked: not one bit changes (0); two blocks also reach through others")
     return Picture(
         figure, f"{len(names)} masks, and under each how far every output moves with every input"
     )
 
 
-def _draw_influence(axes: "Axes", matrix: Array, scale: "Normalize") -> Any:
+def _draw_influence(axes: Axes, matrix: Array, scale: Any) -> Any:
     """Darker where more; a 0 where not one bit has changed."""
     image = draw_weights(axes, matrix.clip(min=LEAST))
     image.set_norm(scale)
     i, j = (matrix == 0).nonzero()
     axes.scatter(j, i, s=30, marker="$0$", color="#777777", linewidths=0)
     return image
-
-
-def _draw_cells(axes: "Axes") -> None:
-    """Thin lines between the cells, and names at the outer edges only."""
-    edges = [place + 0.5 for place in range(T - 1)]
-    axes.set(xticks=[0, T - 1], yticks=[0, T - 1])
-    axes.set_xticks(edges, minor=True)
-    axes.set_yticks(edges, minor=True)
-    axes.grid(which="minor", color="#cccccc", linewidth=0.4)
-    axes.tick_params(which="minor", length=0)
-    axes.label_outer()

@@ -4,28 +4,25 @@
     Ŵ    = X Xᵀ (X Xᵀ + λ I)⁻¹                        where the gradient of L is 0
          = U diag(σ² / (σ² + λ)) Uᵀ                   with X = U diag(σ) Vᵀ
 
-W X is what attention computes, too, with weights from a softmax. Of the direction with the singular
-value σ, Ŵ keeps the share σ² / (σ² + λ): nearly all if σ² ≫ λ, nearly nothing if σ² ≪ λ, a half at
-σ² = λ. All is computed in double precision, on the CPU.
+Attention computes W X too, with weights from a softmax. Of the direction with the singular value σ,
+Ŵ keeps the share σ² / (σ² + λ): nearly all if σ² ≫ λ, nearly nothing if σ² ≪ λ, a half at σ² = λ.
+All is computed in double precision, on the CPU.
 """
 
 from collections.abc import Iterable, Mapping
-from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.inspection.picture import LINES, Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from clearhead.lab.tools.drawing import Axes, finish, line_look, panels
+from clearhead.lab.tools.finding import Finding, Table, wrap
 
 TWO_ROWS = [[-2.17, 1.98, 2.41, -2.03], [0.02, -0.01, 0.01, -0.02]]  # one strong, one weak
 SIGMAS = [10.0, 8.0, 4.0, 1.0, 0.5, 0.36, 0.16, 0.01]
-N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # so much of each of the first three, and of the rest
+N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # at least 0.8 of each of the first three, 0.5 of the rest
 STRENGTHS = [0.1, 1.0, 4.0, 10.0]  # λ of the curves drawn
 T, D, NOISE = 32, 48, 0.08  # noisy data: tokens, width, standard deviation of the noise
 WAYS = ("agreement_strength", "singular_values_apart", "descent_apart", "descent_steps")
@@ -64,45 +61,45 @@ def by_descent(X: Tensor, strength: float, until: float = 1e-13) -> tuple[Tensor
         if gradient.norm().item() <= until * first:
             return W, steps
         W, steps = W - step * gradient, steps + 1
-    raise RuntimeError(f"gradient descent is not there after {MOST_STEPS:,} steps")
+    raise RuntimeError(f"gradient descent has not converged after {MOST_STEPS:,} steps")
 
 
 def share_kept(sigma: Any, strength: float) -> Any:
-    """What is kept of a direction; sigma is a number or a tensor."""
+    """The share that is kept of a direction; sigma is a number or a tensor."""
     return sigma**2 / (sigma**2 + strength)
 
 
-# What is tried
+# The experiment
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Averaging that pays for its weights, on two rows, on eight singular values and on noise."""
+    """Purify two rows, a matrix of eight singular values, and noisy data."""
     generator = torch.Generator().manual_seed(seed)
     two = torch.tensor(TWO_ROWS, dtype=torch.float64)
     eight = with_singular_values(SIGMAS, len(SIGMAS), 12, generator)
     clean, data = noisy_data(400 if full else 20, generator)
     curves = _noise_curves(clean, data)
-    noise = _noise_numbers(curves) | {"error_before": _length(data - clean, clean)}
+    noise = _noise_numbers(curves) | {"error_before": _relative_length(data - clean, clean)}
     cases = {
         "two rows": (two, 0.1),
         "eight singular values": (eight, 2.0),
         "noisy data": (data[0], noise["best_strength"]),
     }
     scan = _range_numbers(eight, 0.001 if full else 0.01)
-    numbers = _two_row_numbers(two) | scan | _agreement(cases.values()) | noise
+    numbers = _two_row_numbers(two) | scan | _compare_ways(cases.values()) | noise
     return Finding(
         claim=EXPERIMENTS["purification"],
-        tables=_tables(numbers, cases),
-        seen=_story(numbers),
+        tables=_tabulate(numbers, cases),
+        seen=_describe(numbers),
         numbers=numbers,
-        picture=_picture(numbers, curves),
+        picture=_draw(numbers, curves),
     )
 
 
 def _two_row_numbers(X: Tensor) -> dict[str, Any]:
     """Keep both rows or only the first: the λ at which both cost the same, and what Ŵ costs there.
 
-    Each list is of both rows, of the first alone, of Ŵ.
+    Each list holds three numbers: for both rows, for the first alone, for Ŵ.
     """
 
     def terms(W: Tensor) -> tuple[float, float]:
@@ -143,8 +140,8 @@ def _range_numbers(X: Tensor, step: float) -> dict[str, Any]:
     }
 
 
-def _agreement(cases: Iterable[tuple[Tensor, float]]) -> dict[str, Any]:
-    """How far the three ways to Ŵ are apart in any entry, and how many steps descent takes."""
+def _compare_ways(cases: Iterable[tuple[Tensor, float]]) -> dict[str, Any]:
+    """The largest difference of the three ways to Ŵ, and how many steps descent takes."""
     found = []
     for X, strength in cases:
         W, (descended, steps) = closed_form(X, strength), by_descent(X, strength)
@@ -172,12 +169,12 @@ def with_singular_values(
 
 
 def _noise_curves(clean: Tensor, data: Tensor) -> dict[str, list[float]]:
-    """For λ from 0.001 to 1000: what is lost of the signal, left of the noise, and the error."""
+    """For λ from 0.001 to 1000: the signal lost, the noise left, and the error."""
     curves: dict[str, list[float]] = {key: [] for key in CURVES}
     for strength in (10 ** (i / 20) for i in range(-60, 61)):
         W = closed_form(data, strength)  # (n, T, T)
         parts = (clean - W @ clean, W @ (data - clean), W @ data - clean)
-        found = (strength, *(_length(part, clean) for part in parts))
+        found = (strength, *(_relative_length(part, clean) for part in parts))
         for key, value in zip(CURVES, found, strict=True):
             curves[key].append(value)
     return curves
@@ -192,46 +189,45 @@ def _noise_numbers(curves: Mapping[str, list[float]]) -> dict[str, Any]:
     return numbers | {"best_strength": curves["strength"][best], "best_error": error[best]}
 
 
-def _length(difference: Tensor, clean: Tensor) -> float:
+def _relative_length(difference: Tensor, clean: Tensor) -> float:
     """‖difference‖ / ‖clean‖, the mean over all noisy data."""
     return (torch.linalg.matrix_norm(difference).mean() / clean.norm()).item()
 
 
-# How it is told
+# Tables and sentences
 
 
-def _tables(n: Mapping[str, Any], cases: Iterable[str]) -> list[Table]:
-    kept = ["both rows", "only the first", "as Ŵ does"]
-    terms = [n["mixture_error"], n["mixture_weights"], n["mixture_cost"]]
+def _tabulate(n: Mapping[str, Any], cases: Iterable[str]) -> list[Table]:
     before = ["before", 0.0, n["error_before"], n["error_before"]]
-    shares = [n[f"kept_at_{x:g}"] for x in STRENGTHS]
     return [
-        Table(
+        Table.from_columns(
             f"Two rows, one strong and one weak: what W costs at λ = {n['equal_at']:.3g}.",
-            ["kept", "‖X − WX‖²", "‖W‖²", "L(W)"],
-            list(zip(kept, *terms, strict=True)),
+            ("W keeps", ["both rows", "only the first", "what Ŵ keeps"]),
+            ("‖X − WX‖²", n["mixture_error"]),
+            ("‖W‖²", n["mixture_weights"]),
+            ("L(W)", n["mixture_cost"]),
         ),
-        Table(
+        Table.from_columns(
             "Eight singular values: the share σ²/(σ² + λ) that is kept.",
-            ["σ", *(f"λ = {x:g}" for x in STRENGTHS)],
-            list(zip(map("{:g}".format, SIGMAS), *shares, strict=True)),
+            ("σ", map("{:g}".format, SIGMAS)),
+            *((f"λ = {x:g}", n[f"kept_at_{x:g}"]) for x in STRENGTHS),
         ),
         Table(
-            "Three ways to Ŵ: the largest difference of any entry to the closed form.",
+            "Three ways to Ŵ: the largest difference of any entry from the closed form.",
             ["", "λ", "singular values", "gradient descent", "its steps"],
             list(zip(cases, *(n[key] for key in WAYS), strict=True)),
         ),
         Table(
-            f"Noisy data of rank {N_KEPT}: lengths as shares of the clean data's.",
+            f"Noisy data of rank {N_KEPT}: norms relative to that of the clean data.",
             ["λ", "signal lost", "noise left", "error"],
             [before, *zip(*(n[key] for key in CURVES), strict=True)],
         ),
     ]
 
 
-def _story(n: Mapping[str, Any]) -> str:
-    sentences = (
-        f"To keep both rows costs as much as to keep only the first at λ = {n['equal_at']:.3g}; "
+def _describe(n: Mapping[str, Any]) -> str:
+    return wrap(
+        f"Keeping both rows costs as much as keeping only the first at λ = {n['equal_at']:.3g}; "
         f"the conditions on the eight singular values hold for {n['range_low']:g} ≤ λ ≤ "
         f"{n['range_high']:g}, and of {n['scanned']:,} λ tried up to 10 for the "
         f"{n['scanned_fits']:,} from {n['scanned_low']:g} to {n['scanned_high']:g}.",
@@ -239,13 +235,13 @@ def _story(n: Mapping[str, Any]) -> str:
         f"noisy data the error falls from {n['error_before']:.1%} to {n['best_error']:.1%} at "
         f"λ = {n['best_strength']:.1f}.",
     )
-    return "\n".join(fill(sentence, 100) for sentence in sentences)
 
 
-def _picture(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture:
-    with style():
-        figure = new_figure(11.0, 4.3)
-        left, right = figure.subplots(1, 2)
+# The picture
+
+
+def _draw(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture:
+    with panels(11.0, 4.3, 2) as (figure, (left, right)):
         _draw_shares(left, n)
         _draw_noise(right, n, curves)
     return Picture(
@@ -255,7 +251,7 @@ def _picture(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture
     )
 
 
-def _draw_shares(axes: "Axes", n: Mapping[str, Any]) -> None:
+def _draw_shares(axes: Axes, n: Mapping[str, Any]) -> None:
     """A curve for each λ: at every marked singular value it should run through the grey."""
     low, strong, weak, high = 0.006, SIGMAS[N_KEPT - 1], SIGMAS[N_KEPT], 60.0
     axes.fill_between([strong, high], AT_LEAST, 1, color=ALLOWED, linewidth=0)
@@ -263,36 +259,33 @@ def _draw_shares(axes: "Axes", n: Mapping[str, Any]) -> None:
     axes.text(8.5, AT_LEAST - 0.02, f"≥ {AT_LEAST:.0%} of each\nof the first three", va="top")
     axes.text(low * 1.2, AT_MOST - 0.02, f"≤ {AT_MOST:.0%} of each of the rest", va="top")
     sigmas = torch.logspace(-2.3, 1.8, 200).tolist()
-    for strength, (colour, dashes), marker in zip(STRENGTHS, LINES, "osD^", strict=False):
+    for order, strength in enumerate(STRENGTHS):
         shares = [share_kept(sigma, strength) for sigma in sigmas]
-        axes.plot(sigmas, shares, dashes, color=colour, label=f"λ = {strength:g}")
-        axes.plot(SIGMAS, n[f"kept_at_{strength:g}"], marker, color=colour, markersize=4)
-    open_axes(axes)
-    axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
+        axes.plot(sigmas, shares, **line_look(order, marker="", label=f"λ = {strength:g}"))
+        marks = line_look(order, linestyle="none", markersize=4)
+        axes.plot(SIGMAS, n[f"kept_at_{strength:g}"], **marks)
+    finish(axes, "upper left", xscale="log", xlim=(low, high), ylim=(0, 1.02))
     axes.set_xticks(SIGMAS, [f"{sigma:g}" for sigma in SIGMAS], rotation=90)
     axes.minorticks_off()
     axes.set(xlabel="singular value σ", ylabel="share kept, σ² / (σ² + λ)")
-    axes.set_title(
-        f"Strong kept, weak dropped: only for {n['range_low']:g} ≤ λ ≤ {n['range_high']:g}"
-    )
-    axes.legend(loc="upper left", frameon=False)
+    fits = f"{n['range_low']:g} ≤ λ ≤ {n['range_high']:g}"
+    axes.set_title(f"Strong kept, weak dropped: only for {fits}")
 
 
-def _draw_noise(axes: "Axes", n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
-    """What is lost, what is left and the error over λ; grey is the range of the other panel."""
+def _draw_noise(axes: Axes, n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
+    """Signal lost, noise left and the error over λ; grey is the range of the other panel."""
     low, high = n["range_low"], n["range_high"]
     axes.axvspan(low, high, color=ALLOWED, linewidth=0)
     axes.text((low * high) ** 0.5, 47, f"{low:g} ≤ λ ≤ {high:g}", ha="center")
-    for key, (colour, dashes) in zip(CURVES[1:], (LINES[1], LINES[2], LINES[0]), strict=True):
+    for key, order in zip(CURVES[1:], (1, 2, 0), strict=True):
         percent = [100 * share for share in curves[key]]
-        axes.plot(curves["strength"], percent, dashes, color=colour, label=key.replace("_", " "))
+        look = line_look(order, marker="", label=key.replace("_", " "))
+        axes.plot(curves["strength"], percent, **look)
     best, least, before = n["best_strength"], 100 * n["best_error"], 100 * n["error_before"]
     axes.plot(best, least, "o", color=LINES[0][0])
     axes.text(best, least + 1.8, f"{least:.1f}%", ha="center")
     axes.axhline(before, color="#000000", linewidth=0.8)
     axes.text(0.0012, before + 0.7, f"before: {before:.1f}%")
-    open_axes(axes)
-    axes.set(xscale="log", xlim=(0.001, 100), ylim=(0, 50))
-    axes.set(xlabel="λ", ylabel="length, % of the clean data's")
+    finish(axes, "upper left", xscale="log", xlim=(0.001, 100), ylim=(0, 50), xlabel="λ")
+    axes.set_ylabel("norm, % of that of the clean data")
     axes.set_title(f"Noisy data of rank {N_KEPT}: the error is least at λ = {best:.1f}")
-    axes.legend(loc="upper left", frameon=False)

@@ -1,29 +1,26 @@
-"""What is left of the first input when T have been read.
+"""How much of the first input is left when T inputs have been read.
 
     linear RNN    ∂y_T/∂x_k = W_y W_h^{T−k} W_x                           T−k factors W_h
     attention     ∂y_T/∂x_k = weight_k (W_v + (v_k − y_T) ∂score_k/∂x_k)  k < T: one weight
 
-What is left of x_1 is ‖∂y_T/∂x_1‖ (the root of the sum of all squared entries) divided by the same
-at T = 1, where nothing has come after it. Its share is ‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a
-random matrix, scaled so that its largest eigenvalue has a given modulus. Attention scores all
-inputs alike, or asks for a mark that x_1 alone carries.
+What is left of x_1 is ‖∂y_T/∂x_1‖ (Frobenius norm) divided by the same at T = 1, where nothing
+follows it. Its share is ‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a random matrix, scaled so that its
+largest eigenvalue has a given modulus. Attention scores all inputs alike, or its query asks for a
+mark that only x_1 carries.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from clearhead.attention import SelfAttention
-from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_look, panels
+from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.layers import LinearRNN
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 D = 16  # width of inputs, state and outputs
 RADII = {"rnn_0.9": 0.9, "rnn_1.0": 1.0, "rnn_1.1": 1.1}  # |largest eigenvalue| of W_h
@@ -31,8 +28,8 @@ NAMES = {model: f"RNN, eigenvalue {radius}" for model, radius in RADII.items()} 
     "attention_even": "attention, even scores",
     "attention_asked": "attention, asks for x₁",
 }
-STRENGTH = 10.0  # the score of the key that is asked for; all others have the score 0
-MARK = 0  # the feature that x_1 alone has
+STRENGTH = 10.0  # the score of the marked key; all others have the score 0
+MARK = 0  # the feature that only x_1 has
 
 Norms = Mapping[str, Mapping[int, Tensor]]  # model → T → ‖∂y_T/∂x_k‖ of every k, (T,)
 Curves = Mapping[str, Mapping[int, float]]  # model → T → a number
@@ -41,13 +38,13 @@ Curves = Mapping[str, Mapping[int, float]]  # model → T → a number
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
     """An RNN forgets or explodes by its largest eigenvalue; attention does neither.
 
-    Small, and in float64, which not every device has: it runs on the CPU.
+    It is small, and in float64, which not every device has: it runs on the CPU.
     """
     longest = 1000 if full else 200
     shown = [longest // 20, longest // 4, longest // 2, longest]
     lengths = sorted({1, 2, 4, 7, *range(longest // 20, longest + 1, longest // 20)})
     generator = torch.Generator().manual_seed(seed)
-    x, matrices = _inputs(longest, generator), _normal(3, D, D, generator=generator)
+    x, matrices = _draw_inputs(longest, generator), _normal(3, D, D, generator=generator)
     rnns = {model: linear_rnn(radius, matrices) for model, radius in RADII.items()}
     models = {model: _last_output(rnn) for model, rnn in rnns.items()}
     models["attention_even"] = attention(0.0, matrices[0])
@@ -62,10 +59,10 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     }
     return Finding(
         claim=EXPERIMENTS["vanishing"],
-        tables=_tables(numbers, shown),
-        seen=_story(numbers, longest),
+        tables=_tabulate(numbers, shown),
+        seen=_describe(numbers, longest),
         numbers=numbers,
-        picture=_picture(left, share),
+        picture=_draw(left, share),
     )
 
 
@@ -76,8 +73,8 @@ def _normal(*shape: int, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _inputs(T: int, generator: torch.Generator) -> Tensor:
-    """x (T, D), of which the first alone carries the mark."""
+def _draw_inputs(T: int, generator: torch.Generator) -> Tensor:
+    """x (T, D); only the first input carries the mark."""
     x = _normal(T, D, generator=generator)
     x[:, MARK] = 0.0
     x[0, MARK] = 1.0
@@ -120,20 +117,20 @@ def influences(read: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 def _left(norms: Norms) -> Curves:
     return {
-        name: {T: (of_inputs[0] / by_length[1][0]).item() for T, of_inputs in by_length.items()}
+        name: {T: (norm[0] / by_length[1][0]).item() for T, norm in by_length.items()}
         for name, by_length in norms.items()
     }
 
 
 def _share(norms: Norms) -> Curves:
     return {
-        name: {T: (of_inputs[0] / of_inputs.sum()).item() for T, of_inputs in by_length.items()}
+        name: {T: (norm[0] / norm.sum()).item() for T, norm in by_length.items()}
         for name, by_length in norms.items()
     }
 
 
 def _growth(left: Mapping[int, float]) -> float:
-    """By which factor it changes with each step, fitted over the second half of the lengths."""
+    """The factor of each step, fitted over the second half of the lengths."""
     lengths = [T for T in left if max(left) / 2 <= T]
     slope: float = np.polyfit(lengths, np.log([left[T] for T in lengths]), 1)[0]
     return float(np.exp(slope))
@@ -145,14 +142,12 @@ def _difference(rnn: LinearRNN, x: Tensor) -> float:
     return ((steps - closed).abs().max() / closed.abs().max()).item()
 
 
-# What is told
+# Tables and sentences
 
 
-def _tables(numbers: Mapping[str, list[float]], shown: list[int]) -> list[Table]:
+def _tabulate(numbers: Mapping[str, list[float]], shown: list[int]) -> list[Table]:
     columns = ["", *(f"T = {T}" for T in shown)]
-    by_radius = zip(
-        RADII.values(), numbers["growth_per_step"], numbers["steps_minus_closed_form"], strict=True
-    )
+    growth, apart = numbers["growth_per_step"], numbers["steps_minus_closed_form"]
     return [
         Table(
             "What is left of x₁: ‖∂y_T/∂x₁‖ divided by the same at T = 1.",
@@ -164,45 +159,43 @@ def _tables(numbers: Mapping[str, list[float]], shown: list[int]) -> list[Table]
             columns,
             [[name, *numbers[f"share_{model}"]] for model, name in NAMES.items()],
         ),
-        Table(
+        Table.from_columns(
             f"The RNN: growth of ‖∂y_T/∂x₁‖ with each step from T = {shown[-2]} on; h_T step by "
             f"step against\nthe closed form Σ_k W_h^(T−k) W_x x_k at T = {shown[-1]} (float64, "
             f"largest difference / largest entry).",
-            ["largest eigenvalue", "growth per step", "steps − closed form"],
-            [[str(radius), f"{growth:.4f}", f"{apart:.1e}"] for radius, growth, apart in by_radius],
+            ("largest eigenvalue", map(str, RADII.values())),
+            ("growth per step", map("{:.4f}".format, growth)),
+            ("steps − closed form", map("{:.1e}".format, apart)),
         ),
     ]
 
 
-def _story(numbers: Mapping[str, list[float]], longest: int) -> str:
+def _describe(numbers: Mapping[str, list[float]], longest: int) -> str:
     small, one, large = (numbers[f"left_{model}"][-1] for model in RADII)
     even, asked = numbers["share_attention_even"][-1], numbers["share_attention_asked"][-1]
-    return (
+    return wrap(
         f"After {longest} inputs the first has {small:.1e} of its influence on the RNN's output "
-        f"with the\neigenvalue 0.9, {one:.2f} with 1.0 and {large:.1e} with 1.1.\n"
+        f"with the eigenvalue 0.9, {one:.2f} with 1.0 and {large:.1e} with 1.1.",
         f"In attention its share is 1/{1 / even:.0f} when all scores are even, and {asked:.2f} "
-        f"when it is what the query\nasks for."
+        f"when it is what the query asks for.",
     )
 
 
 # The picture
 
 
-def _picture(left: Curves, share: Curves) -> Picture:
-    with style():
-        figure = new_figure(9.6, 3.9)
-        first, second = figure.subplots(1, 2)
-        _draw(first, left)
-        _draw(second, share)
+def _draw(left: Curves, share: Curves) -> Picture:
+    with panels(9.6, 3.9, 2) as (figure, (first, second)):
+        _draw_curves(first, left)
+        _draw_curves(second, share)
+        first.set(title="In an RNN the first input vanishes or explodes")
         first.set(ylabel="‖∂y$_T$/∂x$_1$‖, 1 at T = 1")
-        first.set_title("In an RNN the first input vanishes or explodes")
+        second.set(title="In attention the content decides its share")
         second.set(ylabel="share of x$_1$ in y$_T$")
-        second.set_title("In attention the content decides its share")
-        _note(first, left["rnn_1.1"], "× 1.1 each step", (-6, 6))
-        _note(first, left["rnn_0.9"], "× 0.9 each step", (6, 6))
-        _note(second, share["attention_even"], "1/T", (0, -16))
-        handles, names = first.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False)
+        _annotate(first, left["rnn_1.1"], "× 1.1 each step", (-6, 6))
+        _annotate(first, left["rnn_0.9"], "× 0.9 each step", (6, 6))
+        _annotate(second, share["attention_even"], "1/T", (0, -16))
+        figure.legend(first.lines, NAMES.values(), **LEGEND_BELOW)
     return Picture(
         figure,
         "What is left of the first input and its share among all inputs, over the number of inputs "
@@ -210,20 +203,19 @@ def _picture(left: Curves, share: Curves) -> Picture:
     )
 
 
-def _draw(axes: "Axes", curves: Curves) -> None:
+def _draw_curves(axes: Axes, curves: Curves) -> None:
     for order, (model, curve) in enumerate(curves.items()):
-        colour, dashes = LINES[order]
-        marked = slice(4 + order, None, 5)  # at different places, where lines lie on each other
-        (line,) = axes.plot(list(curve), list(curve.values()), label=NAMES[model])
-        line.set(color=colour, linestyle=dashes)
-        line.set(marker="osD^v"[order], markevery=marked, markersize=4.5)
+        marks = slice(4 + order, None, 5)  # at different T, since some lines coincide
+        look = line_look(order, markevery=marks, label=NAMES[model])
+        axes.plot(list(curve), list(curve.values()), **look)
     axes.set(yscale="log", xlabel="T (inputs read)")
     axes.margins(x=0.01)
-    open_axes(axes)
 
 
-def _note(axes: "Axes", curve: Mapping[int, float], words: str, place: tuple[float, float]) -> None:
-    """Words beside the curve, at two thirds of its length; place in points from there."""
+def _annotate(
+    axes: Axes, curve: Mapping[int, float], words: str, offset: tuple[float, float]
+) -> None:
+    """Words beside the curve, at two thirds of its length; offset in points from there."""
     T = list(curve)[2 * len(curve) // 3]
-    side = "right" if place[0] < 0 else "left"
-    axes.annotate(words, (T, curve[T]), place, textcoords="offset points", ha=side, fontsize=8)
+    side = "right" if offset[0] < 0 else "left"
+    axes.annotate(words, (T, curve[T]), offset, textcoords="offset points", ha=side, **NOTE)

@@ -6,45 +6,41 @@
     E[q·k] = ‖μ‖²                   Var[q·k] = 0 + ‖μ‖² + ‖μ‖² + d = d + 2‖μ‖²
 
 At μ = 0 a score has the variance d, and after the division by √d the variance 1 at every width.
-What that is good for is seen behind the softmax, w = softmax(s) over the scores s of one query:
+The effect shows after the softmax, w = softmax(s) over the scores s of one query:
 
-    entropy  −Σ w ln w              ln S if all keys count alike, 0 if one takes all
-    ∂w/∂s  = diag(w) − w wᵀ = J     0 if one takes all: then no change of a score changes anything
-    ∂w/∂q  = J K · scale            what of it reaches the query; K (S, d) are the keys
+    entropy  −Σ w ln w              ln S if all keys count alike, 0 if one key has all the weight
+    ∂w/∂s  = diag(w) − w wᵀ = J     0 if one key has all the weight: no score changes anything
+    ∂w/∂q  = J K · scale            the part that reaches the query; K (S, d) are the keys
 
 The size of a matrix of derivatives is its Frobenius norm. (Vaswani et al. 2017, section 3.2.1.)
 """
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from clearhead.attention import dot_product
 from clearhead.inspection.measures import entropy
-from clearhead.inspection.picture import LINES, Picture, new_figure, open_axes, style
+from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.finding import Finding, Table, written
+from clearhead.lab.tools.drawing import NOTE, Axes, finish, line_look, panels
+from clearhead.lab.tools.finding import Finding, Table, format_cell
 from clearhead.runtime import widest_float
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MEANS = (0.0, 0.5, 1.0)  # of every entry: ‖μ‖² is d times the square
 N_PAIRS = 10_000  # drawn at once
 B, T, S = 50, 40, 32  # sets of keys, queries to each, keys in a set
-WITH, WITHOUT = (*LINES[0], "^"), (*LINES[1], "o")  # colour, dashes, mark
-OTHERS = ((*LINES[2], "s"), (*LINES[3], "D"))
+WITH, WITHOUT = 0, 1  # the lines of scores with the scale 1/√d and without
 
 Numbers = dict[str, list[float]]  # one for each width
 
 
 @dataclass(frozen=True)
 class Softness:
-    """What a softmax does, for every query (B, T)."""
+    """How soft a softmax is, for every query (B, T)."""
 
     entropy: Tensor  # nats
     to_scores: Tensor  # the size of ∂w/∂s
@@ -52,45 +48,46 @@ class Softness:
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Only scores divided by √d leave the softmax as soft at every width."""
-    chance = torch.Generator().manual_seed(seed)
+    """Only scores divided by √d leave the softmax equally soft at every width."""
+    generator = torch.Generator().manual_seed(seed)
     widths = (*WIDTHS, 2048, 4096) if full else WIDTHS
-    scores = {d: draw_pairs(d, chance, device, rounds=20 if full else 1) for d in widths}
-    soft = [draw_softmaxes(d, chance, device, rounds=4 if full else 1) for d in widths]
-    numbers = {"width": [float(d) for d in widths], **_of_scores(scores), **_of_softmax(soft)}
+    scores = {d: draw_pairs(d, generator, device, rounds=20 if full else 1) for d in widths}
+    soft = [draw_softmaxes(d, generator, device, rounds=4 if full else 1) for d in widths]
+    numbers = {"width": [float(d) for d in widths]}
+    numbers |= _summarize_scores(scores) | _summarize_softmaxes(soft)
     return Finding(
         claim=EXPERIMENTS["why-sqrt-d"],
-        tables=_tables(numbers),
-        seen=_story(numbers),
+        tables=_tabulate(numbers),
+        seen=_describe(numbers),
         numbers=numbers,
-        picture=_picture(numbers, {d: x[0.0].cpu() for d, x in scores.items()}),
+        picture=_draw(numbers, {d: x[0.0].cpu() for d, x in scores.items()}),
     )
 
 
 def draw_pairs(
-    d: int, chance: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
+    d: int, generator: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
 ) -> dict[float, Tensor]:
     """Scores q·k of independent pairs of width d, for each mean of the entries: (pairs,)."""
     drawn: dict[float, list[Tensor]] = {mean: [] for mean in MEANS}
     for _ in range(rounds):
-        a, b = (torch.randn(N_PAIRS, d, generator=chance).to(device) for _ in range(2))
+        a, b = (torch.randn(N_PAIRS, d, generator=generator).to(device) for _ in range(2))
         for mean, scores in drawn.items():
             scores.append(((a + mean) * (b + mean)).sum(dim=-1))
     return {mean: torch.cat(scores).cpu().double() for mean, scores in drawn.items()}
 
 
 def draw_softmaxes(
-    d: int, chance: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
+    d: int, generator: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
 ) -> dict[str, Softness]:
     """The softmax of the same random queries and keys, "with" the scale and "without"."""
     wide = widest_float(torch.device(device))
-    q = torch.randn(rounds * B, T, d, generator=chance, dtype=wide).to(device)
-    k = torch.randn(rounds * B, S, d, generator=chance, dtype=wide).to(device)
+    q = torch.randn(rounds * B, T, d, generator=generator, dtype=wide).to(device)
+    k = torch.randn(rounds * B, S, d, generator=generator, dtype=wide).to(device)
     return {"with": softness(q, k, 1 / math.sqrt(d)), "without": softness(q, k, 1.0)}
 
 
 def softness(q: Tensor, k: Tensor, scale: float) -> Softness:
-    """q (B, T, d), k (B, S, d) → how soft softmax(q kᵀ · scale) is, and what it passes back."""
+    """q (B, T, d), k (B, S, d) → how soft softmax(q kᵀ · scale) is, and its gradient."""
     w = dot_product.weights(q, k, scale=scale)  # (B, T, S)
     J = torch.diag_embed(w) - w.unsqueeze(-1) * w.unsqueeze(-2)  # (B, T, S, S)
     # ‖J K‖² is the trace of J K Kᵀ J: (S, S) instead of (S, d) for every query.
@@ -99,10 +96,10 @@ def softness(q: Tensor, k: Tensor, scale: float) -> Softness:
     return Softness(entropy(w), torch.linalg.matrix_norm(J), square.sqrt() * scale)
 
 
-# What is told
+# Numbers, tables and sentences
 
 
-def _of_scores(scores: dict[int, dict[float, Tensor]]) -> Numbers:
+def _summarize_scores(scores: dict[int, dict[float, Tensor]]) -> Numbers:
     """Mean and variance, for each mean of the entries."""
     numbers: Numbers = {}
     for mean in MEANS:
@@ -112,7 +109,7 @@ def _of_scores(scores: dict[int, dict[float, Tensor]]) -> Numbers:
     return numbers | {"variance_scaled": [x.var().item() for x in divided]}
 
 
-def _of_softmax(soft: list[dict[str, Softness]]) -> Numbers:
+def _summarize_softmaxes(soft: list[dict[str, Softness]]) -> Numbers:
     """Entropy and gradient, with the scale and without."""
     numbers: Numbers = {}
     for name in ("with", "without"):
@@ -123,34 +120,34 @@ def _of_softmax(soft: list[dict[str, Softness]]) -> Numbers:
     return numbers
 
 
-def _tables(numbers: Numbers) -> list[Table]:
-    of_scores = {"mean_0": "mean, μ=0", "variance_0": "variance", "variance_scaled": "of q·k/√d"}
+def _tabulate(numbers: Numbers) -> list[Table]:
+    scores = {"mean_0": "mean, μ=0", "variance_0": "variance", "variance_scaled": "of q·k/√d"}
     for mean in MEANS[1:]:
-        of_scores |= {f"mean_{mean:g}": f"mean, μ={mean:g}", f"variance_{mean:g}": "variance"}
-    of_softmax = {"entropy_with": "entropy, with", "entropy_without": "without"}
-    of_softmax |= {"to_scores_with": "size of ∂w/∂s, with", "to_scores_without": "without"}
-    of_query = {"to_query_with": "median, with", "to_query_without": "without"}
-    of_query |= {"to_query_mean_with": "mean, with", "to_query_mean_without": "without"}
-    captions = (
-        "Scores q·k. Every entry of q and k has the variance 1 and the mean that the column says.",
-        f"Softmax over {S} keys with the scale 1/√d and without: the mean entropy in nats, at most "
-        f"{math.log(S):.2f},\nand the size of ∂w/∂s for the median query.",
-        "The size of ∂w/∂q, which is what reaches the query: for the median query, and the mean.",
-    )
-    columns = (of_scores, of_softmax, of_query)
-    return [_table(*each, numbers) for each in zip(captions, columns, strict=True)]
+        scores |= {f"mean_{mean:g}": f"mean, μ={mean:g}", f"variance_{mean:g}": "variance"}
+    softmax = {"entropy_with": "entropy, with", "entropy_without": "without"}
+    softmax |= {"to_scores_with": "size of ∂w/∂s, with", "to_scores_without": "without"}
+    query = {"to_query_with": "median, with", "to_query_without": "without"}
+    query |= {"to_query_mean_with": "mean, with", "to_query_mean_without": "without"}
+    captions = {
+        "Scores q·k. The entries of q and k have variance 1 and the mean μ of the column.": scores,
+        f"Softmax over {S} keys with the scale 1/√d and without it: the mean entropy in nats, at "
+        f"most {math.log(S):.2f},\nand the size of ∂w/∂s for the median query.": softmax,
+        "The size of ∂w/∂q, the gradient that reaches the query: median and mean of all "
+        "queries.": query,
+    }
+    widths = ("d", list(map(int, numbers["width"])))
+    return [
+        Table.from_columns(
+            caption, widths, *((heading, numbers[name]) for name, heading in names.items())
+        )
+        for caption, names in captions.items()
+    ]
 
 
-def _table(caption: str, names: dict[str, str], numbers: Numbers) -> Table:
-    """A row for each width."""
-    rows = zip(map(int, numbers["width"]), *(numbers[name] for name in names), strict=True)
-    return Table(caption, ["d", *names.values()], list(rows))
-
-
-def _story(numbers: Numbers) -> str:
-    low, high = (f"{int(numbers['width'][place]):,}" for place in (0, -1))
-    first = {name: written(values[0]) for name, values in numbers.items()}
-    last = {name: written(values[-1]) for name, values in numbers.items()}
+def _describe(numbers: Numbers) -> str:
+    low, high = (f"{int(numbers['width'][end]):,}" for end in (0, -1))
+    first = {name: format_cell(values[0]) for name, values in numbers.items()}
+    last = {name: format_cell(values[-1]) for name, values in numbers.items()}
     return (
         f"From d = {low} to {high} the variance of q·k at μ = 0 grows from {first['variance_0']} "
         f"to {last['variance_0']};\ndivided by √d it is {first['variance_scaled']} and "
@@ -163,23 +160,21 @@ def _story(numbers: Numbers) -> str:
     )
 
 
-# What is drawn
+# The picture
 
 
-def _picture(numbers: Numbers, scores: dict[int, Tensor]) -> Picture:
-    with style():
-        figure = new_figure(9.0, 6.4)
-        grid = figure.subplots(2, 2, gridspec_kw={"wspace": 0.06, "hspace": 0.06})
-        for axes in grid.flat:
-            open_axes(axes)
+def _draw(numbers: Numbers, scores: dict[int, Tensor]) -> Picture:
+    widths = numbers["width"]
+    with panels(9.0, 6.4, 2, 2, gridspec_kw={"wspace": 0.06, "hspace": 0.06}) as (figure, grid):
+        for axes in grid:
             axes.set_xscale("log", base=2)
-            axes.set_xticks(numbers["width"], [f"{d:g}" for d in numbers["width"]])
+            axes.set_xticks(widths, [f"{d:g}" for d in widths])
             axes.minorticks_off()
             axes.set_xlabel("width d of query and key")
-        _draw_spread(grid[0, 0], scores)
-        _draw_variance(grid[0, 1], numbers)
-        _draw_entropy(grid[1, 0], numbers)
-        _draw_gradient(grid[1, 1], numbers)
+        _draw_spread(grid[0], scores)
+        _draw_variance(grid[1], numbers)
+        _draw_entropy(grid[2], numbers)
+        _draw_gradient(grid[3], numbers)
     return Picture(
         figure,
         f"Scores over the width d from {min(scores)} to {max(scores)}: their spread and variance, "
@@ -187,58 +182,50 @@ def _picture(numbers: Numbers, scores: dict[int, Tensor]) -> Picture:
     )
 
 
-def _draw_spread(axes: "Axes", scores: dict[int, Tensor]) -> None:
-    """Where nine of ten scores lie."""
+def _draw_spread(axes: Axes, scores: dict[int, Tensor]) -> None:
+    """Between the lines lie nine of ten scores."""
     ends = torch.tensor([0.05, 0.95], dtype=torch.float64)
-    for (colour, dashes, _), power, name in ((WITHOUT, 0.0, "q·k"), (WITH, 0.5, "q·k / √d")):
+    for line, power, name in ((WITHOUT, 0.0, "q·k"), (WITH, 0.5, "q·k / √d")):
         edges = torch.stack([x.quantile(ends) / d**power for d, x in scores.items()])
-        axes.fill_between(list(scores), *edges.T.tolist(), color=colour, alpha=0.25, linewidth=0)
-        axes.plot(list(scores), edges[:, 0], color=colour, linestyle=dashes)
-        axes.plot(list(scores), edges[:, 1], color=colour, linestyle=dashes, label=name)
-    axes.set(title="Scores spread out with the width", ylabel="where 90% of the scores lie (μ = 0)")
-    axes.legend(loc="upper left", frameon=False)
+        look = line_look(line, marker="")
+        shade = {"color": look["color"], "alpha": 0.25, "linewidth": 0}
+        axes.fill_between(list(scores), *edges.T.tolist(), **shade)
+        axes.plot(list(scores), edges[:, 0], **look)
+        axes.plot(list(scores), edges[:, 1], **look, label=name)
+    finish(axes, "upper left", title="Scores spread out with the width")
+    axes.set_ylabel("range of 90% of the scores (μ = 0)")
 
 
-def _draw_variance(axes: "Axes", numbers: Numbers) -> None:
+def _draw_variance(axes: Axes, numbers: Numbers) -> None:
     """Measured: marks; the law: lines."""
     widths = numbers["width"]
     laws = [(f"variance_{m:g}", [d + 2 * d * m**2 for d in widths]) for m in reversed(MEANS)]
     laws += [("variance_scaled", [1.0 for _ in widths])]
     names = [f"q·k, every entry of μ is {m:g}" for m in reversed(MEANS)] + ["q·k / √d, μ = 0"]
-    for (key, law), name, look in zip(laws, names, (*OTHERS, WITHOUT, WITH), strict=True):
-        colour, dashes, mark = look
-        axes.plot(widths, law, color=colour, linestyle=dashes, linewidth=1)
-        axes.plot(widths, numbers[key], mark, color=colour, markersize=4, label=name)
-    axes.set(title="Their variance is d + 2‖μ‖²", yscale="log")
+    for (key, law), name, line in zip(laws, names, (2, 3, WITHOUT, WITH), strict=True):
+        axes.plot(widths, law, **line_look(line, marker="", linewidth=1))
+        axes.plot(widths, numbers[key], **line_look(line, linestyle="none"), label=name)
+    finish(axes, "upper left", title="Their variance is d + 2‖μ‖²", yscale="log")
     axes.set_ylabel("variance (lines: d + 2‖μ‖²)")
-    axes.legend(loc="upper left", frameon=False)
 
 
-def _draw_entropy(axes: "Axes", numbers: Numbers) -> None:
+def _draw_entropy(axes: Axes, numbers: Numbers) -> None:
     most = math.log(S)
-    axes.axhline(most, color="#555555", linewidth=0.8)
+    axes.axhline(most, color=NOTE["color"], linewidth=0.8)
     axes.text(numbers["width"][0], most + 0.05, f"ln {S}: all keys count alike", va="bottom")
     _draw_both(axes, numbers, "entropy")
-    axes.set(title="Unscaled, one key takes all …", ylabel="mean entropy of the weights (nats)")
-    axes.set_ylim(0, most + 0.45)
+    axes.set(title="Without the scale one key takes all …")
+    axes.set(ylabel="mean entropy of the weights (nats)", ylim=(0, most + 0.45))
     axes.legend(loc="upper right", bbox_to_anchor=(1.0, 0.72), frameon=False)
 
 
-def _draw_gradient(axes: "Axes", numbers: Numbers) -> None:
+def _draw_gradient(axes: Axes, numbers: Numbers) -> None:
     _draw_both(axes, numbers, "to_scores")
-    axes.set(title="… and the typical gradient vanishes", yscale="log")
+    finish(axes, "lower left", title="… and the typical gradient vanishes", yscale="log")
     axes.set_ylabel("size of ∂w/∂s for the median query")
-    axes.legend(loc="lower left", frameon=False)
 
 
-def _draw_both(axes: "Axes", numbers: Numbers, what: str) -> None:
-    for name, (colour, dashes, mark) in (("with", WITH), ("without", WITHOUT)):
-        axes.plot(
-            numbers["width"],
-            numbers[f"{what}_{name}"],
-            color=colour,
-            linestyle=dashes,
-            marker=mark,
-            markersize=4,
-            label=f"{name} the scale 1/√d",
-        )
+def _draw_both(axes: Axes, numbers: Numbers, what: str) -> None:
+    for line, name in ((WITH, "with"), (WITHOUT, "without")):
+        values, label = numbers[f"{what}_{name}"], f"{name} the scale 1/√d"
+        axes.plot(numbers["width"], values, **line_look(line), label=label)

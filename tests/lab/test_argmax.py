@@ -11,7 +11,7 @@ from clearhead import training
 from clearhead.data.batch import Batch
 from clearhead.lab import argmax
 from clearhead.lab.argmax import KEYS, QUERY, VALUES, experiment, learn, worked_example
-from clearhead.lab.tools.finding import written
+from clearhead.lab.tools.finding import format_cell
 from clearhead.training.recipes.smallest import first
 
 N_STEPS = 30
@@ -121,7 +121,7 @@ def test_the_loss_is_measured_at_the_start_and_every_ten_steps(lessons):
 
 def test_both_begin_with_the_same_weights_and_leave_the_generator_alone(task, recipe):
     before = torch.get_rng_state()
-    one, same, other = (argmax._new_model(task, recipe, seed) for seed in (4, 4, 5))
+    one, same, other = (argmax._build_model(task, recipe, seed) for seed in (4, 4, 5))
     assert torch.get_rng_state().equal(before)
     assert one.Qm.weight.equal(same.Qm.weight)
     assert not one.Qm.weight.equal(other.Qm.weight)
@@ -210,13 +210,13 @@ def test_a_run_of_the_experiment_is_that_of_its_seed(finding, task):
 def test_the_tables_and_the_sentences_tell_the_numbers(finding):
     numbers, told = finding.numbers, set(finding.text.split())
     for name in ("loss_softmax", "loss_argmax", "learned_argmax", "best_argmax"):
-        assert {written(value) for value in numbers[name]} <= told
+        assert {format_cell(value) for value in numbers[name]} <= told
     assert {"0.955", "0.750", "0.390", "1.66", "1.73"} <= told
     assert "The query (1, 1, 2) gets (0.98, 3.79, 2.99) by softmax and (1, 4, 3)" in finding.text
     seen = finding.seen.replace("\n", " ")
-    assert f"the worst ends at a loss of {written(max(numbers['loss_softmax']))};" in seen
+    assert f"the worst ends at a loss of {format_cell(max(numbers['loss_softmax']))};" in seen
     low, high = min(numbers["loss_argmax"]), max(numbers["loss_argmax"])
-    assert f"end between {written(low)} and {written(high)}, where ⅓ for every" in seen
+    assert f"end between {format_cell(low)} and {format_cell(high)}, where ⅓ for every" in seen
     assert "in Qm and Km moved by 0, but the values were learned" in seen
     assert f"no run ends more than {max(numbers['above_best']):.2%} above" in seen
     assert max(map(len, finding.text.splitlines())) <= 100

@@ -8,7 +8,15 @@ from clearhead.attention import MultiHeadAttention
 from clearhead.data.batch import Batch
 from clearhead.data.substrings import Substrings
 from clearhead.lab import heads
-from clearhead.lab.heads import KINDS, accuracy, attended, experiment, jobs, kinds_of_keys, without
+from clearhead.lab.heads import (
+    KINDS,
+    accuracy,
+    experiment,
+    jobs,
+    kinds_of_keys,
+    mean_weights,
+    silence_heads,
+)
 from clearhead.lab.heads import losses as losses_of
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.training.tasks.substrings import SubstringData
@@ -55,14 +63,14 @@ def test_without_a_head_the_output_is_less_by_exactly_its_term():
         columns = slice(4 * head, 4 * head + 4)
         weights = (q[..., columns] @ k[..., columns].mT / 2).softmax(dim=-1)  # √4 = 2
         term = weights @ v[..., columns] @ attention.proj_out.weight[:, columns].mT
-        with without(attention, [head]):
+        with silence_heads(attention, [head]):
             torch.testing.assert_close(whole - attention(x), term)
     torch.testing.assert_close(attention(x), whole, rtol=0, atol=0)  # all is as it was
 
 
 def test_without_any_head_only_the_bias_is_left():
     attention, x = MultiHeadAttention(12, HEADS), torch.randn(2, 5, 12)
-    with without(attention, range(HEADS)):
+    with silence_heads(attention, range(HEADS)):
         output = attention(x)
     assert torch.equal(output, attention.proj_out.bias.expand_as(output))
 
@@ -70,7 +78,7 @@ def test_without_any_head_only_the_bias_is_left():
 def test_a_head_comes_back_after_an_error():
     attention, x = MultiHeadAttention(12, HEADS), torch.randn(2, 5, 12)
     before = attention(x)
-    with pytest.raises(RuntimeError, match="stop"), without(attention, [0]):
+    with pytest.raises(RuntimeError, match="stop"), silence_heads(attention, [0]):
         raise RuntimeError("stop")
     assert torch.equal(attention(x), before)
 
@@ -142,7 +150,7 @@ def test_kinds_of_keys_are_those_seen_by_eye():
 def test_attended_is_the_mean_over_letters_and_over_class_tokens():
     texts = two_texts()
     weights = torch.rand(2, HEADS, 7, 7, generator=torch.Generator().manual_seed(1))
-    found = attended(weights, texts, BAR)
+    found = mean_weights(weights, texts, BAR)
     letters = [(0, t) for t in (1, 2, 3, 5, 6)] + [(1, t) for t in (1, 2, 4)]
     needles = {0: (5, 6), 1: (4,)}
     words = [[0, 1, 2, 1, 4, 1, 2], [0, 3, 3, 4, 3]]

@@ -24,7 +24,7 @@ from clearhead.lab.purification import (
     share_kept,
     with_singular_values,
 )
-from clearhead.lab.tools.finding import written
+from clearhead.lab.tools.finding import format_cell
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def test_the_same_seed_gives_the_same_numbers(finding):
 def test_the_tables_hold_the_numbers(finding):
     numbers, (two, eight, ways, noisy) = finding.numbers, finding.tables
     columns = ("mixture_error", "mixture_weights", "mixture_cost")
-    assert [row[1:] for row in two.rows] == list(zip(*(numbers[c] for c in columns), strict=True))
+    assert [row[1:] for row in two.rows] == np.transpose([numbers[c] for c in columns]).tolist()
     for place, strength in enumerate(STRENGTHS, start=1):
         assert [row[place] for row in eight.rows] == numbers[f"kept_at_{strength:g}"]
     assert [row[0] for row in eight.rows] == [f"{sigma:g}" for sigma in SIGMAS]
@@ -240,13 +240,13 @@ def test_the_tables_hold_the_numbers(finding):
     assert [row[3] for row in ways.rows] == numbers["descent_apart"]
     assert [row[3] for row in noisy.rows] == [numbers["error_before"], *numbers["error"]]
     for cell in (*numbers["error"], *numbers["descent_steps"], *numbers["kept_at_4"]):
-        assert written(cell) in finding.text
+        assert format_cell(cell) in finding.text
 
 
 def test_the_text_tells_what_was_seen(finding):
     words = " ".join(finding.text.split())
     for part in (
-        "costs as much as to keep only the first at λ = 0.001;",
+        "costs as much as keeping only the first at λ = 0.001;",
         "hold for 1 ≤ λ ≤ 4, and of 1,000 λ tried up to 10 for the 301 from 1 to 4.",
         f"the error falls from {finding.numbers['error_before']:.1%}",
         f"to {finding.numbers['best_error']:.1%} at λ = {finding.numbers['best_strength']:.1f}.",

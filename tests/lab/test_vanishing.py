@@ -8,7 +8,7 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead import lab
-from clearhead.lab.tools.finding import written
+from clearhead.lab.tools.finding import format_cell
 from clearhead.lab.vanishing import (
     MARK,
     NAMES,
@@ -171,7 +171,7 @@ def test_the_text_tells_the_numbers(finding):
     assert f"eigenvalue 0.9, {one:.2f} with 1.0 and {large:.1e} with 1.1." in words
     assert "share is 1/200 when all scores are even" in words
     assert f"{numbers['share_attention_asked'][-1]:.2f} when it is what the query asks" in words
-    assert written(small) in finding.text
+    assert format_cell(small) in finding.text
     assert max(map(len, finding.text.splitlines())) <= 100
     assert len(finding.claim) <= 100
 

@@ -10,7 +10,7 @@ import torch
 from findings import Between, check_numbers
 
 from clearhead.lab import why_sqrt_d
-from clearhead.lab.tools.finding import written
+from clearhead.lab.tools.finding import format_cell
 from clearhead.lab.why_sqrt_d import MEANS, N_PAIRS, WIDTHS, B, S, T, experiment, softness
 
 
@@ -165,14 +165,15 @@ def test_the_tables_and_the_sentences_tell_the_numbers(finding):
     told = finding.text.split()
     for name, values in finding.numbers.items():
         if name != "width":
-            assert {written(value) for value in values} <= set(told)
+            assert {format_cell(value) for value in values} <= set(told)
     assert {f"{d:,}" for d in WIDTHS} <= set(told)
     assert max(map(len, finding.text.splitlines())) <= 100
 
 
 def test_the_sentences_compare_the_smallest_and_the_largest_width(finding):
     ends = {
-        name: [written(values[0]), written(values[-1])] for name, values in finding.numbers.items()
+        name: [format_cell(values[0]), format_cell(values[-1])]
+        for name, values in finding.numbers.items()
     }
     for words in (
         "From d = 4 to 1,024",

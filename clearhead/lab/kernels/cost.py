@@ -3,9 +3,9 @@
     softmax    T · T · (D + M)     every query meets every key, D wide, and every value, M wide
     linear     T · C · 2M          C features of every key meet its value; of every query, the sum
 
-As orders, O(T² max(D, M)) and O(T C M). These products are equally many at T = 2CM / (D + M), which
-is C, the number of features, where M = D. Softmax also takes T² exponentials; linear attention also
-makes its features, and sums up the denominator.
+In orders of growth, O(T² max(D, M)) and O(T C M). The products are equally many at
+T = 2CM / (D + M), which is C, the number of features, where M = D. Softmax also takes T²
+exponentials; linear attention also computes its features and the denominator.
 """
 
 import math
@@ -35,10 +35,10 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Costs:
-    """Of each way, by name, a number for each length.
+    """A number for each length, by the name of the way to attend.
 
-    products: those of matrices, which a fused kernel does not show. bytes: the most that new
-    tensors held at one time.
+    products: those of matrices, which a fused kernel hides. bytes: the most that new tensors held
+    at one time.
     """
 
     lengths: Sequence[int]
@@ -47,8 +47,8 @@ class Costs:
     bytes: dict[str, list[float]]
 
 
-def ways(device: torch.device | str) -> dict[str, Attend]:
-    """Softmax attention twice, linear attention with three feature maps."""
+def build_ways(device: torch.device | str) -> dict[str, Attend]:
+    """Softmax attention, written out and fused; linear attention with three feature maps."""
     fourier = FourierFeatures(WIDTH, FEATURES["fourier"]).to(device)
     return {
         "written": lambda q, k, v: dot_product.weights(q, k) @ v,
@@ -63,30 +63,30 @@ def measure(
     lengths: Sequence[int], generator: torch.Generator, device: torch.device | str
 ) -> Costs:
     """Every way at every length, one head, no mask."""
-    names = ways(device)
+    ways = build_ways(device)
     inputs = {T: torch.randn(3, T, WIDTH, generator=generator).to(device) for T in lengths}
-    work = {(name, T): partial(way, *inputs[T]) for name, way in names.items() for T in lengths}
+    works = {(name, T): partial(way, *inputs[T]) for name, way in ways.items() for T in lengths}
     with torch.no_grad():
-        times = best_milliseconds(work, device, seconds=SECONDS)
-        counts = {key: _counted(do) for key, do in work.items()}
+        times = best_milliseconds(works, device, seconds=SECONDS)
+        counts = {key: _count(work) for key, work in works.items()}
     return Costs(
         lengths,
-        {name: [times[name, T] for T in lengths] for name in names},
-        {name: [float(counts[name, T].products) for T in lengths] for name in names},
-        {name: [float(counts[name, T].bytes) for T in lengths] for name in names},
+        {name: [times[name, T] for T in lengths] for name in ways},
+        {name: [float(counts[name, T].products) for T in lengths] for name in ways},
+        {name: [float(counts[name, T].bytes) for T in lengths] for name in ways},
     )
 
 
-def _counted(do: Callable[[], Tensor]) -> Count:
+def _count(work: Callable[[], Tensor]) -> Count:
     with Count() as count:
-        do()
+        work()
     return count
 
 
-def crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The length from which on ours is the lower, between two lengths by a line in logarithms.
+def find_crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The length from which on ours is lower, between two lengths by a line in logarithms.
 
-    Infinity if it is not so at the longest, the first length if it is so at all of them.
+    Infinity if ours is not lower at the longest, the first length if it is lower at all of them.
     """
     gaps = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     if gaps[-1] >= 0:

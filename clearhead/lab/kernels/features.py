@@ -3,14 +3,14 @@
     output_t = Σ_s sim(q_t, k_s) v_s / Σ_s sim(q_t, k_s)                  T² similarities
              = φ(q_t)·(Σ_s φ(k_s) v_sᵀ) / φ(q_t)·Σ_s φ(k_s)               two sums for all queries
 
-Four things are tried. (q·k + 1)² has exact features, if none is forgotten. Random features estimate
+Four things are tested. (q·k + 1)² has exact features, if none is left out. Random features estimate
 exp(q·k/√D); with m frequencies the relative error has the variance
 
     Fourier     ((1 + e^{−2δ})/2 − e^{−δ}) / (m e^{−δ})       δ = ‖q − k‖² / √D
     positive    (e^{σ} − 1) / m                               σ = ‖q + k‖² / √D
 
-so it falls as 1/√m. The sum that divides is safe where no similarity can be negative: an even
-power, or a product of positive features. kernel_cost.py measures the cost, kernel_report.py tells.
+so it falls as 1/√m. The denominator is safe where no similarity can be negative: an even power, or
+a product of positive features. cost.py measures the cost, report.py writes tables and picture.
 """
 
 import math
@@ -32,10 +32,10 @@ from clearhead.attention import (
     linear_fast,
 )
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs, crossover, measure
-from clearhead.lab.kernels.report import LENGTHS, RANDOM, D, Numbers, draw, story, tables
+from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs, find_crossover, measure
+from clearhead.lab.kernels.report import LENGTHS, RANDOM, D, Numbers, describe, draw, tabulate
 from clearhead.lab.tools.finding import Finding
-from clearhead.lab.tools.measuring import fitted_slope
+from clearhead.lab.tools.measuring import fit_slope
 
 T = 64  # queries, and as many keys
 FREQUENCIES = (16, 64, 256, 1024, 4096)  # m
@@ -57,43 +57,44 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     frequencies = (*FREQUENCIES, 16384) if full else FREQUENCIES
     draws = [10_000 * seed + draw for draw in range(5 * DRAWS if full else DRAWS)]
     costs = measure([2**i for i in range(7, 14 if full else 13)], generator, device)
+    short_q, short_k = _scale_rows(q, SHORT), _scale_rows(k, SHORT)
     numbers: Numbers = {
         **exactness(q, k),
-        **agreement(_scaled(q, SHORT), _scaled(k, SHORT), v),
-        **convergence(_scaled(q, SHORT), _scaled(k, SHORT), v, frequencies, draws),
+        **agreement(short_q, short_k, v),
+        **convergence(short_q, short_k, v, frequencies, draws),
         **denominators(q, k, frequencies, draws),
         **prices(costs),
     }
     return Finding(
         claim=EXPERIMENTS["kernels"],
-        tables=tables(numbers, frequencies, costs),
-        seen=story(numbers, frequencies),
+        tables=tabulate(numbers, frequencies, costs),
+        seen=describe(numbers, frequencies),
         numbers=numbers,
         picture=draw(numbers, frequencies, costs),
     )
 
 
-def _scaled(x: Tensor, length: float) -> Tensor:
-    """Each row brought to this length."""
+def _scale_rows(x: Tensor, length: float) -> Tensor:
+    """The same directions, each row with this norm."""
     return length * x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-def _feature_map(name: str, m: int, seed: int) -> FeatureMap:
+def _build_map(name: str, m: int, seed: int) -> FeatureMap:
     """Random features of m frequencies."""
     return FourierFeatures(D, 2 * m, seed) if name == "fourier" else PositiveFeatures(D, m, seed)
 
 
-def _feature_maps(
+def _build_maps(
     name: str, frequencies: Sequence[int], draws: Sequence[int]
 ) -> list[list[FeatureMap]]:
-    """A row for each m, in it one for each draw, all of them independent."""
+    """A row for each m with one map for each draw, all of them independent."""
     return [
-        [_feature_map(name, m, 1000 * place + draw) for draw in draws]
-        for place, m in enumerate(frequencies)
+        [_build_map(name, m, 1000 * row + draw) for draw in draws]
+        for row, m in enumerate(frequencies)
     ]
 
 
-# What is tried
+# The tests
 
 
 def exactness(q: Tensor, k: Tensor) -> Numbers:
@@ -112,15 +113,15 @@ def exactness(q: Tensor, k: Tensor) -> Numbers:
 
 
 def agreement(q: Tensor, k: Tensor, v: Tensor) -> Numbers:
-    """How far the O(T²) and the O(T) sum differ at most, with and without a causal mask."""
+    """The largest difference of the O(T²) and the O(T) sum, with and without a causal mask."""
     maps = {"quadratic": QuadraticFeatures(), "elu": EluFeatures()}
-    maps |= {name: _feature_map(name, 256, 0) for name in RANDOM}
+    maps |= {name: _build_map(name, 256, 0) for name in RANDOM}
     numbers: Numbers = {}
     for name, phi in maps.items():
         differences = []
         for mask in (None, Mask.causal()):
             pairs = linear.weights(q, k, phi, mask=mask) @ v
-            # Chunks much shorter than T, for what fits into one chunk is summed pair by pair.
+            # Chunks much shorter than T, because one chunk is summed pair by pair.
             sums = linear_fast.attend(q, k, v, phi, mask=mask, chunk=8)
             differences.append((pairs - sums).abs().max().item())
         numbers[f"{name}_agrees"] = max(differences)
@@ -136,10 +137,10 @@ def convergence(
     numbers: Numbers = {}
     for name in RANDOM:
         errors, outputs = [], []  # a row for each m, a column for each draw
-        for maps in _feature_maps(name, frequencies, draws):
+        for maps in _build_maps(name, frequencies, draws):
             errors.append([_rms(phi(q) @ phi(k).mT / kernel - 1.0) for phi in maps])
             outputs.append([_rms(linear.weights(q, k, phi) @ v - output) for phi in maps])
-        slopes = [_power(frequencies, column) for column in zip(*errors, strict=True)]
+        slopes = [_fit_power(frequencies, column) for column in zip(*errors, strict=True)]
         variance = _relative_variance(name, q, k)
         numbers |= {
             f"{name}_predicted": [math.sqrt(variance / m) for m in frequencies],
@@ -148,7 +149,7 @@ def convergence(
             f"{name}_output": [fmean(row) for row in outputs],
             f"{name}_slope": fmean(slopes),
             f"{name}_slope_spread": stdev(slopes),
-            f"{name}_output_slope": _power(frequencies, [fmean(row) for row in outputs]),
+            f"{name}_output_slope": _fit_power(frequencies, [fmean(row) for row in outputs]),
         }
     return numbers
 
@@ -167,13 +168,13 @@ def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequen
     """The share of queries whose sum of similarities is not above 0, by length and by m."""
     numbers: Numbers = {"positive_bad": [], "elu_bad": [], "quadratic_bad": []}
     for length in LENGTHS:
-        rows = _scaled(q, length), _scaled(k, length)
-        numbers["quadratic_bad"].append(_bad(QuadraticFeatures(), *rows))
-        numbers["elu_bad"].append(_bad(EluFeatures(), *rows))
+        rows = _scale_rows(q, length), _scale_rows(k, length)
+        numbers["quadratic_bad"].append(_share_of_bad(QuadraticFeatures(), *rows))
+        numbers["elu_bad"].append(_share_of_bad(EluFeatures(), *rows))
         by_m = {
             name: [
-                fmean(_bad(phi, *rows) for phi in maps)
-                for maps in _feature_maps(name, frequencies, draws)
+                fmean(_share_of_bad(phi, *rows) for phi in maps)
+                for maps in _build_maps(name, frequencies, draws)
             ]
             for name in RANDOM
         }
@@ -182,8 +183,8 @@ def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequen
     return numbers
 
 
-def _bad(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
-    """The share of the queries whose similarities add up to 0 or less."""
+def _share_of_bad(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
+    """The share of queries whose similarities add up to 0 or less."""
     return (phi.similarity(q, k).sum(dim=-1) <= 0).double().mean().item()
 
 
@@ -193,13 +194,13 @@ def prices(costs: Costs) -> Numbers:
     for name, times in costs.milliseconds.items():
         numbers[f"{name}_milliseconds"], numbers[f"{name}_bytes"] = times, costs.bytes[name]
         late = dict(zip(costs.lengths[-3:], times[-3:], strict=True))
-        numbers[f"{name}_power"] = fitted_slope(late)[0]
+        numbers[f"{name}_power"] = fit_slope(late)[0]
+    fused, written = costs.milliseconds["fused"], costs.bytes["written"]
     for name in FEATURES:
-        faster = crossover(costs.lengths, costs.milliseconds[name], costs.milliseconds["fused"])
+        faster = find_crossover(costs.lengths, costs.milliseconds[name], fused)
         if math.isfinite(faster):
             numbers[f"{name}_faster_from"] = faster
-        lighter = crossover(costs.lengths, costs.bytes[name], costs.bytes["written"])
-        numbers[f"{name}_lighter_from"] = lighter
+        numbers[f"{name}_lighter_from"] = find_crossover(costs.lengths, costs.bytes[name], written)
         # Linear attention has the same products for every token, softmax T times 2·WIDTH.
         for_a_token = costs.products[name][-1] / costs.lengths[-1]
         numbers[f"{name}_fewer_from"] = for_a_token / (2 * WIDTH)
@@ -210,6 +211,6 @@ def _rms(x: Tensor) -> float:
     return x.square().mean().sqrt().item()
 
 
-def _power(frequencies: Sequence[int], errors: Sequence[float]) -> float:
+def _fit_power(frequencies: Sequence[int], errors: Sequence[float]) -> float:
     """p of an error c·m^p."""
-    return fitted_slope(dict(zip(frequencies, errors, strict=True)))[0]
+    return fit_slope(dict(zip(frequencies, errors, strict=True)))[0]

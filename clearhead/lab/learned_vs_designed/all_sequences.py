@@ -1,7 +1,7 @@
-"""What a smallest transformer does on all sequences of a rule, and how far apart two of them are.
+"""What a smallest transformer does on all sequences of a rule, and how two of them differ.
 
 moved      ½ Σ_s |weights − weights'|: the share of a token's attention that goes elsewhere
-heard      Σ_s weights · |value − value'|: how far values differ, as much as they are listened to
+heard      Σ_s weights · |value − value'|: the difference of the values, weighted by attention
 """
 
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ def all_sequences(rule: str, max_len: int) -> Batch:
 
 @dataclass(frozen=True)
 class Pass:
-    """What every token of every sequence hears and says, in float64."""
+    """One forward pass, with a row for every token of every sequence, in float64."""
 
     weights: Tensor  # (tokens, S)
-    values: Tensor  # (tokens, S, d_v), what those say whom it may hear
-    said: Tensor  # (tokens, d_v), what it says
+    values: Tensor  # (tokens, S, d_v), those of all tokens of its sequence
+    own_value: Tensor  # (tokens, d_v)
     outputs: Tensor  # (tokens, d_v)
     errors: Tensor  # (tokens, d_v)
 
     @classmethod
     def of(cls, model: NumpyTransformer, examples: Batch) -> Self:
-        """By the PyTorch form with the same weights."""
+        """Run the PyTorch form with the same weights."""
         form, real = TorchTransformer.from_numpy(model), examples.token_mask
         assert real is not None
         with torch.no_grad(), record(form) as trace:
@@ -56,11 +56,11 @@ class Pass:
         }
 
 
-def apart(one: Pass, other: Pass) -> dict[str, float]:
-    """How far apart two are in what they do: means over all tokens."""
+def compare_passes(one: Pass, other: Pass) -> dict[str, float]:
+    """How two passes differ: means over all tokens."""
     values = (one.values - other.values).abs().mean(dim=-1)  # (tokens, S)
     return {
-        "values_differ": float((one.said - other.said).abs().mean()),
+        "values_differ": float((one.own_value - other.own_value).abs().mean()),
         "values_heard": float((one.weights * values).sum(dim=-1).mean()),
         "moved": float((one.weights - other.weights).abs().sum(dim=-1).mean() / 2),
         "outputs_differ": float((one.outputs - other.outputs).abs().mean()),

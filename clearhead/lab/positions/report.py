@@ -1,8 +1,8 @@
-"""What positions.py found, as tables, as two sentences and as a picture."""
+"""What schemes.py found, as tables, as two sentences and as a picture."""
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -17,15 +17,12 @@ from clearhead.inspection.picture import (
     style,
 )
 from clearhead.lab.positions.rule import DIGITS, KINDS, TRAINED
-from clearhead.lab.tools.finding import Table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from clearhead.lab.tools.drawing import NOTE, SMALL, Axes, Figure
+from clearhead.lab.tools.finding import Table, wrap
 
 NAMES = {kind: kind for kind in KINDS} | {"toeplitz": "Toeplitz", "alibi": "ALiBi"}
-LIKENESS, BIASES = ("sinusoidal", "learned", "rotary"), ("toeplitz", "alibi")
-ACTS = {"sinusoidal": "added", "learned": "added", "rotary": "turns q and k"}
+SIMILARITIES, BIASES = ("sinusoidal", "learned", "rotary"), ("toeplitz", "alibi")
+ACTS = {"sinusoidal": "added", "learned": "added", "rotary": "rotates q and k"}
 ACTS |= {"toeplitz": "a learned bias", "alibi": "a fixed bias"}
 SHOWN = (0, 1, 2, 4, 8, 16, 31)  # distances
 LOOKS: dict[str, tuple[str, Any]] = dict(
@@ -37,50 +34,54 @@ MARKERS = dict(zip(KINDS, ("x", "o", "*", "s", "D", "^"), strict=True))
 Numbers = dict[str, Any]  # floats, and lists of floats
 
 
-def tables(n: Numbers, lengths: Sequence[int], refusals: Mapping[str, str]) -> list[Table]:
+def tabulate(n: Numbers, lengths: Sequence[int], answers: Mapping[str, str]) -> list[Table]:
     """All numbers that a reader may want to look up."""
-    return [_laws(n), _distances(n), _pairs(n), _answers(n, lengths), _beyond(refusals)]
+    return [
+        Table(
+            "The largest change in the output of attention when the tokens are permuted (and the\n"
+            "outputs put back in order), and when all tokens are shifted by 8 positions",
+            ["positions", "permuted", "shifted"],
+            [[NAMES[kind], n[f"{kind}_permuted"], n[f"{kind}_moved"]] for kind in KINDS],
+        ),
+        _tabulate_distances(n),
+        Table(
+            "Why pairs: the spread, and the error of the best linear map from PE[p] to PE[p+8] "
+            "(RMS)",
+            ["columns", "spread", "error"],
+            [
+                ["sine and cosine", n["sinusoidal_spread"], f"{n['pairs_missed']:.1%}"],
+                ["sine only", n["sines_spread"], f"{n['sines_missed']:.1%}"],
+            ],
+        ),
+        _tabulate_scores(n, lengths),
+        Table(
+            f"Trained on {TRAINED} tokens, given {TRAINED + 1}",
+            ["positions", "answer"],
+            [[NAMES[kind], answer] for kind, answer in answers.items()],
+        ),
+    ]
 
 
-def _laws(n: Numbers) -> Table:
-    rows = [[NAMES[kind], n[f"{kind}_permuted"], n[f"{kind}_moved"]] for kind in KINDS]
-    caption = (
-        "The largest change in the output of attention when the tokens are permuted (and the\n"
-        "outputs put back in order), and when all tokens stand 8 places later"
-    )
-    return Table(caption, ["positions", "permuted", "moved"], rows)
-
-
-def _distances(n: Numbers) -> Table:
+def _tabulate_distances(n: Numbers) -> Table:
     rows = []
-    for kind in (*LIKENESS, *BIASES):
+    for kind in (*SIMILARITIES, *BIASES):
         means = (n[f"{kind}_by_distance"][d] for d in SHOWN)
         rows.append([NAMES[kind], *(f"{x:.2f}" for x in means), n[f"{kind}_spread"]])
     return Table(
         "By distance d: cosine of two positions (first three), bias of the score (last two);\n"
-        "spread: how far two pairs of one distance differ at most",
+        "spread: the largest difference between two pairs of equal distance",
         ["positions", *(f"d={d}" for d in SHOWN), "spread"],
         rows,
     )
 
 
-def _pairs(n: Numbers) -> Table:
-    return Table(
-        "Why pairs: the spread, and what the best linear map from PE[p] to PE[p+8] misses (RMS)",
-        ["columns", "spread", "missed"],
-        [
-            ["sine and cosine", n["sinusoidal_spread"], f"{n['pairs_missed']:.1%}"],
-            ["sine only", n["sines_spread"], f"{n['sines_missed']:.1%}"],
-        ],
-    )
-
-
-def _answers(n: Numbers, lengths: Sequence[int]) -> Table:
+def _tabulate_scores(n: Numbers, lengths: Sequence[int]) -> Table:
     rows = []
     for kind in KINDS:
-        cells = [f"{x:.2f}" for x in n[f"{kind}_loss"]], [f"{x:.0%}" for x in n[f"{kind}_right"]]
-        refused = ["refused"] * (len(lengths) - len(cells[0]))
-        rows.append([NAMES[kind], *cells[0], *refused, *cells[1], *refused])
+        losses = [f"{x:.2f}" for x in n[f"{kind}_loss"]]
+        rights = [f"{x:.0%}" for x in n[f"{kind}_right"]]
+        refused = ["refused"] * (len(lengths) - len(losses))
+        rows.append([NAMES[kind], *losses, *refused, *rights, *refused])
     return Table(
         f"The latest digit, learned on {TRAINED} tokens: loss and right answers by length "
         f"(guessing: {math.log(DIGITS):.2f}, {1 / DIGITS:.0%})",
@@ -89,12 +90,7 @@ def _answers(n: Numbers, lengths: Sequence[int]) -> Table:
     )
 
 
-def _beyond(refusals: Mapping[str, str]) -> Table:
-    rows = [[NAMES[kind], said] for kind, said in refusals.items()]
-    return Table(f"Asked for {TRAINED + 1} tokens after {TRAINED}", ["positions", "answer"], rows)
-
-
-def story(n: Numbers, lengths: Sequence[int]) -> str:
+def describe(n: Numbers, lengths: Sequence[int]) -> str:
     """Two sentences."""
     right = {kind: n[f"{kind}_right"] for kind in ("sinusoidal", "rotary", "alibi")}
     first, second, third = (
@@ -102,15 +98,15 @@ def story(n: Numbers, lengths: Sequence[int]) -> str:
         for kind, shares in right.items()
     )
     least = min(n[f"{kind}_permuted"] for kind in KINDS[1:])
-    return (
+    return wrap(
         f"Without positions, permuted tokens give the same outputs in another order, to "
-        f"{n['none_permuted']:.0e}, with any of the five at least one changes by "
-        f"{math.floor(100 * least) / 100:g} or more; with sine and cosine the likeness of two "
+        f"{n['none_permuted']:.0e}, with any of the five at least one output changes by "
+        f"{math.floor(100 * least) / 100:g} or more; with sine and cosine the similarity of two "
         f"positions depends on their distance alone, to {n['sinusoidal_spread']:.0e}, with sines "
-        f"only it differs by up to {n['sines_spread']:.2f}.\n"
-        f"Learned and Toeplitz tables refuse one token more than they hold and the others go on, "
-        f"but from {lengths[0]} to {lengths[-1]} tokens the right answers go {first}, {second} "
-        f"and {third}."
+        f"only it differs by up to {n['sines_spread']:.2f}.",
+        f"Learned and Toeplitz tables refuse one token more than they hold and the others accept "
+        f"it, but from {lengths[0]} to {lengths[-1]} tokens the share of right answers changes "
+        f"{first}, {second} and {third}.",
     )
 
 
@@ -127,86 +123,75 @@ def draw(
         panels = below.subplots(1, 5, width_ratios=(1.15, 1, 1, 1, 1.3))
         _draw_waves(panels[0], table)
         _draw_table(panels[1], table)
-        _draw_curves(panels[2], n, LIKENESS, "cosine", "how alike, by distance")
-        _draw_curves(panels[3], n, BIASES, "bias of the score", "what is added, by distance")
+        _draw_curves(panels[2], n, SIMILARITIES, "cosine", "similarity, by distance")
+        _draw_curves(panels[3], n, BIASES, "bias of the score", "added, by distance")
         _draw_losses(panels[4], n, lengths)
     return Picture(
         figure,
-        "Likeness of positions or bias of the score for five schemes, the sinusoids as waves and "
-        "as a table, likeness and bias by distance, and the loss beyond the trained length",
+        "Similarity of positions or bias of the score for five schemes, the sinusoids as waves and "
+        "as a table, similarity and bias by distance, and the loss beyond the trained length",
     )
 
 
-def _draw_matrices(figure: "Figure", row: "list[Axes]", matrices: Mapping[str, Tensor]) -> None:
+def _draw_matrices(figure: Figure, row: list[Axes], matrices: Mapping[str, Tensor]) -> None:
     """The cosines share a scale, each bias has its own."""
-    for axes, kind in zip(row, (*LIKENESS, *BIASES), strict=True):
-        top = 1.0 if kind in LIKENESS else matrices[kind].abs().max().item()
+    for axes, kind in zip(row, (*SIMILARITIES, *BIASES), strict=True):
+        top = 1.0 if kind in SIMILARITIES else matrices[kind].abs().max().item()
         image = draw_signed(axes, array(matrices[kind]), top)
         axes.set(title=f"{NAMES[kind]}, {ACTS[kind]}", xlabel="key position")
-        axes.tick_params(labelleft=kind == LIKENESS[0])
+        axes.tick_params(labelleft=kind == SIMILARITIES[0])
         if kind in BIASES:
             colour_bar(figure, image, [axes], "bias of the score")
-        elif kind == LIKENESS[-1]:
+        elif kind == SIMILARITIES[-1]:
             colour_bar(figure, image, row[:3], "cosine")
     row[0].set_ylabel("query position")
-    row[3].text(30, 2, "future: not used", color="white", fontsize=8, ha="right", va="center")
+    row[3].text(30, 2, "future: not used", color="white", ha="right", va="center", **SMALL)
 
 
-def _draw_waves(axes: "Axes", table: Tensor) -> None:
-    for place, column in enumerate((4, 5, 8, 9)):
-        colour, dashes = LINES[place]
+def _draw_waves(axes: Axes, table: Tensor) -> None:
+    for (colour, dashes), column in zip(LINES, (4, 5, 8, 9), strict=False):
         label = f"{'cos' if column % 2 else 'sin'}, column {column}"
         wave = array(table[: 2 * TRAINED, column])
         axes.plot(wave, color=colour, linestyle=dashes, label=label)
     axes.set(xlabel="position", ylabel="value", ylim=(-1.1, 1.75), yticks=(-1, 0, 1))
-    axes.set_title("clocks of many speeds, in pairs")
+    axes.set_title("waves of many lengths, in pairs")
     open_axes(axes)
-    axes.legend(frameon=False, ncols=2, fontsize=8, loc="upper center", columnspacing=1)
+    axes.legend(frameon=False, ncols=2, loc="upper center", columnspacing=1, **SMALL)
 
 
-def _draw_table(axes: "Axes", table: Tensor) -> None:
+def _draw_table(axes: Axes, table: Tensor) -> None:
     draw_signed(axes, array(table), 1.0)
     axes.axhline(TRAINED - 0.5, color="black", linestyle="--", linewidth=1.2)
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    axes.text(30, TRAINED + 3, "training ends", ha="right", va="top", fontsize=8, bbox=paper)
-    axes.set(xlabel="column", ylabel="position", aspect="auto")
-    axes.set_title("the table has no last row")
+    axes.text(30, TRAINED + 3, "training ends", ha="right", va="top", bbox=paper, **SMALL)
+    axes.set(xlabel="column", ylabel="position", aspect="auto", title="the table has no last row")
 
 
-def _draw_curves(axes: "Axes", n: Numbers, kinds: Sequence[str], label: str, title: str) -> None:
+def _draw_curves(axes: Axes, n: Numbers, kinds: Sequence[str], label: str, title: str) -> None:
     for kind in kinds:
         colour, dashes = LOOKS[kind]
         axes.plot(n[f"{kind}_by_distance"], color=colour, linestyle=dashes, label=NAMES[kind])
     axes.set(xlabel="distance (tokens)", ylabel=label, title=title)
     open_axes(axes)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, **SMALL)
 
 
-def _draw_losses(axes: "Axes", n: Numbers, lengths: Sequence[int]) -> None:
+def _draw_losses(axes: Axes, n: Numbers, lengths: Sequence[int]) -> None:
     for kind in KINDS:
         colour, dashes = LOOKS[kind]
         loss, low, high = (n[f"{kind}_loss{end}"] for end in ("", "_low", "_high"))
         bars = array([loss, high]) - array([low, loss])  # (2, lengths): down, up
-        axes.errorbar(
-            lengths[: len(loss)],
-            loss,
-            bars,
-            color=colour,
-            linestyle=dashes,
-            marker=MARKERS[kind],
-            markersize=4.5,
-            capsize=2,
-            label=NAMES[kind],
-        )
+        look = {"color": colour, "linestyle": dashes, "marker": MARKERS[kind], "markersize": 4.5}
+        axes.errorbar(lengths[: len(loss)], loss, bars, **look, capsize=2, label=NAMES[kind])
     note = f"learned and Toeplitz refuse\nmore than {TRAINED} tokens"
-    axes.text(0.04, 0.62, note, color="#555555", fontsize=8, transform=axes.transAxes)
+    axes.text(0.04, 0.62, note, transform=axes.transAxes, **NOTE)
     guess = math.log(DIGITS)
     axes.axhline(guess, color="#999999", linewidth=0.8)
-    axes.text(lengths[-1], guess, "guessing", color="#555555", fontsize=8, ha="right", va="bottom")
+    axes.text(lengths[-1], guess, "guessing", ha="right", va="bottom", **NOTE)
     top = 1.8 * max(max(n[f"{kind}_loss_high"]) for kind in KINDS)  # room for words
     axes.set(xlabel="length (tokens)", ylabel="loss (nats)", ylim=(-0.04 * top, top))
-    axes.set_title(f"learned on {TRAINED}, asked on more")
+    axes.set_title(f"trained on {TRAINED}, tested on more")
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(lengths), [str(T) for T in lengths])
     open_axes(axes)
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="upper left", columnspacing=1)
+    axes.legend(frameon=False, ncols=2, loc="upper left", columnspacing=1, **SMALL)

@@ -1,12 +1,12 @@
 """A rule that needs the order of tokens, and small models that learn it on short sequences.
 
-    · 3 · · 7 · · · 2 ·        most tokens are nothing, some are one of eight digits
-      3 3 3 7 7 7 7 2 2        the answer at every place is the latest digit
+    · 3 · · 7 · · · 2 ·        most tokens are blank, some are one of eight digits
+      3 3 3 7 7 7 7 2 2        the answer at every position is the latest digit
 
-Attention finds the digits by what they are; which of them is the latest it must know by where they
-stand. The models differ in their positions only: the same batches, one block, the same recipe.
-Afterwards they answer on longer sequences; only the last answers count, as many as a sequence had
-in training, so that beyond the trained length all of them are.
+Attention finds the digits by content; to know which of them is the latest it needs positions. The
+models differ in their positions only: the same batches, one block, the same settings. They are
+then tested on longer sequences. Only the last answers count, as many as a training sequence has,
+so that on longer sequences every counted answer lies beyond the trained length.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ KINDS = ("none", "sinusoidal", "learned", "rotary", "toeplitz", "alibi")
 LIMITED = ("learned", "toeplitz")  # hold a number for each position or distance
 TRAINED = 32  # tokens of a sequence in training
 LONGEST = 8 * TRAINED
-DIGITS = 8  # 1 … 8, and 0 is nothing
-DENSITY = 0.2  # of the digits
+DIGITS = 8  # 1 … 8, and 0 is blank
+DENSITY = 0.2  # the share of digits
 BATCH, LEARNING_RATE = 16, 0.02
 
 
@@ -45,7 +45,7 @@ def latest_digits(n: int, T: int, generator: torch.Generator) -> tuple[Tensor, T
 
 
 def learn(kind: str, seed: int, steps: int, device: torch.device | str = "cpu") -> GPT:
-    """A model with these positions, trained on sequences of TRAINED tokens."""
+    """Train a model with these positions on sequences of TRAINED tokens."""
     config = GPTConfig(
         vocab_size=DIGITS + 1,
         max_len=TRAINED if kind in LIMITED else LONGEST,
@@ -68,7 +68,7 @@ def learn(kind: str, seed: int, steps: int, device: torch.device | str = "cpu") 
 
 
 def score(model: GPT, lengths: Sequence[int], seed: int, n: int = 128) -> list[Score]:
-    """The last TRAINED answers of n new sequences of each length."""
+    """Score the last TRAINED answers of n new sequences of each length."""
     generator = torch.Generator().manual_seed(seed)
     scores = []
     for T in lengths:

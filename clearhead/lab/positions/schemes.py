@@ -1,13 +1,13 @@
-"""Where a token stands: what attention knows without it, five ways to say it, and how far they go.
+"""Where a token stands: what attention knows without positions, and with five schemes.
 
     permute the tokens      without positions the outputs are permuted with them, and nothing more
-    move all of them        a relative scheme notices nothing, an absolute one does
-    by distance             how alike two positions are, or what is added to their score
+    shift all of them       a relative scheme notices nothing, an absolute one does
+    by distance             how similar two positions are, or what is added to their score
 
 Sine and cosine come in pairs because sin a sin b + cos a cos b = cos(a − b): the product of two
-encodings then depends on their distance alone, and one linear map, a turn of every pair, takes
-PE[p] to PE[p + d] for all p. With sines alone neither is true. position_rule.py trains small models
-and asks them beyond the length they know; position_report.py tells.
+encodings then depends on their distance alone, and one linear map, a rotation of every pair, takes
+PE[p] to PE[p + d] for all p. With sines alone neither is true. rule.py trains small models, which
+are then tested beyond the length they were trained on; report.py writes tables and picture.
 """
 
 from collections.abc import Callable
@@ -19,64 +19,65 @@ from torch import Tensor, nn
 
 from clearhead.attention import Mask, MultiHeadAttention
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.positions.report import Numbers, draw, story, tables
+from clearhead.lab.positions.report import Numbers, describe, draw, tabulate
 from clearhead.lab.positions.rule import KINDS, LIMITED, TRAINED, learn, score
 from clearhead.lab.tools.finding import Finding
 from clearhead.models.gpt import GPT
 from clearhead.positions import (
     AlibiBias,
     LearnedPositions,
+    PositionScheme,
     RotaryPositions,
-    SinusoidalPositions,
     ToeplitzBias,
+    build_positions,
     sinusoid_table,
 )
 
 Module = TypeVar("Module", bound=nn.Module)
 
 WIDTH, HEADS = 32, 4  # as in the models that are trained
-STEP = 8  # how far a sequence is moved
-FAR = 4096  # positions over which one linear map must serve; over fewer, slow waves look alike
+STEP = 8  # how far a sequence is shifted
+FAR = 4096  # positions that one linear map must serve; over fewer, slow waves look alike
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Without positions a sentence is a bag; five ways to say where a token stands."""
+    """Test what attention knows of order with each scheme, and how far trained models reach."""
     lengths = [TRAINED, 2 * TRAINED, 4 * TRAINED]
     seeds, steps = range(100 * seed, 100 * seed + (5 if full else 2)), 500 if full else 160
     models = {kind: [learn(kind, each, steps, device) for each in seeds] for kind in KINDS}
     generator = torch.Generator().manual_seed(seed)
     matrices = {
-        "sinusoidal": likeness(sinusoid_table(TRAINED, WIDTH, torch.float64)),
-        "learned": likeness(_found(models["learned"][0], LearnedPositions).weight),
-        "rotary": turned_likeness(generator),
-        "toeplitz": _learned_bias(_found(models["toeplitz"][0], ToeplitzBias)),
+        "sinusoidal": similarity(sinusoid_table(TRAINED, WIDTH, torch.float64)),
+        "learned": similarity(_find_module(models["learned"][0], LearnedPositions).weight),
+        "rotary": rotary_similarity(generator),
+        "toeplitz": _learned_bias(_find_module(models["toeplitz"][0], ToeplitzBias)),
         "alibi": AlibiBias(HEADS).double()(TRAINED)[0],
     }
     numbers: Numbers = {
-        **laws(generator, seed),
+        **measure_order(generator, seed),
         **{f"{kind}_by_distance": by_distance(matrix) for kind, matrix in matrices.items()},
         **{f"{kind}_spread": spread(matrix) for kind, matrix in matrices.items()},
-        **pairs(),
-        **answers(models, lengths, seed),
+        **compare_pairs_with_sines(),
+        **score_models(models, lengths, seed),
     }
     return Finding(
         claim=EXPERIMENTS["positions"],
-        tables=tables(numbers, lengths, refusals()),
-        seen=story(numbers, lengths),
+        tables=tabulate(numbers, lengths, try_one_token_more()),
+        seen=describe(numbers, lengths),
         numbers=numbers,
         picture=draw(numbers, lengths, matrices, sinusoid_table(lengths[-1], WIDTH)),
     )
 
 
-# Permuted and moved
+# Permuted and shifted
 
 
-def laws(generator: torch.Generator, seed: int) -> Numbers:
-    """How much an output changes when tokens change places, and when all of them move on."""
+def measure_order(generator: torch.Generator, seed: int) -> Numbers:
+    """How much an output changes when tokens are permuted, and when all of them are shifted."""
     x = torch.randn(1, TRAINED - STEP, WIDTH, generator=generator, dtype=torch.float64)
     before = torch.randn(1, STEP, WIDTH, generator=generator, dtype=torch.float64)
     order = torch.randperm(x.size(1), generator=generator)
-    real = torch.arange(TRAINED)[None] >= STEP  # nobody may attend to what stands before
+    real = torch.arange(TRAINED)[None] >= STEP  # the tokens in front are masked
     numbers: Numbers = {}
     for kind in KINDS:
         attend = attention_with(kind, seed)
@@ -89,41 +90,35 @@ def laws(generator: torch.Generator, seed: int) -> Numbers:
 
 
 def attention_with(kind: str, seed: int) -> Callable[[Tensor, Mask | None], Tensor]:
-    """Attention in float64 with these positions; what they learn is drawn from N(0, 1)."""
-    inside: RotaryPositions | ToeplitzBias | AlibiBias | None = None
-    added: nn.Module = nn.Identity()
-    if kind == "sinusoidal":
-        added = SinusoidalPositions(WIDTH)
-    elif kind == "learned":
-        added = LearnedPositions(TRAINED, WIDTH)
-    elif kind == "rotary":
-        inside = RotaryPositions(WIDTH // HEADS)
-    elif kind == "toeplitz":
-        inside = ToeplitzBias(HEADS, TRAINED)
-    elif kind == "alibi":
-        inside = AlibiBias(HEADS)
+    """Attention in float64 with these positions, their parameters drawn from N(0, 1)."""
+    scheme = _build_scheme(kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
+        inside = None if scheme.acts_on == "x" else scheme
         attention = MultiHeadAttention(WIDTH, HEADS, positions=inside).double()
-        for parameter in (*added.double().parameters(), *(inside or nn.Identity()).parameters()):
+        for parameter in scheme.double().parameters():
             nn.init.normal_(parameter)
-    return lambda x, mask: attention(added(x), mask=mask)
+    return lambda x, mask: attention(scheme.add(x), mask=mask)
+
+
+def _build_scheme(kind: str) -> PositionScheme:
+    return build_positions(kind, d_model=WIDTH, n_heads=HEADS, max_len=TRAINED)
 
 
 # By distance
 
 
-def likeness(table: Tensor) -> Tensor:
+def similarity(table: Tensor) -> Tensor:
     """The cosine of every two rows, (n, D) → (n, n)."""
     rows = nn.functional.normalize(table.detach().cpu().double(), dim=-1)
     return rows @ rows.mT
 
 
-def turned_likeness(generator: torch.Generator, draws: int = 256) -> Tensor:
-    """The cosine of a vector turned to position i and turned to j: the mean over draws, (n, n)."""
+def rotary_similarity(generator: torch.Generator, draws: int = 256) -> Tensor:
+    """The cosine of a vector rotated to position i and to j: the mean over draws, (n, n)."""
     contents = torch.randn(draws, 1, WIDTH, generator=generator, dtype=torch.float64)
-    turned = RotaryPositions(WIDTH)(contents.expand(-1, TRAINED, -1))  # (draws, n, D)
-    return torch.stack([likeness(rows) for rows in turned]).mean(dim=0)
+    rotated = RotaryPositions(WIDTH)(contents.expand(-1, TRAINED, -1))  # (draws, n, D)
+    return torch.stack([similarity(rows) for rows in rotated]).mean(dim=0)
 
 
 def _learned_bias(module: ToeplitzBias) -> Tensor:
@@ -138,24 +133,24 @@ def by_distance(matrix: Tensor) -> list[float]:
 
 
 def spread(matrix: Tensor) -> float:
-    """How far two pairs of one distance differ at most: 0 if only the distance counts."""
+    """The largest difference between two pairs of equal distance: 0 if only distance counts."""
     diagonals = (matrix.diagonal(-d) for d in range(len(matrix)))
     return max((x.max() - x.min()).item() for x in diagonals)
 
 
-def pairs() -> Numbers:
-    """What is lost where the cosines are left out."""
+def compare_pairs_with_sines() -> Numbers:
+    """What is lost when the cosines are left out."""
     table = sinusoid_table(FAR + STEP, WIDTH, torch.float64)
     sines = table[:, ::2]
     return {
         "sines_spread": spread(sines[:TRAINED] @ sines[:TRAINED].mT / (WIDTH // 2)),
-        "pairs_missed": _missed(table),
-        "sines_missed": _missed(sines),
+        "pairs_missed": _miss_of_best_map(table),
+        "sines_missed": _miss_of_best_map(sines),
     }
 
 
-def _missed(table: Tensor) -> float:
-    """What the best linear map from PE[p] to PE[p + STEP] leaves, as a share (RMS)."""
+def _miss_of_best_map(table: Tensor) -> float:
+    """The error of the best linear map from PE[p] to PE[p + STEP], relative (RMS)."""
     here, there = table[:FAR], table[STEP:]
     best = torch.linalg.lstsq(here, there, driver="gelsd").solution
     return ((here @ best - there).norm() / there.norm()).item()
@@ -164,15 +159,14 @@ def _missed(table: Tensor) -> float:
 # Beyond the trained length
 
 
-def answers(models: dict[str, list[GPT]], lengths: list[int], seed: int) -> Numbers:
+def score_models(models: dict[str, list[GPT]], lengths: list[int], seed: int) -> Numbers:
     """Loss and share of right answers by length: the mean over trainings, and the extremes."""
     numbers: Numbers = {}
     for kind, trained in models.items():
         tried = lengths[:1] if kind in LIMITED else lengths
-        scores = list(
-            zip(*(score(model, tried, 100 * seed + 99) for model in trained), strict=True)
-        )
-        losses = [[each.loss for each in row] for row in scores]  # a row for each length
+        by_model = (score(model, tried, 100 * seed + 99) for model in trained)
+        scores = list(zip(*by_model, strict=True))  # a row for each length
+        losses = [[each.loss for each in row] for row in scores]
         numbers |= {
             f"{kind}_loss": [fmean(row) for row in losses],
             f"{kind}_loss_low": [min(row) for row in losses],
@@ -182,25 +176,21 @@ def answers(models: dict[str, list[GPT]], lengths: list[int], seed: int) -> Numb
     return numbers
 
 
-def refusals() -> dict[str, str]:
-    """What each scheme says to one token more than there was in training."""
-    x = torch.zeros(1, TRAINED + 1, WIDTH)
-    calls: dict[str, Callable[[], Tensor]] = {
-        "sinusoidal": lambda: SinusoidalPositions(WIDTH)(x),
-        "learned": lambda: LearnedPositions(TRAINED, WIDTH)(x),
-        "rotary": lambda: RotaryPositions(WIDTH)(x),
-        "toeplitz": lambda: ToeplitzBias(HEADS, TRAINED)(x.size(1)),
-        "alibi": lambda: AlibiBias(HEADS)(x.size(1)),
-    }
-    said = {}
-    for kind, call in calls.items():
+def try_one_token_more() -> dict[str, str]:
+    """How each scheme answers to one token more than in training: "accepted", or its error."""
+    T, d_head = TRAINED + 1, WIDTH // HEADS
+    answers = {}
+    for kind in KINDS[1:]:
+        scheme = _build_scheme(kind)
         try:
-            call()
-            said[kind] = "goes on"
+            scheme.add(torch.zeros(1, T, WIDTH))
+            scheme.rotate(torch.zeros(1, T, d_head))
+            scheme.bias(T, T)
+            answers[kind] = "accepted"
         except ValueError as refusal:
-            said[kind] = str(refusal)
-    return said
+            answers[kind] = str(refusal)
+    return answers
 
 
-def _found(model: GPT, kind: type[Module]) -> Module:
+def _find_module(model: GPT, kind: type[Module]) -> Module:
     return next(module for module in model.modules() if isinstance(module, kind))

@@ -1,8 +1,9 @@
-"""What an experiment gives: a claim, the numbers as tables, what was seen, one picture."""
+"""What an experiment returns: a claim, the numbers as tables, what was seen, one picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from textwrap import fill
+from typing import Any, Self
 
 from clearhead.inspection.picture import Picture
 
@@ -13,7 +14,7 @@ Number = float | Sequence[float]
 class Table:
     """Rows under the names of their columns; the caption says what is counted, in which unit.
 
-    A cell is a text, or a number that is written as `written` does.
+    A cell is a text, or a number that is written as `format_cell` does.
     """
 
     caption: str
@@ -25,15 +26,21 @@ class Table:
             if len(row) != len(self.columns):
                 raise ValueError(f"a row of {len(row)} cells under {len(self.columns)} columns")
 
+    @classmethod
+    def from_columns(cls, caption: str, *columns: tuple[str, Iterable[Any]]) -> Self:
+        """A table of columns of equal length, each with its name."""
+        names, cells = zip(*columns, strict=True)
+        return cls(caption, names, [list(row) for row in zip(*cells, strict=True)])
+
     @property
     def text(self) -> str:
         """For a terminal: the first column to the left, the others to the right."""
-        lines = [list(self.columns), *([written(cell) for cell in row] for row in self.rows)]
+        lines = [list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = (
             "  ".join(
-                cell.rjust(width) if place else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.rjust(width) if column else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
             for line in lines
         )
@@ -59,15 +66,21 @@ class Finding:
         return "\n\n".join([*(table.text for table in self.tables), self.seen])
 
 
-def written(cell: Any) -> str:
-    """A number with three digits that count, a whole one as it is; a text as it is."""
+def format_cell(cell: Any) -> str:
+    """A float with three significant digits; a whole number and a text as they are."""
     if not isinstance(cell, float):
         return f"{cell:,}" if isinstance(cell, int) else str(cell)
     if cell == 0 or 1e-3 <= abs(cell) < 1e5:
-        return f"{cell:,.{max(0, 2 - _power(cell))}f}"
+        exponent = int(f"{cell:.2e}".partition("e")[2])  # after rounding: 9.999 is 1.00e+01
+        return f"{cell:,.{max(0, 2 - exponent)}f}"
     return f"{cell:.1e}"
 
 
-def _power(number: float) -> int:
-    """Of ten, in the number as it is written with three digits."""
-    return int(f"{number:.2e}".partition("e")[2])
+def format_vector(numbers: Iterable[float]) -> str:
+    """(1, 4, −0.25)"""
+    return "(" + ", ".join(f"{number:.3g}" for number in numbers).replace("-", "−") + ")"
+
+
+def wrap(*sentences: str) -> str:
+    """Each sentence from the start of a line, in lines of up to 100 characters."""
+    return "\n".join(fill(sentence, 100) for sentence in sentences)

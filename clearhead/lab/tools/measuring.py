@@ -1,11 +1,11 @@
 """How the laboratory measures what a computation costs, and how the cost grows.
 
     with Count() as count: …                        bytes, products and steps, counted as it runs
-    best_milliseconds({"a": work, …}, seconds=8)    its time, the best of many rounds
-    fitted_slope({T: cost, …})                      p of a cost c·T^p, and how sure it is
+    best_milliseconds({"a": work, …}, seconds=8)    the best time of many rounds
+    fit_slope({T: cost, …})                         p of a cost c·T^p, and its uncertainty
 
-A cost c·T^p is a straight line on logarithmic paper. Its slope is found by least squares over n
-points. With s² = Σ residual² / (n − 2) it is known to ± t s / √Σ(log T − mean)², where t leaves
+On logarithmic axes a cost c·T^p is a straight line. Its slope is found by least squares over n
+points. With s² = Σ residual² / (n − 2) the uncertainty is ± t s / √Σ(log T − mean)², where t leaves
 2.5 % of Student's distribution with n − 2 degrees of freedom on each side.
 """
 
@@ -33,50 +33,50 @@ T_QUANTILES: tuple[float, ...] = (
 
 
 class Count(TorchDispatchMode):
-    """Of all that runs inside the `with`: memory, work, and the longest chain.
+    """Counts the memory, the work and the longest chain of all operations inside a `with`.
 
     bytes       the most that new tensors held at one time
     products    multiplications inside products of matrices
-    steps       the most operations of which each needs the result of the one before
+    steps       the longest chain of operations, each of which needs the result before it
 
-    To look at a tensor in another shape is no operation. A sum over many numbers is one.
+    A view is no operation. A sum over many numbers is one.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = self.products = self.steps = 0
         self._alive = 0
-        self._chains: dict[int, int] = {}  # storage → how many steps led to what it holds
+        self._chains: dict[int, int] = {}  # storage → steps that led to its content
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_place(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
-        # new_zeros and its like take no more than the shape of what they are given.
-        needed = () if func.__name__.startswith("new_") else given
-        chain = 1 + max((self._chains.get(place, 0) for place in needed), default=0)
-        made = func(*args, **(kwargs or {}))
-        for x in tree_leaves(made):
-            if isinstance(x, Tensor) and _place(x) not in given:
-                self._take(x.untyped_storage())
+        inputs = {_storage_id(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        # new_zeros and the like use only the shape and dtype of their input.
+        needed = () if func.__name__.startswith("new_") else inputs
+        chain = 1 + max((self._chains.get(storage, 0) for storage in needed), default=0)
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor) and _storage_id(x) not in inputs:
+                self._allocate(x.untyped_storage())
             elif not isinstance(x, Tensor) or not func._schema.is_mutable:
-                continue  # a number, or a view of what was given
-            self._chains[_place(x)] = chain
+                continue  # a number, or a view of an input
+            self._chains[_storage_id(x)] = chain
             self.steps = max(self.steps, chain)
         if "mm" in func.__name__:  # mm, bmm, addmm: each entry is a sum over the inner axis
-            self.products += made.numel() * args[-2].size(-1)
-        return made
+            self.products += result.numel() * args[-2].size(-1)
+        return result
 
-    def _take(self, storage: torch.UntypedStorage) -> None:
+    def _allocate(self, storage: torch.UntypedStorage) -> None:
         self._alive += storage.nbytes()
         self.bytes = max(self.bytes, self._alive)
         weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
 
-    def _free(self, place: int, size: int) -> None:
-        del self._chains[place]
+    def _free(self, storage: int, size: int) -> None:
+        del self._chains[storage]
         self._alive -= size
 
 
-def _place(x: Tensor) -> int:
-    """One number for all tensors that share memory."""
+def _storage_id(x: Tensor) -> int:
+    """The same for all tensors that share memory."""
     return x.untyped_storage()._cdata
 
 
@@ -89,8 +89,8 @@ def best_milliseconds(
 ) -> dict[Name, float]:
     """The best time of each on one thread, in at least `rounds` rounds and about `seconds`.
 
-    On the CPU only the time in which this process computes is counted, so that other programs on
-    the machine add little.
+    On the CPU only the time in which this process computes counts, so that other programs on the
+    machine add little.
     """
     fine = time.get_clock_info("process_time").resolution <= 1e-6
     clock = time.process_time if fine and torch.device(device).type == "cpu" else time.perf_counter
@@ -117,8 +117,8 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def fitted_slope(costs: Mapping[int, float]) -> tuple[float, float]:
-    """The exponent p of costs c·T^p at 3 to 22 lengths T, and its uncertainty ± (95 %)."""
+def fit_slope(costs: Mapping[int, float]) -> tuple[float, float]:
+    """The exponent p of costs c·T^p at 3 to 22 lengths T, and its uncertainty (95 %)."""
     free = len(costs) - 2
     if not 1 <= free <= len(T_QUANTILES):
         raise ValueError(f"costs must be given at 3 to 22 lengths, got {len(costs)}")

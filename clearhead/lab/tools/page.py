@@ -1,4 +1,4 @@
-"""All findings on one page, which holds its pictures and needs nothing else.
+"""All findings on one HTML page, which holds its pictures and fetches nothing.
 
 write_page({"vanishing": finding, …}, "lab/index.html")
 """
@@ -8,22 +8,22 @@ from pathlib import Path
 
 from clearhead.files.writing import replace_file
 from clearhead.inspection.report import html
-from clearhead.lab.tools.finding import Finding, Table, written
+from clearhead.lab.tools.finding import Finding, Table, format_cell
 
 TITLE = "The laboratory"
-ABOUT = "Each claim was tried by the command beside it; the numbers below are what it gave."
+ABOUT = "Each claim was tested by the command below it, which gave these numbers and pictures."
 
 
 def write_page(findings: Mapping[str, Finding], path: str | Path) -> Path:
-    """Write the page, whole or not at all, and return where it is."""
+    """Write the page, whole or not at all; returns its path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as file:
-        file.write(html.page(TITLE, "\n".join(_body(findings))))
+        file.write(html.page(TITLE, "\n".join(_write_body(findings))))
     return path
 
 
-def _body(findings: Mapping[str, Finding]) -> Iterator[str]:
+def _write_body(findings: Mapping[str, Finding]) -> Iterator[str]:
     yield f'<h1>{TITLE}</h1><p class="soft">{ABOUT}</p><ol>'
     for name, finding in findings.items():
         yield f'<li><a href="#{html.text(name)}">{html.text(finding.claim)}</a></li>'
@@ -33,14 +33,16 @@ def _body(findings: Mapping[str, Finding]) -> Iterator[str]:
         yield f'<p class="soft"><code>clearhead lab {html.text(name)}</code></p>'
         yield html.embed(finding.picture)
         yield f"<p>{html.text(finding.seen)}</p>"
-        yield from map(_table, finding.tables)
+        yield from map(_write_table, finding.tables)
         yield "</section>"
 
 
-def _table(table: Table) -> str:
+def _write_table(table: Table) -> str:
     head = "".join(f"<th>{html.text(name)}</th>" for name in table.columns)
-    rows = ("".join(f"<td>{html.text(written(cell))}</td>" for cell in row) for row in table.rows)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    body = ""
+    for row in table.rows:
+        cells = (f"<td>{html.text(format_cell(cell))}</td>" for cell in row)
+        body += f"<tr>{''.join(cells)}</tr>"
     return (
         f'<figure><table class="numbers"><tr>{head}</tr>{body}</table>'
         f"<figcaption>{html.text(table.caption)}</figcaption></figure>"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clearhead.lab.learned_vs_designed import comparison as lab
-from clearhead.lab.tools.finding import written
+from clearhead.lab.tools.finding import format_cell
 from clearhead.models.smallest import TorchTransformer, designs
 from tests.findings import Between, check_numbers
 from tests.lab.learned_vs_designed.test_shared_basis import disguised
@@ -24,7 +24,7 @@ DESIGNS = {
 
 def told_by(pairs, full=False):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lab, "trained", lambda rule, seed, device: pairs[rule])
+        patch.setattr(lab, "train_pair", lambda rule, seed, device: pairs[rule])
         return lab.experiment(full=full)
 
 
@@ -41,7 +41,7 @@ def hidden_finding(hidden):
 
 @pytest.fixture(scope="module")
 def pairs():
-    return {rule: lab.trained(rule, 0) for rule in RULES}
+    return {rule: lab.train_pair(rule, 0) for rule in RULES}
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_attention_moves_only_among_tokens_that_say_the_same(pairs):
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_transformer(pairs):
-    again = lab.trained("unique", 0)
+    again = lab.train_pair("unique", 0)
     assert again.tried == pairs["unique"].tried
     for name in ("Km", "Qm", "Vm", "pos"):
         one, other = (getattr(pair.learned, name) for pair in (again, pairs["unique"]))
@@ -219,7 +219,7 @@ def test_a_seed_that_does_not_learn_is_followed_by_the_next(monkeypatch):
     design = TorchTransformer.from_numpy(designs.unique(6))
     monkeypatch.setattr(lab, "train", train)
     monkeypatch.setattr(lab, "load_run", lambda *_, **__: SimpleNamespace(model=design))
-    assert lab.trained("unique", 7).tried == 3
+    assert lab.train_pair("unique", 7).tried == 3
     assert asked == [7, 8, 9]
 
 
@@ -241,9 +241,9 @@ def test_tables_and_sentences_tell_the_numbers(hidden_finding):
     assert "first and unique: 2, 2, 2." in sharp.caption.replace("\n", " ")
     seen = " ".join(hidden_finding.seen.split())
     unlike = [*numbers["unlike_keys"], *numbers["unlike_queries"]]
-    assert f"unlike by {min(unlike):.2f} to {max(unlike):.2f}" in seen
-    assert "of sharpness 9 instead of 40" in seen
-    assert f"by more than {written(max(numbers['outputs_differ']))} on average" in seen
+    assert f"dissimilarity {min(unlike):.2f} to {max(unlike):.2f}" in seen
+    assert "with a sharpness of 9 instead of 40" in seen
+    assert f"by more than {format_cell(max(numbers['outputs_differ']))} on average" in seen
     assert f"{numbers['moved'][2]:.0%} of the attention goes to another token" in seen
     assert seen.count(". ") == 1
     assert seen.endswith(".")  # two sentences

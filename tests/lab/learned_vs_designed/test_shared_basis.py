@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.lab.learned_vs_designed.shared_basis import (
-    alike,
-    difference,
-    names_of,
-    renamed,
-    unlike,
+    compare,
+    dissimilarity,
+    list_names,
+    rewrite,
+    scale_between,
 )
 from clearhead.models.smallest import NumpyTransformer, designs
 
@@ -54,7 +54,7 @@ def random_model(rule, seed=0):
     [("identity", "ABC", 3), ("first", "ABC 0123", 12), ("unique", "ABC CLS 01234", 13)],
 )
 def test_every_letter_stands_at_every_place_and_cls_at_place_0(rule, names, n_tokens):
-    found = names_of(rule, 4)
+    found = list_names(rule, 4)
     assert "".join(found.all) == names.replace(" ", "")
     assert found.tokens.shape == (n_tokens, len(found.all))
     assert found.tokens.sum(axis=1).tolist() == [1.0 if rule == "identity" else 2.0] * n_tokens
@@ -69,7 +69,7 @@ def test_every_letter_stands_at_every_place_and_cls_at_place_0(rule, names, n_to
 def test_the_renamed_transformer_is_the_same_function(rule, seed):
     model, letters = random_model(rule, seed), SEQUENCES[rule]
     seq = np.eye(model.d_input)[letters]
-    again = renamed(model, DESIGNS[rule](), names_of(rule, 4))
+    again = rewrite(model, DESIGNS[rule](), list_names(rule, 4))
     np.testing.assert_allclose(again.steps(seq).attention, model.steps(seq).attention, atol=1e-9)
     np.testing.assert_allclose(again.forward(seq), model.forward(seq), atol=1e-9)
     assert (again.Km == np.eye(len(again.Km))).all()
@@ -77,14 +77,14 @@ def test_the_renamed_transformer_is_the_same_function(rule, seed):
 
 @pytest.mark.parametrize("rule", DESIGNS)
 def test_a_disguised_design_is_found_again(rule):
-    design, names = DESIGNS[rule](), names_of(rule, 4)
+    design, names = DESIGNS[rule](), list_names(rule, 4)
     hidden = disguised(design)
     seq = np.eye(design.d_input)[SEQUENCES[rule]]
     np.testing.assert_allclose(hidden.forward(seq), design.forward(seq), atol=1e-9)
-    one, other = (renamed(model, design, names) for model in (hidden, design))
+    one, other = (rewrite(model, design, names) for model in (hidden, design))
     np.testing.assert_allclose(one.Qm, other.Qm, atol=1e-9)
     np.testing.assert_allclose(one.Vm, other.Vm, atol=1e-9)
-    found = difference(hidden, design, names)
+    found = compare(hidden, design, names)
     assert found["scores"] == pytest.approx(0, abs=1e-9)
     assert found["sharper"] == pytest.approx(1)
     assert min(found["keys"], found["queries"]) > 0.5  # as they stand they have little in common
@@ -92,29 +92,29 @@ def test_a_disguised_design_is_found_again(rule):
 
 @pytest.mark.parametrize("rule", DESIGNS)
 def test_the_renamed_design_is_the_design_with_a_topic_for_each_name(rule):
-    design, names = DESIGNS[rule](), names_of(rule, 4)
-    found = renamed(design, design, names)
+    design, names = DESIGNS[rule](), list_names(rule, 4)
+    found = rewrite(design, design, names)
     table = design.Qm @ design.Km.T / math.sqrt(design.Qm.shape[1])  # its places are one-hot
     np.testing.assert_allclose(found.Qm / math.sqrt(len(table)), table, atol=1e-9)
     np.testing.assert_allclose(found.Vm, design.Vm, atol=1e-9)
 
 
 def test_sharpness_is_a_factor_between_scores():
-    names = names_of("unique", 4)
-    found = difference(designs.unique(4, 7.0), designs.unique(4, 40.0), names)
+    names = list_names("unique", 4)
+    found = compare(designs.unique(4, 7.0), designs.unique(4, 40.0), names)
     assert found["sharper"] == pytest.approx(7 / 40)
     assert found["scores"] == pytest.approx(0, abs=1e-12)
 
 
 def test_what_the_softmax_ignores_does_not_count():
-    design, names = designs.identity(3.0), names_of("identity", 4)
+    design, names = designs.identity(3.0), list_names("identity", 4)
     shifted = NumpyTransformer(design.Km + np.array([5.0, -2.0, 1.0]), design.Qm, design.Vm)
-    assert difference(shifted, design, names)["scores"] == pytest.approx(0, abs=1e-9)
+    assert compare(shifted, design, names)["scores"] == pytest.approx(0, abs=1e-9)
 
 
 def test_scores_are_compared_token_by_token():
     """Two models by loops: every letter at every place asks every other."""
-    names, models = names_of("unique", 4), [random_model("unique", seed) for seed in (3, 5)]
+    names, models = list_names("unique", 4), [random_model("unique", seed) for seed in (3, 5)]
     tokens = [(3, 0), *((letter, place) for letter in range(3) for place in range(1, 5))]
     tables = []
     for model in models:
@@ -124,14 +124,16 @@ def test_scores_are_compared_token_by_token():
     dot, one, other = (sum(map(math.prod, zip(*pair, strict=True))) for pair in (
         tables, [tables[0]] * 2, [tables[1]] * 2
     ))  # fmt: skip
-    found = difference(*models, names)
+    found = compare(*models, names)
     assert found["sharper"] == pytest.approx(dot / other)
     assert found["scores"] == pytest.approx(math.sqrt(1 - dot**2 / (one * other)))
 
 
 def test_unlike_is_0_for_multiples_and_1_for_what_has_nothing_in_common():
     one = np.array([[3.0, 4.0]])
-    assert unlike(one, -2 * one) == pytest.approx(0, abs=1e-12)
-    assert unlike(one, np.array([[-4.0, 3.0]])) == 1
-    assert unlike(one, np.array([[1.0]])) == pytest.approx(0.8)  # 3 of 5 in common, √(1 − 0.36)
-    assert alike(2 * one, one) == 2
+    assert dissimilarity(one, -2 * one) == pytest.approx(0, abs=1e-12)
+    assert dissimilarity(one, np.array([[-4.0, 3.0]])) == 1
+    assert dissimilarity(one, np.array([[1.0]])) == pytest.approx(
+        0.8
+    )  # 3 of 5 in common, √(1 − 0.36)
+    assert scale_between(2 * one, one) == 2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from clearhead.lab.tools.finding import Table, written
+from clearhead.lab.tools.finding import Table, format_cell
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from clearhead.lab.tools.finding import Table, written
     ],
 )
 def test_numbers_have_three_digits_that_count(cell, text):
-    assert written(cell) == text
+    assert format_cell(cell) == text
 
 
 def test_a_table_has_its_first_column_to_the_left_and_the_others_to_the_right():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from clearhead.lab.tools.measuring import T_QUANTILES, Count, best_milliseconds, fitted_slope
+from clearhead.lab.tools.measuring import T_QUANTILES, Count, best_milliseconds, fit_slope
 
 # Counting
 
@@ -128,14 +128,14 @@ def test_the_number_of_threads_is_one_inside_and_as_before_after():
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_of_an_exact_power_the_exponent_is_sure(power):
-    slope, uncertain = fitted_slope({T: 0.3 * T**power for T in (8, 16, 32, 100)})
+    slope, uncertain = fit_slope({T: 0.3 * T**power for T in (8, 16, 32, 100)})
     assert slope == pytest.approx(power, abs=1e-12)
     assert uncertain == pytest.approx(0.0, abs=1e-6)
 
 
 def test_three_points_by_hand():
     """log₂ T = 0, 1, 2 and log₂ cost = 0, 2, 1: slope 1/2, residuals −½, 1, −½."""
-    slope, uncertain = fitted_slope({1: 1.0, 2: 4.0, 4: 2.0})
+    slope, uncertain = fit_slope({1: 1.0, 2: 4.0, 4: 2.0})
     assert slope == pytest.approx(0.5)
     assert uncertain == pytest.approx(12.706 * math.sqrt(1.5 / 1 / 2))
 
@@ -146,7 +146,7 @@ def test_nineteen_of_twenty_intervals_hold_the_exponent():
     for _ in range(2000):
         noise = np.exp(0.1 * draws.standard_normal(len(lengths)))
         costs = {T: T**1.5 * factor for T, factor in zip(lengths, noise, strict=True)}
-        slope, uncertain = fitted_slope(costs)
+        slope, uncertain = fit_slope(costs)
         held += abs(slope - 1.5) <= uncertain
     assert 0.935 < held / 2000 < 0.965
 
@@ -164,4 +164,4 @@ def test_the_quantiles_leave_two_and_a_half_percent_above(free):
 @pytest.mark.parametrize("n", [0, 2, 23])
 def test_too_few_or_too_many_points_are_refused(n):
     with pytest.raises(ValueError, match=f"costs must be given at 3 to 22 lengths, got {n}"):
-        fitted_slope(dict.fromkeys(range(1, n + 1), 1.0))
+        fit_slope(dict.fromkeys(range(1, n + 1), 1.0))
