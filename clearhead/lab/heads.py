@@ -29,13 +29,10 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
-from clearhead.renamed import forward
 from clearhead.runs import Interrupted, load_run, train
 from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
-
-__getattr__ = forward(__name__)
 
 STEPS, N_TEXTS = 1400, 2000  # of the recipe's 2,600 steps; texts that are answered
 MOST_MISSED, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
