@@ -17,6 +17,7 @@ from clearhead.lab.attention import experiment
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOTES = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 COMMANDS = sorted(
     {
         command
@@ -150,8 +151,16 @@ def test_the_readme_and_the_package_show_the_same_tree():
     assert [line.strip() for line in package] == [line.strip() for line in tree[1].splitlines()]
 
 
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=lambda page: page.name)
+def test_prose_has_short_lines(page):
+    """Code blocks and tables are left out: they cannot be wrapped."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = [line for line in prose.splitlines() if not line.startswith("|")]
+    assert [line for line in lines if len(line) > 120] == []
+
+
 def test_pages_link_only_to_files_that_exist():
-    for page in PAGES:
+    for page in [*PAGES, *NOTES]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
