@@ -113,6 +113,10 @@ NAMES: dict[str, str] = {
     "clearhead.models.model.empty_model": "clearhead.models.registry.build_on_meta",
     "clearhead.models.seq2seq.real_tokens": "clearhead.models.seq2seq.find_real_tokens",
     # data, files
+    "clearhead.data.number_words.number_words": "clearhead.data.number_words.spell_number",
+    "clearhead.data.number_words.year_words": "clearhead.data.number_words.spell_year",
+    "clearhead.data.number_words.ordinal_words": "clearhead.data.number_words.spell_ordinal",
+    "clearhead.data.number_words.ordinal": "clearhead.data.number_words.format_ordinal",
     "clearhead.files.regular.shown": "clearhead.files.reading.quote",
     "clearhead.files.regular.named_faults": "clearhead.files.reading.prefix_errors",
     "clearhead.files.regular.replacing": "clearhead.files.writing.replace_file",

@@ -1,15 +1,15 @@
 """Pictures changed in ways that keep their meaning, a whole batch at once.
 
     flip        mirrored, left becomes right
-    shift       moved by some pixels; what enters is zero, or the picture reflected at its edge
-    cutout      a square of zeros (DeVries & Taylor 2017)
+    shift       moved by some pixels, filled with zeros or with the picture reflected at its edge
+    cutout      a square set to zero (DeVries & Taylor 2017)
     mixup       λ · picture + (1 − λ) · another, and the same mixture of their classes
                 (Zhang et al. 2018)
 
-Each is a plain function of the pictures and of what is to happen to each; its random_… partner
-draws that from a generator. A generator made by `step_generator(seed, step)` makes every step of a
-training repeatable by itself. Flips, shifts and cutouts take bytes as well as floating-point
-numbers, and bytes are up to three times as fast.
+Each is a function of the pictures and of the change to each; its random_… partner draws the changes
+from a generator. With `step_generator(seed, step)` every training step is repeatable by itself.
+Flips, shifts and cutouts take bytes as well as floating-point numbers; bytes are up to three times
+as fast.
 """
 
 import numpy as np
@@ -28,11 +28,11 @@ from clearhead.shapes import (
     values_at_hand,
 )
 
-MOST_ALPHA = 1e6  # there all weights are 0.5 ± 0.002; a far larger one overflows
+MOST_ALPHA = 1e6  # gives weights of 0.5 ± 0.002; a far larger one overflows
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
-    """A generator that depends on these two numbers alone."""
+    """A generator that is a function of (seed, step) alone."""
     word = draw_bits(seed, "augmentation", check_index("step", step))
     return torch.Generator().manual_seed(int(word[0] >> np.uint64(1)))
 
@@ -49,7 +49,7 @@ def flip(images: Tensor, chosen: Tensor) -> Tensor:
 
 
 def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror half of the pictures, each by the toss of a coin."""
+    """Mirror each picture with probability ½."""
     _check_images(images)
     coins = torch.randint(2, (len(images),), generator=generator).bool()
     return flip(images, coins.to(images.device))
@@ -67,7 +67,7 @@ def shift(
 ) -> Tensor:
     """Move each picture by its own numbers of pixels, down and right (B,), each −most … most.
 
-    padding: what comes in from outside, "zero" or "reflect".
+    padding: "zero", or "reflect" to mirror the picture at its edge.
     """
     _check_images(images)
     check_choice("padding", padding, ("zero", "reflect"))
@@ -76,11 +76,11 @@ def shift(
         _check_moves(name, numbers, most, images)
     if images.numel() == 0:
         return images.clone()
-    padded = _padded(images, most, padding).contiguous()
+    padded = _pad(images, most, padding).contiguous()
     B, channels, height, width = images.shape
-    # Each row of the result is a run of `width` numbers in the padded memory: copy runs.
+    # Each row of the result is a run of `width` numbers in the padded memory, so runs are copied.
     stride, device = padded.stride(), images.device
-    # Where in its padded plane each picture begins: a move down is a look further up.
+    # Where in its padded plane each result begins: a move down reads from further up.
     corner = (most - down.long()) * stride[2] + most - right.long()
     planes = torch.arange(B * channels, device=device).view(B, channels, 1) * stride[1]
     rows = torch.arange(height, device=device) * stride[2]
@@ -91,7 +91,7 @@ def shift(
 def random_shift(
     images: Tensor, most: int, generator: torch.Generator, *, padding: str = "zero"
 ) -> Tensor:
-    """Move each picture by up to `most` pixels in each direction, every place as likely."""
+    """Move each picture by up to `most` pixels in each direction, every distance as likely."""
     _check_images(images)
     check_positive(most=most)
     moves = torch.randint(-most, most + 1, (2, len(images)), generator=generator)
@@ -102,21 +102,21 @@ def random_shift(
 def cutout(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
     """Zero a square of each picture: rows top … top + size − 1, columns likewise, (B,) each.
 
-    What of the square lies outside the picture is lost.
+    Parts of the square outside the picture have no effect.
     """
     _check_images(images)
     check_positive(size=size)
     for name, numbers in (("top", top), ("left", left)):
         check_int_tensor(name, numbers)
         _check_one_each(name, numbers, images)
-    rows = _within(top, size, images.size(-2))
-    columns = _within(left, size, images.size(-1))
+    rows = _select_run(top, size, images.size(-2))
+    columns = _select_run(left, size, images.size(-1))
     square = rows[:, None, :, None] & columns[:, None, None, :]  # (B, 1, height, width)
     return images.masked_fill(square, 0)
 
 
 def random_cutout(images: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """Zero a square around a pixel of each picture, every pixel as likely."""
+    """Zero a square around a random pixel of each picture."""
     _check_images(images)
     check_positive(size=size)
     B, _, height, width = images.shape
@@ -128,10 +128,10 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator) -> Tens
 def mixup(
     images: Tensor, targets: Tensor, partner: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """weight · each picture + (1 − weight) · its partner, and the same of the targets.
+    """weight · each picture + (1 − weight) · its partner, and the same for the targets.
 
-    images (B, channels, height, width) and targets (B, C) of floating-point numbers; partner (B,)
-    says which picture of the batch is mixed in; weight (B,), from 0 to 1.
+    images (B, channels, height, width) and targets (B, C) are floating-point; partner (B,) is the
+    index of the picture that is mixed in; weight (B,), from 0 to 1.
     """
     _check_images(images)
     check_float_tensor("images", images)
@@ -141,7 +141,7 @@ def mixup(
     for name, numbers, most in (("partner", partner, len(images) - 1), ("weight", weight, 1)):
         _check_one_each(name, numbers, images)
         _check_between(name, numbers, 0, most)
-    other = partner.long()  # bytes would be taken for a mask
+    other = partner.long()  # uint8 would index as a mask
     mixed = torch.lerp(images[other], images, weight[:, None, None, None].to(images.dtype))
     return mixed, torch.lerp(targets[other], targets, weight[:, None].to(targets.dtype))
 
@@ -151,7 +151,7 @@ def random_mixup(
 ) -> tuple[Tensor, Tensor]:
     """Mix each picture with one of the batch; labels (B,) → targets (B, n_classes), rows sum to 1.
 
-    The weights are drawn from Beta(alpha, alpha): a small alpha leaves most pictures nearly alone.
+    Weights are drawn from Beta(alpha, alpha): a small alpha leaves most pictures nearly unchanged.
     """
     _check_images(images)
     if not 0 < alpha <= MOST_ALPHA:  # nan too
@@ -162,29 +162,29 @@ def random_mixup(
     check_positive(n_classes=n_classes)
     check_labels(labels, len(images), n_classes)
     partner = torch.randperm(len(images), generator=generator).to(images.device)
-    # torch draws no Beta numbers from a given generator; NumPy's takes its seed from it.
+    # torch cannot draw Beta numbers from a given generator, so NumPy does, seeded from it.
     seed = int(torch.randint(2**62, (), generator=generator))
     weight = torch.from_numpy(np.random.default_rng(seed).beta(alpha, alpha, len(images)))
     targets = one_hot(labels.long(), int(n_classes)).to(images.dtype)
     return mixup(images, targets, partner, weight.to(images))
 
 
-def _padded(images: Tensor, most: int, padding: str) -> Tensor:
-    """`most` pixels more on each side."""
+def _pad(images: Tensor, most: int, padding: str) -> Tensor:
+    """Add `most` pixels on each side."""
     if padding == "zero":
         return pad(images, (most, most, most, most))
     for axis in (-1, -2):
-        # Not pad(mode="reflect"), which knows no bytes.
+        # pad(mode="reflect") does not take bytes.
         first = images.narrow(axis, 1, most).flip(axis)
         last = images.narrow(axis, images.size(axis) - 1 - most, most).flip(axis)
         images = torch.cat((first, images, last), dim=axis)
     return images
 
 
-def _within(first: Tensor, size: int, length: int) -> Tensor:
-    """Which of `length` places lie in each run of `size` places: (B,) → (B, length)."""
-    place = torch.arange(length, device=first.device) - first[:, None]
-    return (place >= 0) & (place < size)
+def _select_run(first: Tensor, size: int, length: int) -> Tensor:
+    """True for the indices first … first + size − 1 of each row: (B,) → (B, length)."""
+    offset = torch.arange(length, device=first.device) - first[:, None]
+    return (offset >= 0) & (offset < size)
 
 
 def _check_images(images: Tensor) -> None:
@@ -222,11 +222,11 @@ def _check_target_rows(targets: Tensor, images: Tensor) -> None:
 
 
 def _check_between(name: str, numbers: Tensor, least: int, most: int) -> None:
-    """Each number lies there; bytes are widened first, as they know no number below 0."""
+    """Each number lies between the two; unsigned numbers are widened to compare with negatives."""
     if not values_at_hand(numbers):
         return
     wide = numbers if numbers.is_floating_point() else numbers.long()
-    if not ((wide >= least) & (wide <= most)).all():  # not: nan lies nowhere
+    if not ((wide >= least) & (wide <= most)).all():  # also refuses NaN
         raise ValueError(f"{name} must lie between {least} and {most}, got {numbers.tolist()}")
 
 

@@ -1,10 +1,10 @@
 """Rows of unequal length become tensors.
 
-    where does the old dog sleep ?          every row is filled up to the longest,
-    the cat . _ _ _ _                       and token_mask says what is real
+    where does the old dog sleep ?          every row is padded to the longest,
+    the cat . _ _ _ _                       and token_mask is True for real tokens
 
-The order of the data is a function of (seed, epoch), so a run that was stopped finds its place.
-How to fill up less, or not at all, is in packing.py.
+The order of the data is a function of (seed, epoch), so a run can resume at any batch. packing.py
+shows how to pad less, or not at all.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +19,7 @@ from torch import Tensor
 from clearhead.data.randomness import check_index, check_integer, draw_bits
 from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
 
-IGNORE = -100  # a target that is no target; PyTorch's own choice in its cross-entropy
+IGNORE = -100  # a target that does not count; PyTorch's own choice in its cross-entropy
 
 Plan = TypeVar("Plan")
 Made = TypeVar("Made")
@@ -27,13 +27,13 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a model is given and what it should answer. True in a mask is a real token."""
+    """The inputs of a model and its targets. Masks are True for real tokens."""
 
     inputs: Tensor  # ids (B, T), one-hot rows (B, T, V) or pictures (B, channels, height, width)
     targets: Tensor  # classes (B,) or the id after each token (B, T), IGNORE where there is none
     token_mask: Tensor | None = None  # (B, T)
     segments: Tensor | None = None  # (B, T), the document of each token, −1 for padding
-    positions: Tensor | None = None  # (B, T), where each token stands in its document
+    positions: Tensor | None = None  # (B, T), the position of each token in its document
     source: Tensor | None = None  # ids (B, S) of the sequence listened to
     source_mask: Tensor | None = None  # (B, S)
 
@@ -48,7 +48,7 @@ class Batch:
 
 
 class Batches(Sequence[Made], Generic[Plan, Made]):
-    """The batches of an epoch, each made when it is asked for; `batches[500:]` goes on at 500."""
+    """The batches of an epoch, each built when it is used; `batches[500:]` resumes at 500."""
 
     def __init__(self, plans: Sequence[Plan], make: Callable[[Plan], Made]) -> None:
         self.plans, self.make = plans, make
@@ -75,31 +75,30 @@ class Batches(Sequence[Made], Generic[Plan, Made]):
 def pad_right(
     rows: Sequence[Sequence[int] | Tensor], pad_id: int, length: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Tokens (B, T), short rows filled up at their end, and token_mask (B, T), True = real.
+    """Pad rows at their end: tokens (B, T) and token_mask (B, T), True = real.
 
-    T is `length`, or the longest row. Ids and pad_id may be any whole numbers, as rows of targets
-    are filled up with IGNORE; no rows give (0, T), a row of no tokens is all padding.
+    T is `length`, or the longest row. Ids and pad_id may be any whole numbers, so that targets can
+    be padded with IGNORE; no rows give (0, T), a row of no tokens is all padding.
     """
-    lengths, flat = _flat(rows)
+    lengths, flat = _flatten(rows)
     T = max(lengths, default=0) if length is None else check_index("length", length)
     if max(lengths, default=0) > T:
         raise ValueError(
             f"rows[{lengths.index(max(lengths))}] has {max(lengths)} tokens, more than length={T}"
         )
     token_mask = torch.arange(T) < torch.tensor(lengths).view(-1, 1)
-    return _placed(flat, token_mask, pad_id), token_mask
+    return _place(flat, token_mask, pad_id), token_mask
 
 
 def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Tokens (B, T), short rows filled up at their start, and token_mask (B, T), True = real.
+    """Pad rows at their start, as for generation: the last column holds each row's last token.
 
-    So the last column holds the last token of each row, from which generation goes on. Otherwise
-    as pad_right.
+    Otherwise as pad_right.
     """
-    lengths, flat = _flat(rows)
+    lengths, flat = _flatten(rows)
     longest = max(lengths, default=0)
     token_mask = torch.arange(longest) >= longest - torch.tensor(lengths).view(-1, 1)
-    return _placed(flat, token_mask, pad_id), token_mask
+    return _place(flat, token_mask, pad_id), token_mask
 
 
 def next_tokens(
@@ -134,10 +133,10 @@ def next_tokens(
 
 
 def order(seed: int, epoch: int, n: int, *, purpose: str = "order") -> Tensor:
-    """The numbers 0 … n − 1 in an order that depends on (seed, epoch) and its purpose alone."""
-    places = np.arange(check_index("n", n))
-    numbers = draw_bits(seed, purpose, check_index("epoch", epoch), places)
-    return torch.from_numpy(np.argsort(numbers, kind="stable"))
+    """Shuffle the numbers 0 … n − 1 as a function of (seed, epoch) and the purpose alone."""
+    indices = np.arange(check_index("n", n))
+    bits = draw_bits(seed, purpose, check_index("epoch", epoch), indices)
+    return torch.from_numpy(np.argsort(bits, kind="stable"))
 
 
 def plan_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
@@ -147,11 +146,11 @@ def plan_batches(n: int, batch_size: int, *, seed: int, epoch: int) -> list[list
     return [part.tolist() for part in parts if len(part)]
 
 
-def _flat(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]:
+def _flatten(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]:
     """The length of each row, and all rows one after the other."""
     lists = [_as_list(row) for row in rows]
     flat = list(chain.from_iterable(lists))
-    if not set(map(type, flat)) <= {int}:  # one look at all of them: this is done for every batch
+    if not set(map(type, flat)) <= {int}:  # one test for all: this runs for every batch
         flat = [check_integer("each id in rows", value) for value in flat]
     if flat:
         _check_64_bits("each id in rows", min(flat), max(flat))
@@ -165,8 +164,8 @@ def _as_list(row: Any) -> list[int]:
     return list(values)
 
 
-def _placed(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
-    """The tokens where the mask is True, in its order, and pad_id elsewhere."""
+def _place(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
+    """Tokens (B, T): the flat ids where the mask is True, row by row, and pad_id elsewhere."""
     filling = check_integer("pad_id", pad_id)
     _check_64_bits("pad_id", filling)
     return torch.full(token_mask.shape, filling).masked_scatter_(token_mask, flat)

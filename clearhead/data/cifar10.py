@@ -35,21 +35,23 @@ ImagesAndLabels = tuple[Tensor, list[int] | None]  # of one file; a .png has no 
 
 
 def read_cifar10(folder: str | os.PathLike[str], split: str = "train") -> Pictures:
-    """The 50,000 pictures of "train" or the 10,000 of "test", in whichever form the folder has."""
+    """Read the 50,000 pictures of "train" or the 10,000 of "test", whichever form they have."""
     check_choice("split", split, SPLITS)
     batches = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
     place, ending = _find_form(Path(folder), batches[0])
     parts = [FORMS[ending](place / f"{batch}{ending}") for batch in batches]
     images = torch.cat([images for images, _ in parts])
     if ending == ".png":
-        labels = _sprite_labels(place / f"{split}_lables.json", len(images))  # its own spelling
+        labels = _read_sprite_labels(
+            place / f"{split}_lables.json", len(images)
+        )  # its own spelling
     else:
         labels = [label for _, own in parts for label in own or []]
     return Pictures(images, torch.tensor(labels), CIFAR10_CLASSES)
 
 
 def _find_form(folder: Path, batch: str) -> tuple[Path, str]:
-    """The folder itself or the official folder inside it, and the ending of its batches."""
+    """The folder, or the official folder inside it, and the extension of its batches."""
     for place in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
         for ending in FORMS:
             if (place / f"{batch}{ending}").is_file():
@@ -64,7 +66,7 @@ def _read_binary(path: Path) -> ImagesAndLabels:
     data = read_bytes(path, MAX_BYTES)
     _check_count(path, len(data), PICTURE + 1)
     records = np.frombuffer(data, np.uint8).reshape(-1, PICTURE + 1)
-    return _as_images(records[:, 1:]), _checked_labels(path, records[:, 0].tolist())
+    return _to_images(records[:, 1:]), _check_labels(path, records[:, 0].tolist())
 
 
 def _read_python(path: Path) -> ImagesAndLabels:
@@ -76,10 +78,10 @@ def _read_python(path: Path) -> ImagesAndLabels:
     if table.shape[1] != PICTURE:
         raise BadFile(f"{name} has pictures of {table.shape[1]:,} bytes, not {PICTURE:,}")
     _check_count(path, table.size, PICTURE)
-    labels = _checked_labels(path, batch[b"labels"])
+    labels = _check_labels(path, batch[b"labels"])
     if len(labels) != len(table):
         raise BadFile(f"{name} has {len(table):,} pictures but {len(labels):,} labels")
-    return _as_images(table), labels
+    return _to_images(table), labels
 
 
 def _read_sprite(path: Path) -> ImagesAndLabels:
@@ -100,15 +102,15 @@ FORMS: dict[str, Callable[[Path], ImagesAndLabels]] = {
 }
 
 
-def _sprite_labels(path: Path, n: int) -> list[int]:
-    labels = _checked_labels(path, read_json(path))
+def _read_sprite_labels(path: Path, n: int) -> list[int]:
+    labels = _check_labels(path, read_json(path))
     if len(labels) != n:
         raise BadFile(f"{quote(path)} has {len(labels):,} labels for {n:,} pictures")
     return labels
 
 
-def _as_images(table: np.ndarray) -> Tensor:
-    """(N, 3072) bytes → (N, 3, 32, 32) in memory of its own."""
+def _to_images(table: np.ndarray) -> Tensor:
+    """Copy bytes (N, 3072) → (N, 3, 32, 32)."""
     return torch.from_numpy(table.reshape(-1, 3, SIDE, SIDE).copy())
 
 
@@ -120,8 +122,8 @@ def _check_count(path: Path, n_bytes: int, each: int) -> None:
         )
 
 
-def _checked_labels(path: Path, labels: object) -> list[int]:
-    """A list of class numbers."""
+def _check_labels(path: Path, labels: object) -> list[int]:
+    """The labels, if they are a list of class numbers."""
     if not isinstance(labels, list):
         raise BadFile(f"{quote(path)} has labels that are no list")
     for i, label in enumerate(labels):

@@ -7,7 +7,7 @@
     for batch in data.batches(32, seed=0, epoch=0):         # or data.packed(256, 8, …)
         batch.input_ids, batch.input_mask                   # (B, T), (B, T)
 
-A play is plain text, its speeches separated by blank lines:
+A play is plain text with blank lines between its speeches:
 
     First Citizen:
     You are all resolved rather to die than to famish?
@@ -41,7 +41,7 @@ Row = list[int]
 
 
 def split_speeches(text: str, *, only_spoken: bool = False) -> list[str]:
-    """The parts of a text between blank lines; only_spoken keeps those headed by a name."""
+    """Split a text at blank lines; only_spoken keeps the parts headed by a name."""
     check_text(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     blocks = (block.strip("\n") for block in BLANK_LINES.split(f"\n{lines}\n"))
@@ -49,7 +49,7 @@ def split_speeches(text: str, *, only_spoken: bool = False) -> list[str]:
 
 
 def read_speeches(path: str | os.PathLike[str], *, only_spoken: bool = False) -> list[str]:
-    """The speeches of a play in a text file."""
+    """Read the speeches of a play from a text file."""
     speeches = split_speeches(read_text(path), only_spoken=only_spoken)
     if not speeches:
         raise BadFile(f"{quote(path)} holds no speech; write them with blank lines between them")
@@ -57,7 +57,7 @@ def read_speeches(path: str | os.PathLike[str], *, only_spoken: bool = False) ->
 
 
 def _has_speaker(block: str) -> bool:
-    """Whether the first of several lines is a name: short, and with : or . or in capitals."""
+    """Whether the first of several lines is a name: short, ending in : or . or in capitals."""
     first, _, rest = (line.strip() for line in block.partition("\n"))
     return bool(
         rest
@@ -70,7 +70,7 @@ def _has_speaker(block: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SpeechBatch(Batch):
-    """A batch that also answers to the names of the course's loader, as attributes and as keys."""
+    """A batch with the names of the course's loader too, as attributes and as keys."""
 
     @property
     def input_ids(self) -> Tensor:  # a name fixed by the course's loader
@@ -96,8 +96,8 @@ class SpeechBatch(Batch):
 class Dialogue(Examples[SpeechBatch]):
     """Speeches as rows of ids, at most max_len long.
 
-    Of a longer speech the beginning is kept (long="cut"), or all of it in several rows, each of
-    them with <start> first (long="split"). `n_long` says how many were longer.
+    A longer speech keeps its beginning (long="cut"), or becomes several rows, each with <start>
+    first (long="split"). `n_long` counts the longer speeches.
     """
 
     def __init__(
@@ -116,19 +116,19 @@ class Dialogue(Examples[SpeechBatch]):
         if max_len is not None:
             check_positive(max_len=max_len)
             self.n_long = sum(len(row) > max_len for row in rows)
-            pieces = self._split if long == "split" else self._cut
-            rows = [piece for row in rows for piece in pieces(row, max_len)]
+            rows = [part for row in rows for part in self._shorten(row, max_len, long)]
         self.rows: list[Row] = rows
         super().__init__([len(row) for row in rows])
 
     def batch(self, indices: Sequence[int]) -> SpeechBatch:
         """These speeches, right-padded."""
-        inputs, token_mask = pad_right([self.rows[i] for i in self._chosen(indices)], self._pad_id)
+        rows = [self.rows[i] for i in self._check_indices(indices)]
+        inputs, token_mask = pad_right(rows, self._pad_id)
         return SpeechBatch(inputs, next_tokens(inputs, token_mask), token_mask)
 
     def packed_batch(self, rows: Sequence[Sequence[int]], row_length: int) -> SpeechBatch:
         """Rows of speeches, with segments and positions."""
-        documents = [[self.rows[i] for i in self._chosen(row)] for row in rows]
+        documents = [[self.rows[i] for i in self._check_indices(row)] for row in rows]
         inputs, segments, positions = join_documents(documents, self._pad_id, row_length)
         token_mask = segments >= 0
         targets = next_tokens(inputs, token_mask, segments)
@@ -143,22 +143,20 @@ class Dialogue(Examples[SpeechBatch]):
         for window in order(seed, epoch, len(self)).split(WINDOW):
             near = window.tolist()
             rows = pack([self.lengths[i] for i in near], row_length)
-            filled += [[near[place] for place in row] for row in rows]
-        plan = plan_batches(len(filled), batch_size, seed=seed, epoch=epoch)
-        rows_of = [[filled[i] for i in numbers] for numbers in plan]
-        return Batches(rows_of, lambda rows: self.packed_batch(rows, row_length))
+            filled += [[near[i] for i in row] for row in rows]
+        batches = plan_batches(len(filled), batch_size, seed=seed, epoch=epoch)
+        plans = [[filled[i] for i in batch] for batch in batches]
+        return Batches(plans, lambda rows: self.packed_batch(rows, row_length))
 
     @property
     def _pad_id(self) -> int:
         return self.tokenizer.pad_id or 0  # under the mask any id will do
 
-    def _cut(self, row: Row, max_len: int) -> Iterator[Row]:
+    def _shorten(self, row: Row, max_len: int, long: str) -> Iterator[Row]:
         yield row[:max_len]
-
-    def _split(self, row: Row, max_len: int) -> Iterator[Row]:
-        start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
-        step = max_len - len(start)
-        check_positive(**{"max_len without <start>": step})
-        yield row[:max_len]
-        for place in range(max_len, len(row), step):
-            yield start + row[place : place + step]
+        if long == "split":
+            start = [] if self.tokenizer.start_id is None else [self.tokenizer.start_id]
+            step = max_len - len(start)
+            check_positive(**{"max_len without <start>": step})
+            for first in range(max_len, len(row), step):
+                yield start + row[first : first + step]

@@ -1,14 +1,12 @@
-"""Small drawn digits: pictures with labels that need no download.
+"""Small drawn digits: labelled pictures that need no download.
 
-A digit is a few strokes, each a chain of short lines. A drawing bends them, stretches, shears and
-turns them, puts them somewhere in the picture, and inks every pixel by its distance to the nearest
-line:
+A digit is a few strokes, each a chain of short lines. A drawing bends, stretches, shears, turns and
+moves them, and inks every pixel by its distance to the nearest line:
 
     ink(pixel) = clamp(half the stroke's width + ½ − distance, 0, 1)        soft edge, one pixel
 
-then chooses the shades of ink and paper and adds noise. Everything is a pure function of the seed
-and the number of the picture: picture 1000 is the same whether it is drawn alone or in a batch, so
-a training set has no end and no file.
+then chooses the shades of ink and paper and adds noise. Each picture is a function of (seed, index)
+alone: picture 1000 is the same drawn alone or in a batch, so a training set has no end and no file.
 """
 
 import numpy as np
@@ -21,16 +19,16 @@ from clearhead.shapes import check_positive
 
 Floats = NDArray[np.float64]
 
-CHUNK = 8  # pictures drawn at once: their distances stay in the processor's cache
+CHUNK = 8  # pictures drawn together: their distances stay in the processor's cache
 
 
 def draw_digits(
     n: int, *, seed: int = 0, start: int = 0, size: int = 28, channels: int = 1
 ) -> Pictures:
-    """The pictures start … start + n − 1 of this seed, (n, channels, size, size).
+    """Draw the pictures start … start + n − 1 of this seed, (n, channels, size, size).
 
-    Validation pictures are those of another seed, or of other numbers. With several channels ink
-    and paper have colours.
+    For validation take another seed, or other indices. With several channels ink and paper have
+    colours.
     """
     check_positive(n=n, size=size, channels=channels)
     n, size, channels, start = int(n), int(size), int(channels), check_index("start", start)
@@ -53,16 +51,16 @@ def _draw(
     chance, shades, grain = np.split(uniform, (14, 14 + 2 * channels), axis=1)
     digit = (chance[:, 0] * 10).astype(np.int64)
     variant = (chance[:, 1] * VARIANTS[digit]).astype(np.int64)
-    strokes = _placed(GLYPHS[FIRST[digit] + variant], chance[:, 2:12], size)
-    ink = _inked(strokes, size * (0.025 + 0.035 * chance[:, 12]), size)[:, None]
+    strokes = _transform(GLYPHS[FIRST[digit] + variant], chance[:, 2:12], size)
+    ink = _ink(strokes, size * (0.025 + 0.035 * chance[:, 12]), size)[:, None]
     paper, colour = (s[:, :, None, None] for s in np.split(shades, 2, axis=1))
     noise = 0.3 * chance[:, 13, None, None, None] * (grain.reshape(-1, channels, size, size) - 0.5)
     shade = 0.35 * paper * (1 - ink) + (0.6 + 0.4 * colour) * ink + noise
     return (shade.clip(0, 1) * 255).round().astype(np.uint8), digit
 
 
-def _placed(strokes: Floats, chance: Floats, size: int) -> Floats:
-    """Lines (N, K, 2 ends, 2) of the unit square → pixels; chance (N, 10) decides how."""
+def _transform(strokes: Floats, chance: Floats, size: int) -> Floats:
+    """Lines (N, K, 2 ends, 2) in the unit square → in pixels, changed by chance (N, 10)."""
     spread = (2 * chance - 1).T[:, :, None, None]  # 10 × (N, 1, 1), each −1 … 1
     x, y = strokes[..., 0] - 0.5, strokes[..., 1] - 0.5
     # A slow wave across each direction bends the strokes and keeps their ends together.
@@ -77,16 +75,16 @@ def _placed(strokes: Floats, chance: Floats, size: int) -> Floats:
     return np.stack((x + size / 2 + room * spread[8], y + size / 2 + room * spread[9]), axis=-1)
 
 
-def _inked(strokes: Floats, half_width: Floats, size: int) -> Floats:
-    """Lines (N, K, 2 ends, 2) in pixels → how much ink each pixel has, (N, size, size), 0 … 1."""
+def _ink(strokes: Floats, half_width: Floats, size: int) -> Floats:
+    """Lines (N, K, 2 ends, 2) in pixels → the ink of each pixel, (N, size, size), 0 … 1."""
     start, along = strokes[:, :, 0], strokes[:, :, 1] - strokes[:, :, 0]  # (N, K, 2)
-    ax, ay = _columns(start)
-    dx, dy = _columns(along)
-    sx, sy = _columns(along / np.maximum((along**2).sum(-1, keepdims=True), 1e-12))
+    ax, ay = _split_axes(start)
+    dx, dy = _split_axes(along)
+    sx, sy = _split_axes(along / np.maximum((along**2).sum(-1, keepdims=True), 1e-12))
     centre = np.arange(size, dtype=np.float32) + np.float32(0.5)
     px, py = centre - ax, centre[:, None] - ay  # (N, K, 1, size) and (N, K, size, 1)
-    nearest = px * sx + py * sy  # the place on each line nearest to each pixel, 0 … 1
-    np.clip(nearest, 0, 1, out=nearest)  # in place, as all that follows: twice as fast
+    nearest = px * sx + py * sy  # the point on each line nearest to each pixel, 0 … 1
+    np.clip(nearest, 0, 1, out=nearest)  # in place, like all that follows: twice as fast
     x2 = nearest * dx  # (N, K, size, size)
     np.square(np.subtract(px, x2, out=x2), out=x2)
     y2 = np.multiply(nearest, dy, out=nearest)
@@ -95,8 +93,8 @@ def _inked(strokes: Floats, half_width: Floats, size: int) -> Floats:
     return (half_width[:, None, None] + 0.5 - distance).clip(0, 1)
 
 
-def _columns(vectors: Floats) -> list[NDArray[np.float32]]:
-    """The x and the y of vectors (N, K, 2), each (N, K, 1, 1)."""
+def _split_axes(vectors: Floats) -> list[NDArray[np.float32]]:
+    """x and y of vectors (N, K, 2), each (N, K, 1, 1)."""
     return [vectors[..., axis, None, None].astype(np.float32) for axis in (0, 1)]
 
 
@@ -110,7 +108,7 @@ def _arc(x: float, y: float, rx: float, ry: float, first: float, last: float) ->
 
 
 def _chain(*parts: Floats | tuple[float, float]) -> Floats:
-    """Points and arcs joined to one stroke: its lines, (K, 2 ends, 2)."""
+    """The lines of one stroke through points and arcs, (K, 2 ends, 2)."""
     points = np.concatenate([np.atleast_2d(part) for part in parts])
     return np.stack((points[:-1], points[1:]), axis=1)
 
@@ -153,13 +151,13 @@ _DIGITS: list[list[list[Floats]]] = [
 ]
 
 
-def _glyph_table() -> Floats:
-    """Every way to write every digit, (ways, K, 2 ends, 2), the last line repeated to fill."""
+def _build_glyphs() -> Floats:
+    """Every way to write every digit, (ways, K, 2 ends, 2), padded by repeating the last line."""
     ways = [np.concatenate(strokes) for digit in _DIGITS for strokes in digit]
     K = max(map(len, ways))
     return np.stack([np.concatenate((way, way[-1:].repeat(K - len(way), 0))) for way in ways])
 
 
-GLYPHS = _glyph_table()
+GLYPHS = _build_glyphs()
 VARIANTS = np.array([len(digit) for digit in _DIGITS])
 FIRST = np.cumsum(VARIANTS) - VARIANTS

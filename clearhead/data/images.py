@@ -1,9 +1,11 @@
 """Labelled pictures as bytes.
 
-pictures = read_cifar10("cifar-10-batches-bin", "test")     cifar10.py; MNIST: mnist.py
-pictures.images             # (10000, 3, 32, 32) bytes from 0 to 255
-pictures.labels             # (10000,) integers: pictures.class_names[label]
-to_float(pictures.images)   # float32 from −1 to 1
+    pictures = read_cifar10("cifar-10-batches-bin", "test")
+    pictures.images             # (10000, 3, 32, 32) bytes from 0 to 255
+    pictures.labels             # (10000,) whole numbers: pictures.class_names[label]
+    to_float(pictures.images)   # float32 from −1 to 1
+
+cifar10.py and mnist.py read the files; digits.py draws pictures that need no file.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True, eq=False)
 class Pictures:
-    """Pictures of one size with the number of the class of each."""
+    """Pictures of one size, each with the number of its class."""
 
     images: Tensor  # (N, channels, height, width), uint8
     labels: Tensor  # (N,), long
@@ -66,7 +68,7 @@ def hash_pictures(*parts: Pictures) -> str:
 
 
 def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
-    """The number of a class for each picture, (N,); not the one-hot rows of these numbers."""
+    """labels (N,) holds the number of a class for each picture, not one-hot rows."""
     if isinstance(labels, Tensor) and labels.ndim == 2:
         raise ValueError(
             f"labels must be numbers of classes, shape ({n_images},), got {shape_text(labels)}; "
@@ -99,14 +101,16 @@ def to_float(
         raise TypeError(f"images must be a torch.Tensor of bytes, got {type(images).__name__}")
     if images.dtype != torch.uint8:
         raise TypeError(f"images must hold bytes, torch.uint8, got {images.dtype}")
-    centre, scale = (_by_channel(name, x, images) for name, x in (("mean", mean), ("std", std)))
+    centre, scale = (
+        _expand_by_channel(name, x, images) for name, x in (("mean", mean), ("std", std))
+    )
     if not (scale > 0).all():
         raise ValueError(f"std must be positive, got {std}")
     return images.float().div_(255).sub_(centre).div_(scale)
 
 
-def _by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Tensor:
-    """One number, or (channels, 1, 1)."""
+def _expand_by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Tensor:
+    """A scalar stays one; a number for each channel becomes (channels, 1, 1)."""
     numbers = torch.as_tensor(value, dtype=torch.float32, device=images.device)
     if numbers.ndim and numbers.shape != images.shape[-3:-2]:
         raise ValueError(
@@ -119,9 +123,9 @@ def _by_channel(name: str, value: float | Sequence[float], images: Tensor) -> Te
 
 
 def compute_mean_and_std(images: Tensor) -> tuple[list[float], list[float]]:
-    """Of each channel of bytes (N, channels, height, width), as shares of 255: for `to_float`.
+    """Mean and standard deviation of each channel, divided by 255, as `to_float` takes them.
 
-    Channels that never change are divided by 1.
+    images: bytes (N, channels, height, width). A constant channel gets the standard deviation 1.
     """
     total = torch.zeros(2, images.size(1), dtype=torch.float64)
     for part in images.split(2000):

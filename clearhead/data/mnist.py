@@ -1,9 +1,8 @@
 """MNIST, the handwritten digits (LeCun et al. 1998), from its IDX files.
 
-    00 00, the type of number, the number of axes, the length of each axis, the numbers
+    00 00, type of number, number of axes, length of each axis (4 bytes, big-endian), the numbers
 
-Lengths are four bytes each, the highest first. They are compared with the size of the file before
-anything is made of them.
+The lengths are compared with the size of the file before they are used.
 """
 
 import gzip
@@ -24,7 +23,7 @@ MAX_BYTES = 64 << 20  # the largest of the four files has 47 MB
 
 
 def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures:
-    """The 60,000 digits of "train" or the 10,000 of "test", (N, 1, 28, 28); .gz files too."""
+    """Read the 60,000 digits of "train" or the 10,000 of "test", (N, 1, 28, 28); also from .gz."""
     check_choice("split", split, SPLITS)
     if not Path(folder).is_dir():
         raise BadFile(
@@ -32,8 +31,8 @@ def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures
             f"or get one with: clearhead data get mnist"
         )
     stem = "train" if split == "train" else "t10k"
-    images = read_idx(_plain_or_gz(Path(folder), f"{stem}-images-idx3-ubyte"), 3)
-    path = _plain_or_gz(Path(folder), f"{stem}-labels-idx1-ubyte")
+    images = read_idx(_find_file(Path(folder), f"{stem}-images-idx3-ubyte"), 3)
+    path = _find_file(Path(folder), f"{stem}-labels-idx1-ubyte")
     labels = read_idx(path, 1)
     if len(labels) != len(images):
         raise BadFile(f"{quote(path)} has {len(labels):,} labels for {len(images):,} pictures")
@@ -42,14 +41,14 @@ def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures
     return Pictures(images.unsqueeze(1), labels.long(), tuple("0123456789"))
 
 
-def _plain_or_gz(folder: Path, name: str) -> Path:
+def _find_file(folder: Path, name: str) -> Path:
     packed = folder / f"{name}.gz"
     return packed if packed.is_file() and not (folder / name).is_file() else folder / name
 
 
 def read_idx(path: str | os.PathLike[str], n_axes: int) -> Tensor:
-    """An IDX file of bytes with this many axes, none of length 0, as a tensor."""
-    data = _unpacked(path) if os.fspath(path).endswith(".gz") else read_bytes(path, MAX_BYTES)
+    """Read an IDX file of bytes with this many axes, none of length 0."""
+    data = _unzip(path) if os.fspath(path).endswith(".gz") else read_bytes(path, MAX_BYTES)
     header = 4 + 4 * n_axes
     if data[:4] != bytes((0, 0, 8, n_axes)):
         raise BadFile(
@@ -67,8 +66,8 @@ def read_idx(path: str | os.PathLike[str], n_axes: int) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, np.uint8, offset=header).reshape(shape).copy())
 
 
-def _unpacked(path: str | os.PathLike[str]) -> bytes:
-    """What a .gz file holds, and never more than the limit of it."""
+def _unzip(path: str | os.PathLike[str]) -> bytes:
+    """The content of a .gz file, up to MAX_BYTES."""
     try:
         with open_regular(path, MAX_BYTES) as file, gzip.GzipFile(fileobj=file) as stream:
             data = stream.read(MAX_BYTES + 1)

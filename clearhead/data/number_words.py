@@ -1,7 +1,9 @@
-"""Numbers, years and days as English words.
+"""Numbers, years and days in English words, for the pairs of pairs.py.
 
-1984  one thousand nine hundred and eighty-four        as a year: nineteen eighty-four
-   3  three                                            as a day:  third, 3rd
+    1984    one thousand nine hundred and eighty-four       as a year: nineteen eighty-four
+       3    three                                           as a day:  third, 3rd
+
+Numbers go up to 999,999, years from 1000 to 2999.
 """
 
 from clearhead.shapes import check_count, check_positive
@@ -18,8 +20,8 @@ ODD_ORDINALS = {
 }
 
 
-def number_words(n: int, *, joiner: str = " and ") -> str:
-    """A whole number from 0 to 999,999; the joiner, " and " or " ", stands before the last part."""
+def spell_number(n: int, *, joiner: str = " and ") -> str:
+    """A whole number from 0 to 999,999 in words, with " and " or " " before the last part."""
     check_count(n=n)
     if n >= 1_000_000:
         raise ValueError(f"n must be from 0 to 999,999, got {n}")
@@ -28,29 +30,29 @@ def number_words(n: int, *, joiner: str = " and ") -> str:
     if n < 100:
         return TENS[n // 10 - 2] + (f"-{ONES[n % 10]}" if n % 10 else "")
     size, name = (1000, "thousand") if n >= 1000 else (100, "hundred")
-    head, rest = f"{number_words(n // size, joiner=joiner)} {name}", n % size
+    head, rest = f"{spell_number(n // size, joiner=joiner)} {name}", n % size
     if not rest:
         return head
-    return head + (joiner if rest < 100 else " ") + number_words(rest, joiner=joiner)
+    return head + (joiner if rest < 100 else " ") + spell_number(rest, joiner=joiner)
 
 
-def year_words(year: int) -> str:
-    """A year from 1000 to 2999 as it is read out: nineteen eighty-four, nineteen oh five."""
+def spell_year(year: int) -> str:
+    """A year from 1000 to 2999 as it is spoken: nineteen eighty-four, nineteen oh five."""
     check_count(year=year)
     if not 1000 <= year < 3000:
         raise ValueError(f"year must be from 1000 to 2999, got {year}")
     century, rest = divmod(year, 100)
     if century % 10 == 0 and rest < 10:
-        return number_words(year)  # two thousand and five
+        return spell_number(year)  # two thousand and five
     if rest == 0:
-        return f"{number_words(century)} hundred"
-    return f"{number_words(century)} {'oh ' if rest < 10 else ''}{number_words(rest)}"
+        return f"{spell_number(century)} hundred"
+    return f"{spell_number(century)} {'oh ' if rest < 10 else ''}{spell_number(rest)}"
 
 
-def ordinal_words(n: int) -> str:
+def spell_ordinal(n: int) -> str:
     """first, second, … twenty-first."""
     check_positive(n=n)
-    words = number_words(n)
+    words = spell_number(n)
     start = max(words.rfind(" "), words.rfind("-")) + 1
     last = words[start:]
     if last in ODD_ORDINALS:
@@ -58,7 +60,7 @@ def ordinal_words(n: int) -> str:
     return words[:start] + (last[:-1] + "ieth" if last.endswith("y") else last + "th")
 
 
-def ordinal(n: int) -> str:
+def format_ordinal(n: int) -> str:
     """1st, 2nd, 3rd, 4th, … 11th."""
     check_positive(n=n)
     ending = "th" if n % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")

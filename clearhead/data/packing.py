@@ -1,13 +1,13 @@
-"""No work on padding: rows of like length in one batch, or several documents in one row.
+"""No work on padding: rows of similar length in one batch, or several documents in one row.
 
     bucketed    the cat .  |  a dog ?          |  where does the old dog sleep ?
-    packed      the cat . a dog ? it sleeps .     one row, nothing to fill up
-    segments     0   0  0 1  1  1 2    2    2     which document a token is of, −1 for none
-    positions    0   1  2 0  1  2 0    1    2     where it stands in it
+    packed      the cat . a dog ? it sleeps .     one row without padding
+    segments     0   0  0 1  1  1 2    2    2     the document of each token, −1 for padding
+    positions    0   1  2 0  1  2 0    1    2     the position of each token in its document
 
 With `Mask.causal() & Mask.segments(segments)` and these positions each document gets the numbers it
-would get alone. Of random batches of 32 speeches three quarters are padding; sorted into buckets a
-few per cent are, packed hardly anything. `Examples` is what all data in such batches share.
+would get alone. In random batches of 32 speeches three quarters of the tokens are padding; in
+buckets a few per cent; packed hardly any. `Examples` is the base of all data in such batches.
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,7 @@ def bucket(
     seed: int,
     epoch: int,
 ) -> list[list[int]]:
-    """Batches of examples of like length: each example once, the batches in random order.
+    """Group examples of similar length into batches: each example once, batches in random order.
 
     A batch has batch_size examples, or as many as fit max_tokens with their padding. Lengths are
     sorted within windows of the shuffled data, so an example has other neighbours in each epoch.
@@ -54,7 +54,7 @@ def bucket(
 
 
 def pack(lengths: Sequence[int], row_length: int) -> list[list[int]]:
-    """Which documents share a row of row_length tokens; each stands in one row, whole.
+    """Choose which documents share a row of row_length tokens; none is cut.
 
     Best-fit decreasing: the longest first, each into the row where it leaves the least room.
     """
@@ -76,7 +76,7 @@ def pack(lengths: Sequence[int], row_length: int) -> list[list[int]]:
 
 
 def check_fit(lengths: Sequence[int], row_length: int) -> None:
-    """Each document has a token, and not more of them than a row."""
+    """Each document has at least one token and fits into a row."""
     check_positive(row_length=row_length)
     for i, length in enumerate(lengths):
         if length == 0:
@@ -91,24 +91,24 @@ def check_fit(lengths: Sequence[int], row_length: int) -> None:
 def join_documents(
     rows: Sequence[Sequence[Sequence[int]]], pad_id: int, row_length: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of documents as tokens, segments and positions, each (B, T).
+    """Join the documents of each row: tokens, segments and positions, each (B, T).
 
     T is row_length, or the longest row. Padding has the segment −1 and the position 0.
     """
     lengths = [[len(document) for document in row] for row in rows]
-    joined = [list(chain.from_iterable(row)) for row in rows]
-    numbered = [list(chain.from_iterable([i] * n for i, n in enumerate(row))) for row in lengths]
-    counted = [list(chain.from_iterable(map(range, row))) for row in lengths]
-    tokens, _ = pad_right(joined, pad_id, row_length)
-    segments, _ = pad_right(numbered, -1, row_length)
-    positions, _ = pad_right(counted, 0, row_length)
+    ids = [list(chain.from_iterable(row)) for row in rows]
+    documents = [list(chain.from_iterable([i] * n for i, n in enumerate(row))) for row in lengths]
+    offsets = [list(chain.from_iterable(map(range, row))) for row in lengths]
+    tokens, _ = pad_right(ids, pad_id, row_length)
+    segments, _ = pad_right(documents, -1, row_length)
+    positions, _ = pad_right(offsets, 0, row_length)
     return tokens, segments, positions
 
 
 class Examples(ABC, Generic[Made]):
     """Examples of unequal length that come in batches, each once in an epoch.
 
-    A kind of them says how to make a batch of chosen ones.
+    A subclass builds a batch of chosen examples.
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
@@ -135,14 +135,14 @@ class Examples(ABC, Generic[Made]):
         seed: int = 0,
         epoch: int = 0,
     ) -> Batches[list[int], Made]:
-        """Each example once, with those of like length in one batch, as `bucket` sorts them."""
+        """Each example once, those of similar length in one batch, as `bucket` groups them."""
         plan = bucket(
             self.lengths, batch_size=batch_size, max_tokens=max_tokens, seed=seed, epoch=epoch
         )
         return Batches(plan, self.batch)
 
-    def _chosen(self, indices: Sequence[int]) -> list[int]:
-        """The indices, if there are examples with them."""
+    def _check_indices(self, indices: Sequence[int]) -> list[int]:
+        """The indices, each of which must be that of an example."""
         chosen = check_indices("indices", indices)
         for place, index in enumerate(chosen):
             if index >= len(self):
@@ -151,10 +151,6 @@ class Examples(ABC, Generic[Made]):
                     f"the last one is {len(self) - 1}"
                 )
         return chosen
-
-
-def _longest(lengths: Sequence[int]) -> int:
-    return max(range(len(lengths)), key=lambda i: lengths[i])
 
 
 def _check_one_limit(
@@ -167,7 +163,8 @@ def _check_one_limit(
     if max_tokens is not None:
         check_positive(max_tokens=max_tokens)
         if lengths and max(lengths) > max_tokens:
+            longest = max(lengths)
             raise ValueError(
-                f"lengths[{_longest(lengths)}] is {max(lengths)}, more than max_tokens="
-                f"{max_tokens}; cut it or take max_tokens={max(lengths)}"
+                f"lengths[{lengths.index(longest)}] is {longest}, more than max_tokens="
+                f"{max_tokens}; cut it or take max_tokens={longest}"
             )

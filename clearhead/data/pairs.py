@@ -1,4 +1,4 @@
-"""Sentence pairs to translate: from a file, or a generated language with real alignment to see.
+"""Sentence pairs to translate: from a file, or a generated language with a known alignment.
 
     pairs = read_pairs("eng-spa.tsv")                   a sentence, a tab, its translation
     pairs = GeneratedPairs("dates").examples(range(20_000))
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batch import IGNORE, Batch, pad_right
-from clearhead.data.number_words import number_words, ordinal, ordinal_words, year_words
+from clearhead.data.number_words import format_ordinal, spell_number, spell_ordinal, spell_year
 from clearhead.data.packing import Examples
 from clearhead.data.randomness import (
     check_indices,
@@ -45,10 +45,9 @@ Pair = tuple[str, str]
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """The first two columns of a tab-separated file, without blanks around them.
+    """Read the first two columns of a tab-separated file, without blanks around them.
 
-    Further columns (whose sentence it is, its licence) are left out, and so are empty lines and
-    lines that begin with #.
+    Further columns (author, licence), empty lines and lines that begin with # are left out.
     """
     pairs = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
@@ -76,32 +75,32 @@ MONTHS = [
 ]
 WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 
-# All ways to write a date and a number; the first is the one that is translated into.
+# The ways to write a date and a number; with reverse=True only the first.
 DATES: list[Callable[[date], str]] = [
-    lambda d: f"the {ordinal_words(d.day)} of {_month(d)}, {year_words(d.year)}",
-    lambda d: f"{_month(d)} the {ordinal_words(d.day)}, {year_words(d.year)}",
-    lambda d: f"{_month(d)} {ordinal(d.day)} {d.year}",
-    lambda d: f"{d.day} {_month(d)} {d.year}",
-    lambda d: f"{WEEKDAYS[d.weekday()]}, {ordinal(d.day)} of {_month(d)} {d.year}",
-    lambda d: f"{_month(d)[:3]} {d.day}, {d.year}",
+    lambda d: f"the {spell_ordinal(d.day)} of {_name_month(d)}, {spell_year(d.year)}",
+    lambda d: f"{_name_month(d)} the {spell_ordinal(d.day)}, {spell_year(d.year)}",
+    lambda d: f"{_name_month(d)} {format_ordinal(d.day)} {d.year}",
+    lambda d: f"{d.day} {_name_month(d)} {d.year}",
+    lambda d: f"{WEEKDAYS[d.weekday()]}, {format_ordinal(d.day)} of {_name_month(d)} {d.year}",
+    lambda d: f"{_name_month(d)[:3]} {d.day}, {d.year}",
     lambda d: f"{d.day}/{d.month}/{d.year}",
 ]
 NUMBERS: list[Callable[[int], str]] = [
-    lambda n: number_words(n),
-    lambda n: number_words(n, joiner=" "),
+    lambda n: spell_number(n),
+    lambda n: spell_number(n, joiner=" "),
     lambda n: f"{n:,}",
 ]
 
 
-def _month(d: date) -> str:
+def _name_month(d: date) -> str:
     return MONTHS[d.month - 1]
 
 
 @dataclass(frozen=True)
 class GeneratedPairs:
-    """Dates or numbers in words and in digits, without end: any index from 0 on.
+    """Endless pairs of words and digits, for dates or numbers: any index from 0 on.
 
-    reverse translates digits into words, of which there is then one way.
+    reverse=True translates digits into words, always in the same form.
     """
 
     kind: str = "dates"
@@ -124,31 +123,31 @@ class GeneratedPairs:
             len(self._forms), draw_bits(self.seed, f"forms of {self.kind}", numbers)
         )
         return [
-            self._pair(meaning, 0 if self.reverse else form)
-            for meaning, form in zip(self._meanings(numbers).tolist(), forms.tolist(), strict=True)
+            self._write(value, 0 if self.reverse else form)
+            for value, form in zip(self._choose(numbers).tolist(), forms.tolist(), strict=True)
         ]
 
     @property
     def _forms(self) -> Sequence[Callable[..., str]]:
         return DATES if self.kind == "dates" else NUMBERS
 
-    def _pair(self, meaning: int, form: int) -> Pair:
-        value = date.fromordinal(meaning) if self.kind == "dates" else meaning
+    def _write(self, number: int, form: int) -> Pair:
+        value = date.fromordinal(number) if self.kind == "dates" else number
         words, digits = self._forms[form](value), str(value)  # a date as 1984-03-03
         return (digits, words) if self.reverse else (words, digits)
 
-    def _meanings(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A day or a number for each index; whose part it is does not depend on the seed."""
+    def _choose(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A day or a number of this part for each index; parts do not depend on the seed."""
         found, open_rows = np.empty_like(indices), np.arange(len(indices))
         attempt = 0
         while len(open_rows):
-            tried = self._tried(indices[open_rows], attempt)
+            tried = self._draw(indices[open_rows], attempt)
             fits = is_validation(tried.astype(np.uint64)) == (self.part == "validation")
             found[open_rows[fits]] = tried[fits]
             open_rows, attempt = open_rows[~fits], attempt + 1
         return found
 
-    def _tried(self, indices: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
+    def _draw(self, indices: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
         numbers = draw_bits(self.seed, self.kind, indices[:, None], attempt, np.arange(2))
         if self.kind == "dates":
             return FIRST_DAY + choose_below(LAST_DAY + 1 - FIRST_DAY, numbers[:, 0])
@@ -164,25 +163,25 @@ class GeneratedPairs:
 def pair_tokenizers(
     pairs: Sequence[Pair], *, source: str = "characters", target: str = "characters"
 ) -> tuple[Tokenizer, Tokenizer]:
-    """A tokenizer for each side of these pairs, of "words" or "characters", with start and end."""
+    """Build a tokenizer for each side, of "words" or "characters", with start and end."""
     check_choice("source", source, ("words", "characters"))
     check_choice("target", target, ("words", "characters"))
     sides = ([pair[0] for pair in pairs], source), ([pair[1] for pair in pairs], target)
-    first, second = (_tokenizer(texts, level) for texts, level in sides)
+    first, second = (_build_tokenizer(texts, level) for texts, level in sides)
     return first, second
 
 
-def _tokenizer(texts: Sequence[str], level: str) -> Tokenizer:
+def _build_tokenizer(texts: Sequence[str], level: str) -> Tokenizer:
     if level == "words":
         return WordTokenizer.of(texts, end=True)
     return CharTokenizer.of("".join(texts), cls=False, start=True, pad=True, end=True)
 
 
 class Pairs(Examples[Batch]):
-    """Sentence pairs as ids, in batches for a model that listens to the source as it writes.
+    """Sentence pairs as ids, in batches for a model that reads the source and writes the target.
 
-    A pair is as long as its two sentences together. Where long sources meet long targets of other
-    pairs, a batch of max_tokens can have up to twice as many with its padding.
+    The length of a pair is that of both sentences together. Source and target are padded apart, so
+    a batch of max_tokens can have up to twice as many with its padding.
     """
 
     def __init__(self, pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer) -> None:
@@ -194,18 +193,18 @@ class Pairs(Examples[Batch]):
         self.source_rows = source.encode_batch([pair[0] for pair in pairs])
         self.target_rows = target.encode_batch([pair[1] for pair in pairs])
         both = zip(self.source_rows, self.target_rows, strict=True)
-        super().__init__([len(listened) + len(written) for listened, written in both])
+        super().__init__([len(read) + len(written) for read, written in both])
 
     @property
     def max_len(self) -> int:
-        """Tokens of the longest sentence of either side."""
+        """The length of the longest sentence on either side."""
         return max(map(len, self.source_rows + self.target_rows))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """These pairs: source (B, S), inputs from <start> on (B, T), targets up to <end> (B, T)."""
-        chosen = self._chosen(indices)
-        listened = [self.source_rows[i] for i in chosen]
-        source, source_mask = pad_right(listened, self.source.pad_id or 0)
+        chosen = self._check_indices(indices)
+        sources = [self.source_rows[i] for i in chosen]
+        source, source_mask = pad_right(sources, self.source.pad_id or 0)
         rows = [self.target_rows[i] for i in chosen]
         inputs, token_mask = pad_right([row[:-1] for row in rows], self.target.pad_id or 0)
         targets, _ = pad_right([row[1:] for row in rows], IGNORE)

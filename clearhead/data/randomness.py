@@ -1,10 +1,10 @@
-"""Random numbers that depend on their place alone: the same (seed, index) gives the same number.
+"""Random numbers as a function of (seed, purpose, index), without any state.
 
     x ← x ⊕ (x >> 30);  x ← x · c₁;  x ← x ⊕ (x >> 27);  x ← x · c₂;  x ← x ⊕ (x >> 31)     mod 2⁶⁴
 
-stirs a counter until nothing of its order is left (the finisher of SplitMix64: Steele, Lea & Flood
-2014, "Fast splittable pseudorandom number generators"). There is no state to save or restore:
-example 17 is the same whether or not 0 … 16 were drawn before it, on every machine.
+mixes a counter until nothing of its order is left (the finisher of SplitMix64: Steele, Lea & Flood
+2014, "Fast splittable pseudorandom number generators"). So there is no generator to save or to
+restore: example 17 is the same whether or not 0 … 16 were drawn before it, on every machine.
 """
 
 import hashlib
@@ -15,36 +15,39 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from clearhead.shapes import check_whole
+
 Words = NDArray[np.uint64]
 Item = TypeVar("Item")
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
 FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-ONE_IN = 10  # examples of a generated task that are kept for validation
+ONE_IN = 10  # the share of a generated task that is kept for validation
 
 
 def draw_bits(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
-    """Numbers of 64 random bits, one for each combination of the counters, which broadcast.
+    """64 random bits for each combination of the counters, which broadcast.
 
-    The purpose keeps two uses of one seed apart.
+    The purpose keeps two uses of one seed independent.
     """
-    state = _mix(np.atleast_1d(np.uint64(_hash_text(f"{check_integer('seed', seed)} {purpose}"))))
+    start = _hash_text(f"{check_integer('seed', seed)} {purpose}")
+    state = _mix(np.atleast_1d(np.uint64(start)))
     for counter in counters:
         numbers = np.atleast_1d(counter)
-        if numbers.dtype.kind not in "iu":  # a cast would give 0.2 and 0.7 the same number
+        if numbers.dtype.kind not in "iu":  # a cast would give 0.2 and 0.7 the same bits
             raise TypeError(f"counters must be whole numbers of 64 bits, got {counter!r:.80}")
         state = _mix(state ^ _mix(numbers.astype(np.uint64)))
     return state
 
 
-def choose_below(limit: int | NDArray[Any], numbers: Words) -> NDArray[np.int64]:
-    """Numbers from 0 to limit − 1, each as likely; limit is at most 2³²."""
-    scaled = (numbers >> np.uint64(32)) * np.asarray(limit, dtype=np.uint64)
+def choose_below(limit: int | NDArray[Any], bits: Words) -> NDArray[np.int64]:
+    """Random bits → numbers from 0 to limit − 1, each as likely; limit is at most 2³²."""
+    scaled = (bits >> np.uint64(32)) * np.asarray(limit, dtype=np.uint64)
     return (scaled >> np.uint64(32)).astype(np.int64)
 
 
 def hash_rows(codes: NDArray[np.int64]) -> Words:
-    """64 bits that stand for each row of codes; negative ones, which fill rows up, do not count."""
+    """64 bits for each row of codes, (N, L) → (N,); negative codes are padding and do not count."""
     keys = np.zeros(codes.shape[0], dtype=np.uint64)
     for column in codes.T:
         keys = np.where(column < 0, keys, _mix(keys ^ column.astype(np.uint64)))
@@ -62,7 +65,7 @@ def is_validation(keys: Words) -> NDArray[np.bool_]:
 def split(
     items: Sequence[Item], *, seed: int = 0, share: float = 0.1, key: Callable[[Item], str] = str
 ) -> tuple[list[Item], list[Item]]:
-    """A training and a validation list, both in the given order, with no key in common.
+    """Split into a training and a validation list, in the given order, with no key in common.
 
     The validation list gets this share of the different keys, rounded, but at least one.
     """
@@ -81,21 +84,18 @@ def split(
     return train, [item for item, name in zip(items, keys, strict=True) if name in kept]
 
 
-# Whole numbers, as people have them: of Python, NumPy or PyTorch
+# Whole numbers of Python, NumPy or PyTorch
 
 
 def check_integer(name: str, value: Any) -> int:
-    """A seed or the like as a plain int; a bool or a float is refused, even if it is whole."""
+    """A whole number as a plain int; a bool or a float is refused, even 1.0."""
     plain = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(plain, bool) or not hasattr(plain, "__index__"):
-        raise TypeError(
-            f"{name} must be a whole number, got {value!r:.80} of type {type(value).__name__}"
-        )
+    check_whole(name, plain)
     return operator.index(plain)
 
 
 def check_index(name: str, value: Any) -> int:
-    """A whole number from 0 on, of at most 63 bits: an index, a length, an epoch."""
+    """A whole number from 0 to 2⁶³ − 1: an index, a length, an epoch."""
     number = check_integer(name, value)
     if not 0 <= number < 1 << 63:
         rule = "not be negative" if number < 0 else "be below 2⁶³"
@@ -104,7 +104,7 @@ def check_index(name: str, value: Any) -> int:
 
 
 def check_indices(name: str, values: Any) -> list[int]:
-    """A row of them: a list, a range, an array or a tensor with one axis."""
+    """Indices from a list, a range, an array or a tensor with one axis."""
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, str) or not isinstance(plain, Iterable):
         raise TypeError(f"{name} must be a list of whole numbers, got {values!r:.80}")
@@ -112,7 +112,7 @@ def check_indices(name: str, values: Any) -> list[int]:
 
 
 def _hash_text(text: str) -> int:
-    """64 bits that stand for a text."""
+    """64 bits for a text."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 

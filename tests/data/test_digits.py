@@ -60,10 +60,10 @@ def test_digits_can_be_told_apart_by_their_mean_picture():
 
 
 def test_ink_covers_a_line_and_fades_over_one_pixel():
-    from clearhead.data.digits import _inked
+    from clearhead.data.digits import _ink
 
     line = np.array([[[[2.0, 3.5], [6.0, 3.5]]]])  # from (2, 3½) to (6, 3½), across row 3
-    ink = _inked(line, np.array([1.0]), 8)[0]
+    ink = _ink(line, np.array([1.0]), 8)[0]
     assert ink[3, 2:6].tolist() == [1, 1, 1, 1]
     assert ink[2, 3] == pytest.approx(0.5)  # one pixel from the middle, at the edge of the stroke
     assert ink[4, 3] == pytest.approx(0.5)

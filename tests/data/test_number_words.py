@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.number_words import number_words, ordinal, ordinal_words, year_words
+from clearhead.data.number_words import format_ordinal, spell_number, spell_ordinal, spell_year
 
-UNITS = {number_words(n): n for n in range(100)}
+UNITS = {spell_number(n): n for n in range(100)}
 
 
 def value_of(words):
@@ -42,17 +42,17 @@ def value_of(words):
     ],
 )
 def test_numbers_written_out(n, words):
-    assert number_words(n) == words
-    assert number_words(n, joiner=" ") == words.replace(" and ", " ")
+    assert spell_number(n) == words
+    assert spell_number(n, joiner=" ") == words.replace(" and ", " ")
 
 
 @given(st.integers(0, 999_999))
 def test_number_words_are_read_back(n):
-    assert value_of(number_words(n)) == value_of(number_words(n, joiner=" ")) == n
+    assert value_of(spell_number(n)) == value_of(spell_number(n, joiner=" ")) == n
 
 
 def test_no_two_small_numbers_have_the_same_words():
-    assert len({number_words(n) for n in range(3000)}) == 3000
+    assert len({spell_number(n) for n in range(3000)}) == 3000
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_no_two_small_numbers_have_the_same_words():
     ],
 )
 def test_years_are_written_as_they_are_said(year, words):
-    assert year_words(year) == words
+    assert spell_year(year) == words
 
 
 def test_no_two_years_have_the_same_words():
-    assert len({year_words(year) for year in range(1000, 3000)}) == 2000
+    assert len({spell_year(year) for year in range(1000, 3000)}) == 2000
 
 
 def test_the_days_of_a_month():
-    words = [ordinal_words(n) for n in range(1, 32)]
+    words = [spell_ordinal(n) for n in range(1, 32)]
     assert words[:5] == ["first", "second", "third", "fourth", "fifth"]
     assert words[7:13] == ["eighth", "ninth", "tenth", "eleventh", "twelfth", "thirteenth"]
     assert words[18:23] == [
@@ -90,7 +90,7 @@ def test_the_days_of_a_month():
         "twenty-third",
     ]
     assert words[28:] == ["twenty-ninth", "thirtieth", "thirty-first"]
-    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30, 111, 101)] == [
+    assert [format_ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23, 30, 111, 101)] == [
         *("1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "22nd", "23rd", "30th"),
         *("111th", "101st"),
     ]
@@ -99,11 +99,11 @@ def test_the_days_of_a_month():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: number_words(-1), "n must not be negative, got -1"),
-        (lambda: number_words(1_000_000), "n must be from 0 to 999,999"),
-        (lambda: year_words(999), "year must be from 1000 to 2999, got 999"),
-        (lambda: ordinal(0), "n must be at least 1"),
-        (lambda: ordinal_words(0), "n must be at least 1"),
+        (lambda: spell_number(-1), "n must not be negative, got -1"),
+        (lambda: spell_number(1_000_000), "n must be from 0 to 999,999"),
+        (lambda: spell_year(999), "year must be from 1000 to 2999, got 999"),
+        (lambda: format_ordinal(0), "n must be at least 1"),
+        (lambda: spell_ordinal(0), "n must be at least 1"),
     ],
 )
 def test_what_has_no_words_is_refused(call, words):
@@ -113,6 +113,6 @@ def test_what_has_no_words_is_refused(call, words):
 
 @pytest.mark.parametrize("n", [3.0, True, "3", None])
 def test_only_whole_numbers_have_words(n):
-    for words_of in (number_words, year_words, ordinal, ordinal_words):
+    for words_of in (spell_number, spell_year, format_ordinal, spell_ordinal):
         with pytest.raises(TypeError, match="must be a whole number, got"):
             words_of(n)

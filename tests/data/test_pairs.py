@@ -19,7 +19,7 @@ from clearhead.data import (
     split,
 )
 from clearhead.data.batch import IGNORE
-from clearhead.data.number_words import number_words, ordinal_words, year_words
+from clearhead.data.number_words import spell_number, spell_ordinal, spell_year
 from clearhead.data.pairs import DATES, MONTHS, NUMBERS, WEEKDAYS
 from clearhead.files import BadFile
 
@@ -92,8 +92,8 @@ def test_E7_two_translations_of_a_sentence_stay_in_one_part():
 
 def read_date(words):
     """The date that a text tells, read by other means than it was written."""
-    days = {ordinal_words(n): n for n in range(1, 32)}
-    years = {year_words(n): n for n in range(1500, 2100)}
+    days = {spell_ordinal(n): n for n in range(1, 32)}
+    years = {spell_year(n): n for n in range(1500, 2100)}
     words = re.sub(r"(\d)(st|nd|rd|th)\b", r"\1", words)
     if match := re.fullmatch(r"(\d+)/(\d+)/(\d+)", words):
         return date(int(match[3]), int(match[2]), int(match[1]))
@@ -159,7 +159,7 @@ def test_E7_reversed_there_is_one_translation(kind):
     there = GeneratedPairs(kind).examples(range(3000))
     assert [digits for digits, _ in pairs] == [digits for _, digits in there]
     if kind == "numbers":
-        assert all(words == number_words(int(digits)) for digits, words in pairs)
+        assert all(words == spell_number(int(digits)) for digits, words in pairs)
 
 
 @pytest.mark.parametrize("kind", ["dates", "numbers"])

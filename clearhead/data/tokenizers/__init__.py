@@ -1,15 +1,15 @@
 """Text ⇄ ids. Read in this order:
 
-tokenizer.py       what every tokenizer has: a vocabulary, batches, a file
-characters.py      characters
-word_rules.py      words and punctuation by the conventions of the Penn Treebank
-words.py           words and punctuation
-detokenize.py      tokens back to running text
-subword_tokenizer.py   what the three subword tokenizers below share
-merges.py          byte-pair merging
-byte_pairs.py      the tokenizer of GPT-2
-sentence_pieces.py the tokenizer of Llama
-word_pieces.py     the tokenizer of BERT
+tokenizer.py            the base of every tokenizer: a vocabulary, batches, a file
+characters.py           characters
+word_rules.py           words and punctuation by the conventions of the Penn Treebank
+words.py                words and punctuation as ids
+detokenize.py           tokens back to running text
+subword_tokenizer.py    the base of the three tokenizers below, of pieces of words
+merges.py               byte-pair merging
+byte_pairs.py           the tokenizer of GPT-2
+sentence_pieces.py      the tokenizer of Llama
+word_pieces.py          the tokenizer of BERT
 """
 
 import os
@@ -47,7 +47,7 @@ KINDS: dict[str, type[Tokenizer]] = {
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer in a file that `save` wrote, of whichever kind it is."""
+    """Read a file that `save` wrote, of any kind of tokenizer."""
     values = read_json(path, max_bytes=MAX_BYTES)
     kind = values.get("tokenizer") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:

@@ -1,23 +1,28 @@
 """Text as characters.
 
     CharTokenizer()                     [CLS] a b c |           for the substring task: 5 ids
-    CharTokenizer.of(text, cls=False)   each character of a text, in their order
+    CharTokenizer.of(text, cls=False)   each character of a text, sorted
 
 Nothing is lost: `decode(encode(text)) == text`. A character that is not in the alphabet is an error
-that names it, not an <unk>, because an alphabet is small and its gaps are mistakes.
+that names it, not an <unk>: an alphabet is small, so a missing character is a mistake.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_text, check_texts
+from clearhead.data.tokenizers.tokenizer import (
+    Ids,
+    Tokenizer,
+    check_switches,
+    check_text,
+    check_texts,
+)
 
 
 class CharTokenizer(Tokenizer):
-    """Characters ⇄ ids, with [CLS] first or with start, end and pad, by switches."""
+    """Characters ⇄ ids, with [CLS] first, or with any of start, pad and end."""
 
     kind = "characters"
     options = ("cls", "start", "pad", "end")
@@ -37,25 +42,26 @@ class CharTokenizer(Tokenizer):
             raise ValueError("alphabet must have at least one character, got ''")
         if cls and start:
             raise ValueError("cls and start both stand first; take one of them")
-        self.alphabet, self.cls, self.start, self.pad, self.end = alphabet, cls, start, pad, end
         switches = {"cls": cls, "start": start, "pad": pad, "end": end}
+        check_switches(**switches)
+        self.alphabet, self.cls, self.start, self.pad, self.end = alphabet, cls, start, pad, end
         super().__init__(list(alphabet), [role for role, on in switches.items() if on])
 
     @staticmethod
     def of(
         text: str, *, cls: bool = True, start: bool = False, pad: bool = False, end: bool = False
     ) -> "CharTokenizer":
-        """The tokenizer whose alphabet is every character of a text, sorted."""
+        """Build a tokenizer whose alphabet is every character of a text, sorted."""
         check_text(text)
         return CharTokenizer("".join(sorted(set(text))), cls=cls, start=start, pad=pad, end=end)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
         check_texts(texts)
-        return [self._framed(self._look_up(text)) for text in texts]
+        return [self._add_specials(self._look_up(text)) for text in texts]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The characters of these ids; specials are left out unless asked for."""
+        """The characters of these ids; specials only with specials=True."""
         return "".join(self.spell(ids, specials=specials))
 
     def one_hot(self, text: str) -> Tensor:
@@ -73,9 +79,5 @@ class CharTokenizer(Tokenizer):
                 f"alphabet {self.alphabet!a:.100}; change the text or build the tokenizer with it"
             ) from None
 
-    def _content(self) -> str:
+    def _list_tokens(self) -> str:
         return self.alphabet
-
-    @classmethod
-    def _read_content(cls, content: Any) -> str:
-        return content  # the constructor checks it

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Sequence
 
 
 def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) -> list[str]:
-    """Join neighbours, the pair of lowest rank first, of equals the leftmost, until none has one.
+    """Join neighbours, the pair of lowest rank first, until no pair has a rank.
 
-    rank(left, right) is None for a pair that stays apart.
+    rank(left, right) is None for a pair that is never joined. Of equal ranks the leftmost is first.
     """
     text: list[str] = list(parts)
     n = len(text)
@@ -31,7 +31,7 @@ def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) 
         _, i, left, right = heapq.heappop(waiting)
         j = after[i]
         if text[i] != left or j >= n or text[j] != right:
-            continue  # one of the two has been joined to another since
+            continue  # one of the two was joined to another part meanwhile
         text[i], text[j] = left + right, ""
         after[i] = after[j]
         if after[j] < n:
@@ -42,7 +42,7 @@ def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) 
 
 
 def read_merges(merges: Sequence[str], known: Collection[str]) -> dict[tuple[str, str], int]:
-    """The pairs of the lines "left right" and their places; parts and wholes must be known."""
+    """Parse lines "left right": pair → rank. Both parts and their union must be known tokens."""
     ranks: dict[tuple[str, str], int] = {}
     for place, line in enumerate(merges):
         left, blank, right = line.partition(" ") if isinstance(line, str) else ("", "", "")

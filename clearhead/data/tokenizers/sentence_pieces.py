@@ -1,11 +1,11 @@
-"""Scored pairs, the tokenizer of Llama (SentencePiece's byte-pair model, Kudo & Richardson 2018).
+"""Scored pieces, the tokenizer of Llama (SentencePiece's BPE model, Kudo & Richardson 2018).
 
-    " " + text → characters → neighbours joined whose union is a token, the highest score first
+    " " + text → characters → neighbours merged whose union is a token, the highest score first
 
 There are no words: a blank is a character like others, and one is put before the text. A character
-that is no token becomes its UTF-8 bytes, for which the ids from 3 to 258 are kept. So nothing is
-lost: `decode(encode(text)) == text`. Ids 0, 1, 2 are unknown, start and end. Hugging Face writes
-the same as a list of merges, in their order; the scores then do not count.
+that is no token becomes its UTF-8 bytes, which have the ids from 3 to 258. So nothing is lost:
+`decode(encode(text)) == text`. Ids 0, 1, 2 are unknown, start and end. Hugging Face saves the same
+tokenizer as a list of merges in order, without scores.
 """
 
 import math
@@ -21,19 +21,19 @@ from clearhead.shapes import is_number
 FIRST_BYTE, FIRST_PIECE = 3, 259
 ROLES = {"unk": 0, "start": 1, "end": 2}
 WORD, WORD_END = re.compile(" +[^ ]*|[^ ]+"), re.compile("[^ ] ")
-BLANK = "▁"  # how a blank is written where blanks separate: in merges
+BLANK = "▁"  # how merges write a blank, since they separate two tokens by one
 
 
 def format_byte(byte: int) -> str:
-    """<0x0A>, how a vocabulary writes a byte."""
+    """A byte as a vocabulary writes it: <0x0A>."""
     return f"<0x{byte:02X}>"
 
 
 class SentencePieceTokenizer(SubwordTokenizer):
-    """Llama's tokenizer. `encode` puts <s> first and no </s> last: a prompt goes on."""
+    """Llama's tokenizer. `encode` puts <s> first, but no </s> last: a prompt is continued."""
 
     kind = "scored pairs"
-    fields = ("scores", "merges")
+    options = ("scores", "merges")
 
     def __init__(
         self,
@@ -45,27 +45,27 @@ class SentencePieceTokenizer(SubwordTokenizer):
 
         Either scores, one for each token, or merges "left right" with ▁ for a blank.
         """
-        of_bytes = {format_byte(byte): FIRST_BYTE + byte for byte in range(256)}
-        super().__init__(tokens, ROLES | of_bytes)
-        for name, i in of_bytes.items():
+        byte_ids = {format_byte(byte): FIRST_BYTE + byte for byte in range(256)}
+        super().__init__(tokens, ROLES | byte_ids)
+        for name, i in byte_ids.items():
             if i >= len(tokens) or tokens[i] != name:
                 raise ValueError(f"id {i} must be the byte {name}")
         if "" in self._ids:
             raise ValueError(f"token {self._ids['']} is empty")
         if (scores is None) == (merges is None):
             raise ValueError("either scores or merges say which pair is joined first")
-        self.scores = None if scores is None else self._checked_scores(scores)
+        self.scores = None if scores is None else self._check_scores(scores)
         self.merges = None if merges is None else list(merges)
-        # Where no token has a blank after another sign, no join crosses the end of a word.
+        # If no token has a blank after another character, no merge crosses the end of a word.
         self._word_by_word = not any(WORD_END.search(token) for token in self._ids)
-        self._cached = lru_cache(maxsize=50_000)(self._cut_part)
+        self._cached = lru_cache(maxsize=50_000)(self._split_part)
         written = {token.replace(" ", BLANK) for token in self._ids}
         self._ranks = {
             (left.replace(BLANK, " "), right.replace(BLANK, " ")): rank
             for (left, right), rank in read_merges(self.merges or [], written).items()
         }
 
-    def _checked_scores(self, scores: Sequence[float]) -> list[float]:
+    def _check_scores(self, scores: Sequence[float]) -> list[float]:
         if len(scores) != self.vocab_size:
             raise ValueError(f"there are {self.vocab_size:,} tokens but {len(scores):,} scores")
         for i, score in enumerate(scores):
@@ -73,12 +73,12 @@ class SentencePieceTokenizer(SubwordTokenizer):
                 raise ValueError(f"the score of token {i} must be a finite number, got {score!r}")
         return [float(score) for score in scores]
 
-    def _cut(self, text: str) -> list[int]:
+    def _split(self, text: str) -> list[int]:
         whole = " " + text if text else ""
         parts = WORD.findall(whole) if self._word_by_word else [whole]
         return [ROLES["start"], *(i for part in parts for i in self._cached(part))]
 
-    def _cut_part(self, text: str) -> list[int]:
+    def _split_part(self, text: str) -> list[int]:
         ids: list[int] = []
         for part in merge_pairs(text, self._rank):
             if part in self._ids:
@@ -94,9 +94,9 @@ class SentencePieceTokenizer(SubwordTokenizer):
         return None if i is None else -self.scores[i]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The text of these ids, without the blank that stands before it."""
+        """The text of these ids, without the blank that `encode` put before it."""
         parts = []
-        for i in self._checked(ids):
+        for i in self._check_ids(ids):
             if FIRST_BYTE <= i < FIRST_PIECE:
                 parts.append(bytes([i - FIRST_BYTE]))
             elif i >= FIRST_PIECE or specials:

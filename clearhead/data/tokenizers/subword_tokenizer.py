@@ -1,18 +1,15 @@
-"""What the tokenizers that come with other people's weights have in common.
+"""The base of the tokenizers that come with pretrained weights.
 
-Their vocabularies are lists of pieces of words, whose places are the ids; specials may stand
-anywhere among them. As with our own tokenizers, no text can spell a special: a text that says
-"<s>" or "[SEP]" is cut into pieces like any other.
-
-Two of them build their tokens by joining neighbours, the best pair first (Sennrich et al. 2016).
-`join_pairs` does it in n log n steps, so that a long text without blanks is no trap.
+Their vocabularies are lists of pieces of words, whose indices are the ids; specials may be anywhere
+among them. As with our other tokenizers, no text can spell a special: a text that says "<s>" or
+"[SEP]" is split into pieces like any other.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from clearhead.data.tokenizers.tokenizer import (
-    FORMAT,
     MAX_TOKENS,
     Tokenizer,
     check_text,
@@ -21,7 +18,7 @@ from clearhead.data.tokenizers.tokenizer import (
 
 
 def sort_by_id(ids: Any) -> list[str]:
-    """The tokens of {token: id, …} in the order of their ids: 0, 1, 2, … without a gap."""
+    """List the tokens of {token: id, …} by id; the ids must be 0, 1, 2, … without a gap."""
     if not isinstance(ids, Mapping):
         raise TypeError(f"a vocabulary must hold tokens and their ids, got {ids!a:.40}")
     if len(ids) > MAX_TOKENS:
@@ -40,7 +37,7 @@ def sort_by_id(ids: Any) -> list[str]:
 
 
 def check_vocabulary(tokens: Any) -> None:
-    """A list of strings, not too many."""
+    """A list of 1 to MAX_TOKENS strings."""
     if not isinstance(tokens, list | tuple) or not all(isinstance(t, str) for t in tokens):
         raise TypeError(f"tokens must be a list of strings, got {tokens!r:.60}")
     if not 0 < len(tokens) <= MAX_TOKENS:
@@ -49,10 +46,7 @@ def check_vocabulary(tokens: Any) -> None:
 
 
 class SubwordTokenizer(Tokenizer):
-    """Text ⇄ ids of pieces of words. A subclass cuts one text, `_cut`, and decodes."""
-
-    options = ()
-    fields: ClassVar[tuple[str, ...]]  # what its file tells beside the tokens
+    """Text ⇄ ids of pieces of words. A subclass splits one text, `_split`, and decodes."""
 
     def __init__(self, tokens: Sequence[str], specials: Mapping[str, int]) -> None:
         """specials: role ("start", "end", "pad", "unk" or another word) → id."""
@@ -70,34 +64,8 @@ class SubwordTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""
         check_texts(texts)
-        return [self._cut(text) for text in texts]
+        return [self._split(text) for text in texts]
 
-    def _cut(self, text: str) -> list[int]:
+    @abstractmethod
+    def _split(self, text: str) -> list[int]:
         """The ids of one text."""
-        raise NotImplementedError
-
-    # The file
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        told = {name: getattr(self, name) for name in self.fields}
-        return {"tokenizer": self.kind, "format": FORMAT, **told, "tokens": self._content()}
-
-    @classmethod
-    def from_dict(cls, values: Any) -> Self:
-        """The tokenizer of these values; anything missing, unknown or wrong is refused."""
-        wanted = {"tokenizer", "format", "tokens", *cls.fields}
-        if not isinstance(values, Mapping) or values.keys() != wanted:
-            raise ValueError(f"it must tell {', '.join(sorted(wanted))} and nothing else")
-        if values["tokenizer"] != cls.kind or values["format"] != FORMAT:
-            raise ValueError(f"it must be a tokenizer of {cls.kind}, in format {FORMAT}")
-        return cls(
-            cls._read_content(values["tokens"]), **{name: values[name] for name in cls.fields}
-        )
-
-    def _content(self) -> list[str]:
-        return self._spelling
-
-    @classmethod
-    def _read_content(cls, content: Any) -> Any:
-        return content  # the constructor checks it

@@ -1,4 +1,4 @@
-"""What every tokenizer has: a list of tokens whose places are the ids, batches, and a file.
+"""The base of every tokenizer: a list of tokens whose indices are the ids, batches, and a file.
 
     specials first          <start> <pad> <unk>         ids 0 1 2
     then those of the text  , . the And …               ids 3 4 5 6 …
@@ -32,10 +32,10 @@ FORMAT = 1
 
 
 class Tokenizer(ABC):
-    """Text ⇄ ids. A subclass says how a text is cut into tokens and what else its file tells."""
+    """Text ⇄ ids. A subclass splits a text into tokens and names the options of its constructor."""
 
-    kind: ClassVar[str]  # the word in its file
-    options: ClassVar[tuple[str, ...]]  # switches in its file, arguments of its constructor
+    kind: ClassVar[str]  # as its file names it
+    options: ClassVar[tuple[str, ...]]  # arguments of the constructor that its file keeps
 
     def __init__(self, tokens: Sequence[str], specials: Sequence[str]) -> None:
         check_size(tokens)
@@ -43,7 +43,9 @@ class Tokenizer(ABC):
         self._special_ids = dict(zip(specials, range(len(specials)), strict=True))
         self._ids = {token: i for i, token in enumerate(tokens, len(specials))}
         if len(set(self._spelling)) < len(self._spelling):
-            raise ValueError(f"token {_double(self._spelling)!a:.80} stands twice; each has one id")
+            raise ValueError(
+                f"token {_find_double(self._spelling)!a:.80} stands twice; each has one id"
+            )
         check_text("".join(tokens), "the vocabulary")
 
     @property
@@ -53,12 +55,12 @@ class Tokenizer(ABC):
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """How each id is written, specials first."""
+        """The token of each id, as it is written."""
         return tuple(self._spelling)
 
     @property
     def cls_id(self) -> int | None:
-        """The id of [CLS], whose output stands for the whole text; None if there is none."""
+        """The id of [CLS], whose output represents the whole text; None if there is none."""
         return self._special_ids.get("cls")
 
     @property
@@ -73,7 +75,7 @@ class Tokenizer(ABC):
 
     @property
     def pad_id(self) -> int | None:
-        """The id that fills up short rows; None if there is none."""
+        """The id of padding; None if there is none."""
         return self._special_ids.get("pad")
 
     @property
@@ -89,7 +91,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The text of these ids; specials but <unk> are left out unless asked for."""
+        """The text of these ids; specials=True keeps specials, of which <unk> always stays."""
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text: [CLS] or <start> first, <end> last, where the tokenizer has them."""
@@ -100,22 +102,23 @@ class Tokenizer(ABC):
         return [self.decode(row, specials=specials) for row in rows]
 
     def spell(self, ids: Ids, *, specials: bool = False) -> list[str]:
-        """The tokens of these ids (a list or a 1-D tensor), each as it is written."""
+        """The tokens of these ids (a list or a 1-D tensor)."""
         hidden = set() if specials else set(self._special_ids.values()) - {self.unk_id}
-        return [self._spelling[i] for i in self._checked(ids) if i not in hidden]
+        return [self._spelling[i] for i in self._check_ids(ids) if i not in hidden]
 
-    def _framed(self, ids: list[int]) -> list[int]:
+    def _add_specials(self, ids: list[int]) -> list[int]:
+        """[CLS] or <start> before the ids of a text, <end> after them, where there are such."""
         first = self.cls_id if self.start_id is None else self.start_id
         before = [] if first is None else [first]
         return before + ids + ([] if self.end_id is None else [self.end_id])
 
-    def _checked(self, ids: Any) -> list[int]:
+    def _check_ids(self, ids: Any) -> list[int]:
         values = ids.tolist() if hasattr(ids, "tolist") else ids
         if not isinstance(values, Iterable) or isinstance(values, str):
             raise TypeError(f"ids must be a list or a 1-D tensor of ids, got {ids!r:.80}")
-        return [self._checked_id(i, place) for place, i in enumerate(values)]
+        return [self._check_id(i, place) for place, i in enumerate(values)]
 
-    def _checked_id(self, value: Any, place: int) -> int:
+    def _check_id(self, value: Any, place: int) -> int:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             way_out = "; for several rows use decode_batch" if isinstance(value, list) else ""
             raise TypeError(f"ids[{place}] must be a whole number, got {value!r:.40}{way_out}")
@@ -129,35 +132,28 @@ class Tokenizer(ABC):
 
     # The file
 
-    @abstractmethod
-    def _content(self) -> list[str] | str:
-        """The first argument of the constructor, as the file has it."""
-
-    @classmethod
-    @abstractmethod
-    def _read_content(cls, content: Any) -> Any:
-        """The first argument of the constructor, from a file."""
+    def _list_tokens(self) -> list[str] | str:
+        """The first argument of the constructor, which its file keeps as "tokens"."""
+        return self._spelling
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        switches = {name: getattr(self, name) for name in self.options}
-        return {"tokenizer": self.kind, "format": FORMAT, **switches, "tokens": self._content()}
+        options = {name: getattr(self, name) for name in self.options}
+        return {"tokenizer": self.kind, "format": FORMAT, **options, "tokens": self._list_tokens()}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """The tokenizer of these values; anything missing, unknown or wrong is refused."""
+        """Build the tokenizer of these values; anything missing, unknown or wrong is refused."""
         _check_kind(values, cls.kind)
         wanted = {"tokenizer", "format", "tokens", *cls.options}
         if values.keys() != wanted:
             odd = ", ".join(map(ascii, sorted(values.keys() ^ wanted)))
             raise ValueError(
-                f"it must tell {', '.join(sorted(wanted))}; missing or unknown: {odd:.200}"
+                f"it must hold {', '.join(sorted(wanted))}; missing or unknown: {odd:.200}"
             )
-        switches = {name: values[name] for name in cls.options}
-        right = type(values["format"]) is int and values["format"] == FORMAT
-        if not right or not all(type(switch) is bool for switch in switches.values()):
-            raise ValueError(f"format must be {FORMAT} and {', '.join(switches)} true or false")
-        return cls(cls._read_content(values["tokens"]), **switches)
+        if type(values["format"]) is not int or values["format"] != FORMAT:
+            raise ValueError(f"format must be {FORMAT}, got {values['format']!a:.40}")
+        return cls(values["tokens"], **{name: values[name] for name in cls.options})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tokenizer as JSON; the file is replaced whole or not at all."""
@@ -165,7 +161,7 @@ class Tokenizer(ABC):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The tokenizer in a file that `save` wrote."""
+        """Read a file that `save` wrote."""
         values = read_json(path, max_bytes=MAX_BYTES)
         with prefix_errors(f"{quote(path)} is no tokenizer of {cls.kind}"):
             return cls.from_dict(values)
@@ -178,7 +174,7 @@ class Tokenizer(ABC):
 
 
 def check_text(text: Any, name: str = "text") -> None:
-    """A string of whole characters: half a surrogate pair could never be written to a file."""
+    """A string of whole characters: half a surrogate pair cannot be written to a file."""
     if not isinstance(text, str):
         raise TypeError(f"{name} must be a string, got {text!r:.80} of type {type(text).__name__}")
     try:
@@ -190,7 +186,7 @@ def check_text(text: Any, name: str = "text") -> None:
 
 
 def check_size(tokens: Sequence[str]) -> None:
-    """Not more tokens than a file may hold."""
+    """At most MAX_TOKENS tokens, so that they fit a file."""
     if len(tokens) > MAX_TOKENS:
         raise ValueError(
             f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(tokens):,}; "
@@ -198,8 +194,15 @@ def check_size(tokens: Sequence[str]) -> None:
         )
 
 
+def check_switches(**switches: Any) -> None:
+    """Each is True or False."""
+    for name, switch in switches.items():
+        if type(switch) is not bool:
+            raise TypeError(f"{name} must be true or false, got {switch!a:.40}")
+
+
 def check_texts(texts: Any) -> None:
-    """A list of texts; one alone is a common slip, as a string is a sequence of strings."""
+    """A list of texts; a single string is a common mistake, as it is a sequence of strings too."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise TypeError(f"texts must be a list of strings, got {texts!r:.80}; for one use encode")
     for place, text in enumerate(texts):
@@ -212,6 +215,6 @@ def _check_kind(values: Any, kind: str) -> None:
         raise ValueError(f"its kind must be {kind!r}, got {found!a:.80}")
 
 
-def _double(tokens: Sequence[str]) -> str:
+def _find_double(tokens: Sequence[str]) -> str:
     seen: set[str] = set()
     return next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]

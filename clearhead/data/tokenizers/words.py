@@ -6,17 +6,24 @@
     tokenizer.decode(ids)                   "We know't ."           joined with spaces
     tokenizer.detokenize(ids)               "We know't."            as people write: detokenize.py
 
-Blanks are not kept, line breaks only when asked for (keep_newlines=True, the token "\\n"). A word
-that the vocabulary does not have becomes <unk>.
+Blanks are not kept; line breaks only with keep_newlines=True, as the token "\\n". A word that is
+not in the vocabulary becomes <unk>.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Self
 
 from clearhead.data.tokenizers.detokenize import detokenize
-from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer, check_size, check_text, check_texts
+from clearhead.data.tokenizers.tokenizer import (
+    Ids,
+    Tokenizer,
+    check_size,
+    check_switches,
+    check_text,
+    check_texts,
+)
 from clearhead.data.tokenizers.word_rules import VERSION, split_lines
 from clearhead.shapes import check_positive
 
@@ -32,9 +39,13 @@ class WordTokenizer(Tokenizer):
     def __init__(
         self, words: Sequence[str], *, keep_newlines: bool = False, end: bool = False
     ) -> None:
+        check_switches(keep_newlines=keep_newlines, end=end)
         self.keep_newlines, self.end = keep_newlines, end
-        if isinstance(words, str):
-            raise TypeError("words must be a list of words, got a text; use WordTokenizer.of(text)")
+        if isinstance(words, str | Mapping) or not isinstance(words, Collection):
+            raise TypeError(
+                f"words must be a list of words, got {words!r:.40}; "
+                "for the words of a text use WordTokenizer.of(text)"
+            )
         check_size(words)
         for place, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:
@@ -53,7 +64,7 @@ class WordTokenizer(Tokenizer):
         keep_newlines: bool = False,
         end: bool = False,
     ) -> Self:
-        """The tokenizer of the words that occur at least min_count times, frequent ones first."""
+        """Build the vocabulary of words that occur at least min_count times, frequent first."""
         check_positive(min_count=min_count)
         texts = [text] if isinstance(text, str) else list(text)
         check_texts(texts)
@@ -63,15 +74,16 @@ class WordTokenizer(Tokenizer):
         return cls(words, keep_newlines=keep_newlines, end=end)
 
     def tokenize(self, text: str) -> list[str]:
-        """The words and marks of a text; "\\n" between lines if they are kept."""
+        """The words and marks of a text, and "\\n" between lines with keep_newlines=True."""
         check_text(text)
         return _split_texts([text], self.keep_newlines)[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, as `encode` gives them; many at once are faster."""
+        """The ids of each text, as `encode` gives them; many texts at once are faster."""
         check_texts(texts)
         return [
-            self._framed(self.ids_of(tokens)) for tokens in _split_texts(texts, self.keep_newlines)
+            self._add_specials(self.ids_of(tokens))
+            for tokens in _split_texts(texts, self.keep_newlines)
         ]
 
     def ids_of(self, tokens: Iterable[str]) -> list[int]:
@@ -80,11 +92,11 @@ class WordTokenizer(Tokenizer):
         return [known.get(token, unknown) for token in tokens]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The tokens of these ids joined with spaces; specials but <unk> only when asked for."""
+        """The tokens of these ids joined with spaces; specials=True keeps more than <unk>."""
         return " ".join(self.spell(ids, specials=specials))
 
     def detokenize(self, ids: Ids) -> str:
-        """The text of these ids as people write it: blanks, quotes and line breaks in place."""
+        """The text of these ids as people write it, with natural blanks and quotes."""
         return detokenize(self.spell(ids))
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +107,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """The tokenizer of these values; a file without "rules" is older than their version 1."""
+        """Build the tokenizer of these values; a file without "rules" predates their version 1."""
         if isinstance(values, Mapping):
             rules = values.get("rules", VERSION)
             if type(rules) is not int or rules != VERSION:
@@ -106,25 +118,19 @@ class WordTokenizer(Tokenizer):
             values = {name: value for name, value in values.items() if name != "rules"}
         return super().from_dict(values)
 
-    def _content(self) -> list[str]:
+    def _list_tokens(self) -> list[str]:
         first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines
         return self._spelling[first:]
 
-    @classmethod
-    def _read_content(cls, content: Any) -> list[str]:
-        if not isinstance(content, list):
-            raise ValueError(f"tokens must be a list of words, got {content!a:.80}")
-        return content
-
 
 def _split_texts(texts: Sequence[str], keep_newlines: bool) -> list[list[str]]:
-    """The tokens of each text, whose lines go through the rules one by one, however they end."""
+    """The tokens of each text. Each line is split by itself, whichever way it ends."""
     lines = [text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in texts]
     rows = iter(split_lines(list(chain.from_iterable(lines))))
-    return [_joined(list(islice(rows, len(own))), keep_newlines) for own in lines]
+    return [_join(list(islice(rows, len(own))), keep_newlines) for own in lines]
 
 
-def _joined(rows: list[list[str]], keep_newlines: bool) -> list[str]:
+def _join(rows: list[list[str]], keep_newlines: bool) -> list[str]:
     tokens = rows[0]  # a text has at least one line
     for row in rows[1:]:
         if keep_newlines:

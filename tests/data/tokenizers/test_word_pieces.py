@@ -184,7 +184,7 @@ def change(values, path, value):
     ("path", "value", "words"),
     [
         ("normalizer.clean_text", False, "normalizer is "),
-        ("normalizer.lowercase", "yes", "a switch must be true or false, got 'yes'"),
+        ("normalizer.lowercase", "yes", "lower must be true or false, got 'yes'"),
         ("normalizer", None, "normalizer is None"),
         ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer is {'type': 'Whitespace'}"),
         ("post_processor", None, "post_processor must hold names and values"),
