@@ -44,7 +44,7 @@ def test_weights_alone_need_no_values():
     assert prepare(q, k).v.shape == (B, H, S, 0)
 
 
-def test_what_nobody_sees_is_zero_and_everything_else_stays():
+def test_what_no_query_sees_is_zero_and_everything_else_stays():
     q, k, v = inputs()
     allowed = torch.rand(B, 1, T, S) > 0.6
     allowed[0, 0, 2] = False
