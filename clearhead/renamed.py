@@ -86,6 +86,7 @@ MODULES: dict[str, str] = {
 }
 
 _DESIGNED = "clearhead.lab.learned_vs_designed"
+_POSITION_FIGURES = "clearhead.inspection.position_figures"
 
 # Old name → new name, where more than the module changed.
 NAMES: dict[str, str] = {
@@ -221,6 +222,9 @@ NAMES: dict[str, str] = {
     "clearhead.bench.timing.Row": "clearhead.bench.row.Row",
     "clearhead.bench.timing.best_seconds": "clearhead.timing.best_seconds",
     "clearhead.cli.progress.duration": "clearhead.timing.format_duration",
+    "clearhead.inspection.figures.position_table": f"{_POSITION_FIGURES}.position_table",
+    "clearhead.inspection.figures.position_waves": f"{_POSITION_FIGURES}.position_waves",
+    "clearhead.inspection.figures.toeplitz_matrices": f"{_POSITION_FIGURES}.toeplitz_matrices",
     "clearhead.inspection.report_html.duration": "clearhead.timing.format_duration",
     "clearhead.lab.all_sequences.apart": f"{_DESIGNED}.all_sequences.compare_passes",
     "clearhead.lab.finding.written": "clearhead.lab.tools.finding.format_cell",

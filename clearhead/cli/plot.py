@@ -116,17 +116,17 @@ def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
         import torch
 
         from clearhead.attention import Mask
-        from clearhead.inspection import figures
+        from clearhead.inspection import figures, position_figures
         from clearhead.positions import AlibiBias
 
     if what == "waves":
         shown = dimensions or (4, 5, 6, 7)
-        return figures.position_waves(d_model=20, dimensions=shown, n_positions=100)
+        return position_figures.position_waves(d_model=20, dimensions=shown, n_positions=100)
     if what == "table":
-        return figures.position_table(d_model=128, n_positions=60)
+        return position_figures.position_table(d_model=128, n_positions=60)
     if what == "mask":
         return figures.mask_picture(Mask.causal() & Mask.padding(torch.tensor([8, 5])), 8, 8)
-    return figures.toeplitz_matrices(AlibiBias(4)(16))
+    return position_figures.toeplitz_matrices(AlibiBias(4)(16))
 
 
 def _draw_schedules(names: Sequence[str]) -> "Picture":

@@ -1,8 +1,10 @@
-"""Looking inside: what a model does, recorded, measured and drawn. The model knows nothing of it.
+"""Looking inside a model from outside: its calls recorded, measured and drawn.
 
-record.py             with record(model) as trace: what every attention and block was called with
+record.py             with record(model) as trace: the calls of every attention and block
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
-figures.py            those tensors as pictures; picture.py settles how they look
+figures.py            attention and masks as pictures
+position_figures.py   positions as pictures
+picture.py            what all pictures share: the style, matrices, token names, saving
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
 report/               a run on one page: from inspection.report import write_report
@@ -16,9 +18,6 @@ from clearhead.inspection.figures import (
     attention_map,
     class_token_overlay,
     mask_picture,
-    position_table,
-    position_waves,
-    toeplitz_matrices,
 )
 from clearhead.inspection.measures import (
     alignment_weights,
@@ -26,6 +25,11 @@ from clearhead.inspection.measures import (
     distance,
     entropy,
     rollout,
+)
+from clearhead.inspection.position_figures import (
+    position_table,
+    position_waves,
+    toeplitz_matrices,
 )
 from clearhead.inspection.record import AttentionCall, BlockCall, Trace, record
 from clearhead.inspection.smallest_figure import smallest_panels

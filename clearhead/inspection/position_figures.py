@@ -1,0 +1,114 @@
+"""Positions as pictures: the sinusoids as waves and as a table, biases by distance as matrices."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from clearhead.inspection.picture import (
+    LINES,
+    Array,
+    Picture,
+    array,
+    colour_bar,
+    draw_signed,
+    new_figure,
+    open_axes,
+    style,
+)
+from clearhead.positions.sinusoidal import sinusoid_table
+from clearhead.shapes import check_positive, shape_text
+
+
+def position_waves(
+    d_model: int | Tensor, dimensions: Sequence[int] = (4, 5, 6, 7), n_positions: int = 60
+) -> Picture:
+    """The encoding along the sequence, one wave for each chosen dimension.
+
+    d_model is the width of the sinusoid table, or any finished table (positions, d_model).
+    """
+    table = _position_table(d_model, n_positions)
+    width = table.shape[1]
+    wrong = [i for i in dimensions if not 0 <= i < width]
+    if wrong:
+        raise ValueError(
+            f"dimensions has {wrong} but d_model is {width}: they go from 0 to {width - 1}"
+        )
+    with style():
+        figure = new_figure(7.5, 3.4)
+        axes = figure.subplots()
+        for order, i in enumerate(dimensions):
+            colour, dashes = LINES[order % len(LINES)]
+            kind = "" if isinstance(d_model, Tensor) else (" (cos)" if i % 2 else " (sin)")
+            axes.plot(table[:, i], color=colour, linestyle=dashes, label=f"dimension {i}{kind}")
+        axes.set(xlabel="position (tokens)", ylabel="value of the encoding")
+        axes.margins(x=0.01)
+        open_axes(axes)
+        if dimensions:
+            figure.legend(loc="outside right upper", frameon=False)
+    return Picture(
+        figure, f"Positional encoding over {len(table)} positions, dimensions {list(dimensions)}"
+    )
+
+
+def position_table(d_model: int | Tensor, n_positions: int = 60) -> Picture:
+    """The whole encoding: a row for each position, a column for each dimension.
+
+    d_model is the width of the sinusoid table, or any finished table (positions, d_model).
+    """
+    table = _position_table(d_model, n_positions)
+    top = _largest(table) if isinstance(d_model, Tensor) else 1.0
+    with style():
+        figure = new_figure(7.5, 4.2)
+        axes = figure.subplots()
+        image = draw_signed(axes, table, top)
+        axes.set(xlabel="dimension", ylabel="position (tokens)", aspect="auto")
+        colour_bar(figure, image, [axes], "value of the encoding")
+    return Picture(
+        figure, f"Positional encoding of {table.shape[0]} positions × {table.shape[1]} dimensions"
+    )
+
+
+def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
+    """The bias that each head adds by distance: (H, T, S), or a module such as ToeplitzBias.
+
+    Of a module, T × T is drawn. Constant diagonals are what makes a Toeplitz matrix.
+    """
+    if isinstance(bias, nn.Module):
+        with torch.no_grad():
+            bias = bias(T, T)
+    matrices = array(bias)
+    if matrices.ndim != 3 or not len(matrices):
+        raise ValueError(
+            f"bias must have shape (H, T, S) with at least one head, got {matrices.shape}"
+        )
+    n_heads = len(matrices)
+    columns = min(n_heads, 4)
+    rows = -(-n_heads // columns)
+    with style():
+        figure = new_figure(columns * 2.15 + 1.5, rows * 2.3 + 0.5)
+        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+        for head, axes in enumerate(grid.flat):
+            if head >= n_heads:
+                axes.set_axis_off()
+                continue
+            image = draw_signed(axes, matrices[head], _largest(matrices))
+            axes.set_title(f"head {head}")
+            axes.set(xlabel="key (position)" if head // columns == rows - 1 else "")
+            axes.set(ylabel="query (position)" if head % columns == 0 else "")
+        colour_bar(figure, image, list(grid.flat), "bias of the score")
+    return Picture(figure, f"Relative position bias of {n_heads} heads")
+
+
+def _position_table(d_model: int | Tensor, n_positions: int) -> Array:
+    if not isinstance(d_model, Tensor):
+        check_positive(d_model=d_model, n_positions=n_positions)
+        return array(sinusoid_table(n_positions, d_model))
+    if d_model.ndim != 2:
+        raise ValueError(f"a table must have shape (positions, d_model), got {shape_text(d_model)}")
+    return array(d_model[:n_positions])
+
+
+def _largest(matrix: Array) -> float:
+    return float(np.nan_to_num(np.abs(matrix), nan=0.0).max(initial=0.0)) or 1.0
