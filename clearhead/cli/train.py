@@ -34,36 +34,39 @@ if TYPE_CHECKING:
     from clearhead.training import Recipe
 
 
+RecipeName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RECIPE",
+        help=f"One of {', '.join(RECIPES)}; or a Python file with your own recipe.",
+    ),
+]
+Changes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SECTION.NAME=VALUE]...", help="Changed settings, such as training.lr=3e-4."
+    ),
+]
+Runs = Annotated[Path, typer.Option("--out", help="Folder for runs.")]
+Resume = Annotated[str | None, typer.Option("--resume", help="Resume this run, or the last one.")]
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Resume despite other training settings, threads or versions."),
+]
+Overfit = Annotated[int | None, typer.Option("--overfit", help="Train on only this many examples.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Try two steps of everything; keep nothing.")
+]
+
+
 def train(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="RECIPE",
-            help=f"One of {', '.join(RECIPES)}; or a Python file with your own recipe.",
-        ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SECTION.NAME=VALUE]...", help="Changed settings, such as training.lr=3e-4."
-        ),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for runs.")] = Path("runs"),
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Resume this run, or the last one.")
-    ] = None,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Resume despite other training settings, threads or versions."
-        ),
-    ] = False,
-    overfit: Annotated[
-        int | None, typer.Option("--overfit", help="Train on only this many examples.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Try two steps of everything; keep nothing.")
-    ] = False,
+    name: RecipeName = None,
+    changes: Changes = None,
+    out: Runs = Path("runs"),
+    resume: Resume = None,
+    force: Force = False,
+    overfit: Overfit = None,
+    dry_run: DryRun = False,
     seed: OptionalSeed = None,
     device: Device = "auto",
     threads: Threads = "auto",
