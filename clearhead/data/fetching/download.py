@@ -1,8 +1,8 @@
-"""A file over HTTP that comes on after a break.
+"""Download a file over HTTP, resuming after a break.
 
-The bytes grow in NAME.part. A broken transfer, of this run or of one before, goes on from its last
-byte (`Range: bytes=n-`, RFC 9110 section 14). Only when all are there and the SHA-256 is right does
-the file get its name; a part is never taken for a whole.
+The bytes grow in NAME.part. A broken transfer, of this run or an earlier one, resumes after its
+last byte (`Range: bytes=n-`, RFC 9110 section 14). The file gets its name only when it is complete
+and its SHA-256 is right, so a part is never taken for a whole.
 """
 
 import hashlib
@@ -28,23 +28,23 @@ _BROKEN = (OSError, http.client.HTTPException)
 
 
 def download(address: str, place: Path, size: int, sha256: str, report: Progress) -> None:
-    """Fetch the file of this size and hash; goes on with what is there."""
+    """Download the file of this size and hash, resuming from the part that exists."""
     part = place.with_name(place.name + ".part")
-    if _length(part) > size:
+    if _measure_length(part) > size:
         part.unlink()
     while True:
         resumed = part.exists()
         _complete(address, part, size, report)
-        if has_sum(part, size, sha256):
+        if matches_checksum(part, size, sha256):
             os.replace(part, place)
             return
         part.unlink()
-        if not resumed:  # else the part of an earlier run may be to blame: once more from the start
+        if not resumed:  # else an earlier part may be the cause: try once more from the start
             raise NotFetched(f"{place.name} came with a wrong SHA-256 and was thrown away")
 
 
-def has_sum(path: Path, size: int, sha256: str) -> bool:
-    """Whether a file is there with this size and hash."""
+def matches_checksum(path: Path, size: int, sha256: str) -> bool:
+    """Whether a file exists with this size and hash."""
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_size != size:
@@ -55,9 +55,9 @@ def has_sum(path: Path, size: int, sha256: str) -> bool:
 
 
 def _complete(address: str, part: Path, size: int, report: Progress) -> None:
-    """Try until the part has its size; give up after some tries that bring nothing."""
+    """Transfer until the part is complete; give up after TRIES transfers without a new byte."""
     fruitless, reason = 0, ""
-    while (done := _length(part)) != size:
+    while (done := _measure_length(part)) != size:
         if fruitless == TRIES and not done:
             raise NotThisWay(f"nothing came from the server ({reason}); are you online?")
         if fruitless == TRIES:
@@ -78,24 +78,24 @@ def _complete(address: str, part: Path, size: int, report: Progress) -> None:
             reason = f"{refusal.code} {refusal.reason}"
         except _BROKEN as fault:
             if getattr(fault, "errno", None) in DISK_FAULTS:
-                raise  # the network's own faults come wrapped, without such a number
+                raise  # faults of the network come wrapped, without such an errno
             reason = str(getattr(fault, "reason", fault)) or type(fault).__name__
-        fruitless = 0 if _length(part) > done else fruitless + 1
+        fruitless = 0 if _measure_length(part) > done else fruitless + 1
 
 
 def _transfer(address: str, part: Path, done: int, size: int, report: Progress) -> None:
-    """Append what the server sends; from the start if it does not go on where we are."""
-    wishes = {"User-Agent": f"clearhead/{__version__}", "Accept-Encoding": "identity"}
+    """Append what the server sends; start over if it does not resume where the part ends."""
+    headers = {"User-Agent": f"clearhead/{__version__}", "Accept-Encoding": "identity"}
     if done:
-        wishes["Range"] = f"bytes={done}-"
-    request = urllib.request.Request(address, headers=wishes)
+        headers["Range"] = f"bytes={done}-"
+    request = urllib.request.Request(address, headers=headers)
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-        goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
-        if done and not (answer.status == 206 and goes_on):
+        resumes = answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+        if done and not (answer.status == 206 and resumes):
             done = 0
         with open(part, "r+b" if done else "wb") as file:
             file.seek(done)
-            while chunk := answer.read1(CHUNK):  # what has come, without waiting for more
+            while chunk := answer.read1(CHUNK):  # what has arrived, without waiting for more
                 done += len(chunk)
                 if done > size:
                     part.unlink()
@@ -105,5 +105,5 @@ def _transfer(address: str, part: Path, done: int, size: int, report: Progress) 
                 report(done, size)
 
 
-def _length(path: Path) -> int:
+def _measure_length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0

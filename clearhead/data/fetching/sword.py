@@ -6,8 +6,8 @@ A testament is three files. Blocks of text, usually a book each, are packed by z
     .bzv   for each verse   uint32 block, uint32 offset in the unpacked block, uint16 length
 
 Verses are marked up in OSIS, an XML dialect. Before the verses of each chapter stands an entry with
-`<chapter osisID="Gen.1" …/>`, so the places can be read off the text, and two modules that count
-verses in different schemes can still be paired by place.
+`<chapter osisID="Gen.1" …/>`, so chapters and verse numbers can be read from the text, and two
+modules that number verses differently can still be paired.
 """
 
 import html
@@ -42,7 +42,7 @@ def read_verses(folder: Path) -> Verses:
     verses: Verses = {}
     for testament in ("ot", "nt"):
         chapter, number = None, 0
-        for entry in _entries(folder, testament):
+        for entry in _read_entries(folder, testament):
             found = CHAPTER.findall(entry)
             if found or BOOK.search(entry):
                 chapter, number = found[-1] if found else None, 0
@@ -60,25 +60,25 @@ def plain_text(entry: str) -> str:
 
 
 def pair_verses(first: Verses, second: Verses) -> list[tuple[str, str]]:
-    """The verses that both have, in the order of the first.
+    """Pair the verses that both have, in the order of the first.
 
-    Where a verse is missing or far longer in one of the two, they count differently, and what
-    follows is shifted: such a chapter is left out whole.
+    A verse that is missing or far longer in one of the two shows that they are numbered
+    differently, so that the following verses do not match: such a chapter is left out.
     """
     pairs: list[tuple[str, str]] = []
     for _, places in groupby(first, key=lambda place: place[0]):
         chapter = [(first[place], second.get(place, "")) for place in places]
-        if all(_alike(a, b) for a, b in chapter):
+        if all(_have_similar_lengths(a, b) for a, b in chapter):
             pairs += chapter
     return pairs
 
 
-def _alike(a: str, b: str) -> bool:
+def _have_similar_lengths(a: str, b: str) -> bool:
     return 0 < len(a) <= MAX_RATIO * len(b) and len(b) <= MAX_RATIO * len(a)
 
 
-def _entries(folder: Path, testament: str) -> Iterator[str]:
-    """The marked-up entries of a testament: introductions and verses."""
+def _read_entries(folder: Path, testament: str) -> Iterator[str]:
+    """The entries of a testament with their markup: introductions and verses."""
     index, places, packed = (
         read_bytes(folder / f"{testament}.{end}", MAX_FILE) for end in ("bzs", "bzv", "bzz")
     )
@@ -89,13 +89,16 @@ def _entries(folder: Path, testament: str) -> Iterator[str]:
     for at in range(0, len(places), VERSE.size):
         wanted, start, length = VERSE.unpack_from(places, at)
         if length and wanted != number:
-            number, text = wanted, _block(packed, blocks, wanted, f"{folder / testament}.bzz")
+            number, text = (
+                wanted,
+                _unpack_block(packed, blocks, wanted, f"{folder / testament}.bzz"),
+            )
         if length and start + length > len(text):
             raise BadFile(f"{folder / testament}.bzv points beyond block {wanted}")
         yield decode_utf8(text[start : start + length] if length else b"", f"{folder / testament}")
 
 
-def _block(packed: bytes, blocks: list[tuple[int, ...]], number: int, name: str) -> bytes:
+def _unpack_block(packed: bytes, blocks: list[tuple[int, ...]], number: int, name: str) -> bytes:
     if number >= len(blocks):
         raise BadFile(f"{name} has no block {number}")
     offset, length, size = blocks[number]

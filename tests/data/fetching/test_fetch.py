@@ -206,7 +206,7 @@ def test_a_part_that_does_not_belong_is_thrown_away(toy, home, registry):
 def test_a_verified_archive_is_not_fetched_twice(toy, home, registry, monkeypatch):
     toy()
     with monkeypatch.context() as patch:
-        patch.setattr(fetch, "_make", lambda *_: 1 / 0)
+        patch.setattr(fetch, "_make_file", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             get("toy")
     assert_nothing_there(home)
@@ -453,7 +453,7 @@ def test_only_the_address_of_the_right_file_is_taken():
         "Found link ftp://a/toy-1.2.tar.gz (from http://a/)",
         "Found link https://b/x/toy-1.2.tar.gz#sha256=2 (from https://b/toy/), version: 1.2",
     ]
-    assert clients._only_address("\n".join(lines), archive) == "https://b/x/toy-1.2.tar.gz"
+    assert clients._find_address("\n".join(lines), archive) == "https://b/x/toy-1.2.tar.gz"
 
 
 ARCHIVE = data_set()[0].archives[0]
@@ -461,7 +461,7 @@ ARCHIVE = data_set()[0].archives[0]
 
 @given(st.text() | st.text().map(json.dumps) | st.lists(st.text()).map(json.dumps))
 def test_any_answer_of_npm_is_an_address_or_none(answer):
-    found = clients._only_address(clients._json_word(answer), ARCHIVE)
+    found = clients._find_address(clients._parse_string(answer), ARCHIVE)
     assert found is None or found.endswith("/toy-1.2.tgz")
 
 
