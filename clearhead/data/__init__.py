@@ -1,9 +1,9 @@
-"""Raw things become batches. Read in this order:
+"""Raw data become batches. Read in this order:
 
 randomness.py      random numbers as a function of (seed, index); training and validation parts
 tokenizers/        text ⇄ ids: characters, words, pieces of words
 batch.py           Batch(inputs, targets, token_mask); padding, order
-packing.py         no work on padding: buckets of like length, several documents in a row
+packing.py         no work on padding: buckets of similar length, several documents in a row
 substrings.py      haystack|needle → does it occur?
 dialogue.py        speeches of a play
 number_words.py    numbers, years and days in words
@@ -15,7 +15,7 @@ digits.py          small drawn digits that need no download
 augmentation.py    pictures changed in ways that keep their meaning
 fetching/          data sets from the package registries: found, checked and kept
 
-Names are imported when they are used, so that the command line can list the data sets at once.
+Names are imported when they are first used, so that the command line lists the data sets at once.
 """
 
 from importlib import import_module
