@@ -1,4 +1,4 @@
-"""What every picture shares: one style, one way to draw a matrix, to name its tokens, to be saved.
+"""What all pictures share: the style, how a matrix is drawn, how tokens are named, how it is saved.
 
 Weights have one scale, 0 to 1, so that two pictures can be compared; colours grow darker with the
 number and stay readable in grey. matplotlib is imported when something is drawn.
@@ -43,7 +43,7 @@ STYLE: dict[str, Any] = {
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Hiragino Sans", "Microsoft YaHei", "Noto Emoji")
 WEIGHT_COLOURS = "Blues"  # 0 is white paper
 SIGNED_COLOURS = "cividis"  # lightness grows from −1 to 1, so both ends differ in grey too
-NAN_COLOUR = "#D55E00"  # what went wrong is shown, not hidden
+NAN_COLOUR = "#D55E00"  # NaN is shown, not hidden
 LINES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#000000", "-")]
 LABEL_INCHES = 0.16  # room that one token label needs along an axis
 CELL_INCHES = 0.34  # room that a weight written into its cell wants
@@ -57,14 +57,14 @@ class Picture:
         self.description = description
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a .png or .svg file, whole or not at all, and return where it is."""
+        """Write a .png or .svg file, whole or not at all; returns its path."""
         path = Path(path)
         form = path.suffix.lower().removeprefix(".")
         if form not in ("png", "svg"):
             raise ValueError(f"path must end in .png or .svg, got {path.name!r}")
-        return write_whole(path, self._rendered(form))
+        return write_whole(path, self._render(form))
 
-    def _rendered(self, form: str) -> bytes:
+    def _render(self, form: str) -> bytes:
         file = io.BytesIO()
         with style(), warnings.catch_warnings():
             # A script that no font has is boxes in a PNG; an SVG leaves the choice to its reader.
@@ -75,7 +75,7 @@ class Picture:
         return file.getvalue()
 
     def _repr_html_(self) -> str:
-        png = self._rendered("png")
+        png = self._render("png")
         pixels = int.from_bytes(png[16:20], "big")  # the width, by the PNG standard
         width = round(pixels / STYLE["savefig.dpi"] * 96)  # 96 of a browser's pixels are one inch
         return (
@@ -88,7 +88,7 @@ class Picture:
 
 
 def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file under another name beside its place, then rename it: nobody sees half a file."""
+    """Write a file under another name beside it, then rename it: no reader sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -114,7 +114,7 @@ def readable_token(token: Any, longest: int = 24) -> str:
 def token_names(
     T: int, S: int, tokens: Sequence[str] | None, source_tokens: Sequence[str] | None
 ) -> tuple[list[str] | None, list[str] | None]:
-    """Names of the T queries and the S keys, None where nobody gave any.
+    """Names of the T queries and the S keys, None where none were given.
 
     Without source_tokens the tokens name all S keys, and the queries are the last T of them.
     """

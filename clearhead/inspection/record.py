@@ -6,9 +6,9 @@
     trace["blocks.0.attention"].weights_of(heads=2, rows=-1)    # (B, 1, 1, S), and no more
 
 The recorder hooks every attention mechanism and every block and keeps references to what each was
-called with. The model does not know: the fused kernel runs as always and the result is the same to
+called with. The model is not changed: the fused kernel runs as always and the result is the same to
 the bit. A fused kernel never holds the weights, so they are computed from the same queries and keys
-by the textbook form, when someone asks.
+by the textbook form, when they are asked for.
 """
 
 import difflib
@@ -30,7 +30,7 @@ Chosen = int | slice | Sequence[int] | None
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionCall:
-    """What one mechanism was called with, and what it gave back.
+    """The arguments of one call of a mechanism, and its output.
 
     q (B, H, T, Dh), k (B, H, S, Dh), v (B, H, S, Dv), output (B, H, T, Dv), or all without H.
     These are the model's own tensors, detached but not copied.
@@ -107,7 +107,7 @@ class BlockCall:
 
 
 class Trace(Mapping[str, Any]):
-    """What a recorder saw, by the names of the model's modules, in the model's order.
+    """The recorded calls, by the names of the model's modules, in the model's order.
 
     A mapping from names to an AttentionCall or, for a block, a BlockCall: the last call of that
     module. `trace.calls(name)` are all of them, for instance one for each step of generation. It
@@ -167,11 +167,11 @@ def record(model: nn.Module) -> Iterator[Trace]:
     """Watch every attention and every block of the model for the length of a `with`.
 
     An attention goes by the name of the module that holds it as `.mechanism`. Every call is kept
-    until the trace is let go, so record a few passes, not a whole training.
+    until the trace is deleted, so record a few passes, not a whole training.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-    places = _places(model)
+    places = _find_watched(model)
     if not places:
         raise ValueError(
             f"model {type(model).__name__} holds no attention Mechanism and no Block, so there is "
@@ -189,10 +189,10 @@ def record(model: nn.Module) -> Iterator[Trace]:
         yield trace
 
 
-def _places(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
-    """Each module to watch, with the names it goes by and who holds it there.
+def _find_watched(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
+    """Each module to watch, with its names and, for each name, the module that holds it there.
 
-    One mechanism may serve several attentions: then each of them is a place of its own.
+    One mechanism may serve several attentions: then it has a name for each of them.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     watched = {name for name, module in modules.items() if isinstance(module, Mechanism | Block)}
@@ -209,13 +209,13 @@ def _places(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
 
 
 class _Watch:
-    """Adds the calls of one module to the trace, under the name of the place it was called from."""
+    """Adds the calls of one module to the trace, under the name of the attention that made them."""
 
     def __init__(self, calls: dict[str, list[Any]], name: str) -> None:
         self.calls, self.name = calls, name
 
     def called_from(self, name: str) -> Callable[..., None]:
-        """A hook for who holds the module: the next call comes from there."""
+        """A hook for the module that holds the watched one: the next call comes from there."""
 
         def hook(*_: Any) -> None:
             self.name = name
@@ -223,7 +223,7 @@ class _Watch:
         return hook
 
     def keep(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        """A forward hook that keeps what it sees and changes nothing."""
+        """A forward hook that keeps each call and changes nothing."""
         if isinstance(module, Mechanism):
             self.calls[self.name].append(_attention_call(module, output, *args, **kwargs))
         else:

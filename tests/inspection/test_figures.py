@@ -175,7 +175,7 @@ def test_tokens_are_text_and_never_mathematics() -> None:
     picture = attention_map(weights(S, S), tokens=WORDS)
     assert names(picture)[1] == ["the", "$x_1$", "<b>", "grüße", "漢字", "␣", "↵"]
     assert not any(text.get_parse_math() for text in picture.figure.axes[0].get_xticklabels())
-    assert "$x_1$" in picture._rendered("svg").decode()
+    assert "$x_1$" in picture._render("svg").decode()
 
 
 def test_tokens_that_would_break_mathematics_do_not_break_the_picture(tmp_path: Path) -> None:
