@@ -32,10 +32,11 @@ class Call(NamedTuple):
     causal: bool  # use the kernel's own causal mask, which needs T = S, in place of `allowed`
 
 
-def run_kernel(call: Call) -> tuple[Tensor, Tensor | None]:
+def run_kernel(call: Call, added: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """softmax(scale · (q kᵀ + bias)) v: (B, H, T, Dv).
 
     Also returns the logsumexp of each row's scores (B, H, T), or None if the kernel has none.
+    `added` is what _add_mask makes of bias and mask, if it is known already.
     """
     q, k, v, allowed, bias, scale, causal = call
     if not values_at_hand(q) or q.size(-1) != v.size(-1):  # the CPU kernel needs Dv = Dh
@@ -49,11 +50,12 @@ def run_kernel(call: Call) -> tuple[Tensor, Tensor | None]:
     if bias is None and allowed is not None:
         bias = q.new_zeros(())
     if bias is not None:
-        bias = _add_mask(bias, allowed, scale, q).expand(*q.shape[:-1], k.size(-2))
+        added = _add_mask(bias, allowed, scale, q) if added is None else added
+        added = added.expand(*q.shape[:-1], k.size(-2))
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:  # the kernel reads whole rows
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return kernel(q, k, v, 0.0, causal, attn_mask=bias, scale=scale)
+    return kernel(q, k, v, 0.0, causal, attn_mask=added, scale=scale)
 
 
 def _add_mask(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
@@ -87,23 +89,24 @@ class _FusedWithBias(torch.autograd.Function):
         allowed: Tensor | None,
         scale: float,
     ) -> tuple[Tensor, Tensor | None]:
-        output, logsumexp = run_kernel(Call(q, k, v, allowed, bias, scale, causal=False))
-        ctx.save_for_backward(q, k, v, output, logsumexp, bias, allowed)
-        ctx.scale = scale
+        added = _add_mask(bias, allowed, scale, q)
+        call = Call(q, k, v, allowed, bias, scale, causal=False)
+        output, logsumexp = run_kernel(call, added)
+        ctx.save_for_backward(q, k, v, output, logsumexp, added)
+        ctx.scale, ctx.bias_shape, ctx.bias_dtype = scale, bias.shape, bias.dtype
         ctx.mark_non_differentiable(logsumexp)
         return output, logsumexp
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        dtype, scale, (*saved, bias, allowed) = grad.dtype, ctx.scale, ctx.saved_tensors
-        added = _add_mask(bias, allowed, scale, saved[0])  # in the dtype of q, as in forward
+        dtype, scale = grad.dtype, ctx.scale
         wide = torch.promote_types(dtype, torch.float32)
-        q, k, v, output, logsumexp, added, G = (x.to(wide) for x in (*saved, added, grad))
+        q, k, v, output, logsumexp, added, G = (x.to(wide) for x in (*ctx.saved_tensors, grad))
         (B, H, T, _), S = q.shape, k.size(-2)
         logsumexp = logsumexp.masked_fill(~logsumexp.isfinite(), 0.0).unsqueeze(-1)  # empty rows
         row_sums = (G * output).sum(-1, keepdim=True).view(B * H, T, 1)
-        grad_bias = q.new_zeros(bias.size(0), H, T, S)
+        grad_bias = q.new_zeros(ctx.bias_shape[0], H, T, S)
         added = added.expand(B, H, T, S)
         # Batched products take one axis beside their matrices: (B · H, T, ·).
         q, k, v, G = (x.reshape(B * H, *x.shape[2:]) for x in (q, k, v, G))
@@ -126,6 +129,6 @@ class _FusedWithBias(torch.autograd.Function):
             part.add_(grad_scores.sum_to_size(part.shape))
             torch.bmm(dS, k[matrices], out=grad_q[matrices])
             torch.bmm(dS.mT, q[matrices], out=grad_k[matrices])
-        grad_bias = grad_bias.mul_(scale).sum_to_size(bias.shape).to(bias.dtype)
+        grad_bias = grad_bias.mul_(scale).sum_to_size(ctx.bias_shape).to(ctx.bias_dtype)
         grads = (x.unflatten(0, (B, H)) for x in (grad_q.mul_(scale), grad_k.mul_(scale), grad_v))
         return *(x.to(dtype) for x in grads), grad_bias, None, None
