@@ -1,7 +1,7 @@
 """Keys and values kept between generation steps.
 
 Token t needs the keys and values of all tokens before it. Without a cache they are computed again
-at each step, T² projections for T tokens; with it, each is computed once.
+at each step, T² projections for T tokens; with a cache each is computed once.
 """
 
 import torch
@@ -13,9 +13,8 @@ from clearhead.shapes import check_int_tensor, check_kv, check_positive, shape_t
 class KVCache:
     """The keys and values of one attention layer so far, in buffers that grow a block at a time.
 
-    The cache keeps values, not their history: gradients do not flow through it. What `append` has
-    handed out never changes afterwards – later tokens are written behind it, and a grown,
-    reordered or cleared cache is a new buffer.
+    No gradient flows through the cache. Tensors that `append` has returned never change: later
+    tokens are written after them, and a grown, reordered or cleared cache is a new buffer.
     """
 
     def __init__(self, block_size: int = 256) -> None:
@@ -24,7 +23,7 @@ class KVCache:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all keys and values."""
         self._k: Tensor | None = None
         self._v: Tensor | None = None
         self._length = 0
@@ -36,22 +35,22 @@ class KVCache:
         """Add k (B, G, T, Dh) and v (B, G, T, Dv); returns all S keys and values so far."""
         check_kv(k, v)
         start, end = self._length, self._length + k.size(-2)
-        self._k = self._with_room(self._k, k, end, "k")
-        self._v = self._with_room(self._v, v, end, "v")
-        # By .data: only rows behind those handed out are written, so autograd need not mind.
+        self._k = self._grow(self._k, k, end, "k")
+        self._v = self._grow(self._v, v, end, "v")
+        # By .data, which autograd does not track: rows that were returned before are not touched.
         self._k.data[..., start:end, :] = k.detach()
         self._v.data[..., start:end, :] = v.detach()
         self._length = end
         return self.kept()
 
     def kept(self) -> tuple[Tensor, Tensor]:
-        """All S keys and values so far, as `append` returned them last."""
+        """All S keys and values so far, as the last `append` returned them."""
         if self._k is None or self._v is None:
             raise ValueError("the cache is empty; append keys and values first")
         return self._k[..., : self._length, :], self._v[..., : self._length, :]
 
     def reorder(self, rows: Tensor) -> None:
-        """Keep these batch rows, in this order; a row may be taken twice (beam search does)."""
+        """Keep these batch rows, in this order; a row may occur twice, as in beam search."""
         check_int_tensor("rows", rows)
         if rows.ndim != 1:
             raise ValueError(f"rows must have shape (B,), got {shape_text(rows)}")
@@ -60,7 +59,8 @@ class KVCache:
             with torch.inference_mode(False):
                 self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
 
-    def _with_room(self, kept: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
+    def _grow(self, kept: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
+        """The buffer with room for this length: itself, or a longer copy."""
         if kept is not None:
             if kept.shape[:-2] != x.shape[:-2] or kept.size(-1) != x.size(-1):
                 raise ValueError(
@@ -75,7 +75,7 @@ class KVCache:
             if kept.size(-2) >= length:
                 return kept
         blocks = -(-length // self.block_size)
-        with torch.inference_mode(False):  # an inference tensor could not be written to outside
+        with torch.inference_mode(False):  # outside of it an inference tensor is read-only
             shape = (*x.shape[:-2], blocks * self.block_size, x.size(-1))
             grown = torch.zeros(shape, dtype=x.dtype, device=x.device)
         if kept is not None:

@@ -3,7 +3,7 @@
     head_h = attention(x W_q[h], x W_k[h], x W_v[h])        each head in its own Dh = D / H columns
     output = [head_1 … head_H] W_O
 
-`loop_over_heads` computes this as it is written. The module computes it for all heads at once: one
+`loop_over_heads` computes this as it is written. The module computes all heads at once: one
 projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads,
 G < H (Ainslie et al. 2023), each serves H / G query heads.
 """
@@ -50,8 +50,8 @@ class MultiHeadAttention(nn.Module):
         qk_norm: bool = False,
     ) -> None:
         """n_kv_heads: key/value heads, n_heads unless given; dropout: on the weights of the default
-        mechanism; positions: rotary, or a bias by distance; qk_norm: each head's queries and keys
-        are brought to one length (RMS norm with a learned gain) before they are compared."""
+        mechanism; positions: a scheme that acts inside attention; qk_norm: each head's queries and
+        keys are brought to one length (RMS norm with a learned gain) before they are compared."""
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         check_divides("n_heads", n_heads, "d_model", d_model)
@@ -88,16 +88,16 @@ class MultiHeadAttention(nn.Module):
         positions: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """x (B, T, D) listens to source (B, S, D), or to itself and the cache → (B, T, D).
+        """x (B, T, D) attends to source (B, S, D), or to itself and the cache → (B, T, D).
 
         mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
-        say where x stands for a rotary scheme – the others need none –; by default it follows the
-        cache. No gradient flows through what the cache holds, the keys of x included. With a source
-        the cache keeps its keys and values: the first call fills it, later ones only read it.
+        are those of x, for a rotary scheme only; by default x follows the cache. No gradient flows
+        through the cache, which includes the keys of x. With a source the cache holds the keys and
+        values of the source: the first call fills it, later calls only read it.
         """
         self._check_call(x, source)
         if source is not None and cache is not None:
-            return self._listen_again(x, source, mask, bias, cache)
+            return self._attend_cached_source(x, source, mask, bias, cache)
         q, k, v = self._project(x, source)
         T, S = q.size(-2), k.size(-2) + (0 if cache is None else len(cache))
         if bias is not None:
@@ -121,10 +121,10 @@ class MultiHeadAttention(nn.Module):
             k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
         return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
 
-    def _listen_again(
+    def _attend_cached_source(
         self, x: Tensor, source: Tensor, mask: MaskLike, bias: Tensor | None, cache: KVCache
     ) -> Tensor:
-        """To a source whose keys and values are computed once and then kept."""
+        """Attend to a source whose keys and values are computed once and then cached."""
         S = source.size(1)
         if len(cache) not in (0, S):
             raise ValueError(
@@ -140,7 +140,7 @@ class MultiHeadAttention(nn.Module):
         return self._attend(q, k, v, mask, self.with_position_bias(bias, q.size(-2), S))
 
     def _check_call(self, x: Tensor, source: Tensor | None) -> None:
-        """x and source (B, ·, D) of one batch; nothing given that a source cannot be used with."""
+        """x and source (B, ·, D) of one batch; no rotary scheme with a source."""
         check_sequence("x", x, self.d_model, self.proj_q.weight)
         if source is None:
             return
@@ -152,7 +152,7 @@ class MultiHeadAttention(nn.Module):
             )
         if self.positions is not None and self.positions.acts_on == "q and k":
             raise ValueError(
-                "rotary positions compare places in one sequence, but source is another; "
+                "rotary positions compare positions in one sequence, but source is another; "
                 "build the cross-attention without positions"
             )
 
@@ -172,7 +172,7 @@ class MultiHeadAttention(nn.Module):
         return q if self.norm_q is None else self.norm_q(q)
 
     def with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
-        """bias plus the scheme's own, if it is one by distance: broadcasts to (B, H, T, S)."""
+        """bias plus that of the position scheme, if it has one: broadcasts to (B, H, T, S)."""
         scheme = self.positions
         if scheme is None or (by_distance := scheme.bias(T, S)) is None:  # (H, T, S)
             return bias

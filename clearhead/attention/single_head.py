@@ -4,7 +4,7 @@
     CrossAttention   q from x;  k and v from another sequence y
     JoinedHeads      the heads' outputs side by side, then one linear layer:  [head_1 … head_H] W_O
 
-Joined one by one, heads may differ in kind and width. Equal heads run faster as one product:
+Joined this way, heads may differ in kind and width. Equal heads are faster in one product:
 multi_head.py.
 """
 
@@ -19,7 +19,7 @@ from clearhead.shapes import check_last_axis, check_positive
 
 
 class _Head(nn.Module):
-    """q from x; k and v from y; three linear layers made in this order."""
+    """q from x; k and v from y; three linear layers, created in this order."""
 
     def __init__(self, d_x: int, d_y: int, d_key: int, d_output: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Head(nn.Module):
 
 
 class SelfAttention(_Head):
-    """x (B, T, d_input) listens to itself → (B, T, d_output)."""
+    """x (B, T, d_input) attends to itself → (B, T, d_output)."""
 
     def __init__(self, d_input: int, d_key: int, d_output: int) -> None:
         check_positive(d_input=d_input)
@@ -47,7 +47,7 @@ class SelfAttention(_Head):
 
 
 class CrossAttention(_Head):
-    """x (B, T, d_x) listens to y (B, S, d_y) → (B, T, d_output)."""
+    """x (B, T, d_x) attends to y (B, S, d_y) → (B, T, d_output)."""
 
     def __init__(self, d_x: int, d_y: int, d_key: int, d_output: int) -> None:
         check_positive(d_x=d_x, d_y=d_y)
@@ -60,7 +60,7 @@ class CrossAttention(_Head):
 
 
 class JoinedHeads(nn.Module):
-    """Heads from a list, their outputs side by side, then a linear layer sized from them."""
+    """Heads from a list, their outputs side by side, then a linear layer of their joint width."""
 
     def __init__(self, heads: Iterable[SelfAttention | CrossAttention], d_output: int) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""The transformer block: attention, then the feed-forward layer, each added to what came in.
+"""The transformer block: attention, then the feed-forward layer, each added to its input.
 
-    pre-norm     x + f(norm(x))         the sum runs through untouched: easier to train
+    pre-norm     x + f(norm(x))         no norm inside the residual sum: easier to train
     post-norm    norm(x + f(x))         as in Vaswani et al. 2017
 
-with f self-attention, then – if there is a source – cross-attention, then the feed-forward layer.
+where f is self-attention, then cross-attention if there is a source, then the feed-forward layer.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from clearhead.positions import PositionScheme
 
 
 class Block(nn.Module):
-    """A block of an encoder, or with a causal mask of a decoder; cross=True adds a source."""
+    """A block of an encoder, or with a causal mask of a decoder; cross=True attends to a source."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Block(nn.Module):
 
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
         qk_norm, mechanism and positions: of the self-attention, as in MultiHeadAttention; a
-        mechanism brings its own dropout on the weights.
+        mechanism has its own dropout on the weights.
         """
         super().__init__()
         self.pre_norm, self.cross = pre_norm, cross
@@ -84,20 +84,20 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B, T, D), source (B, S, D) → (B, T, D).
 
-        mask, bias, positions and cache serve the self-attention, source_mask and source_cache the
-        cross-attention.
+        mask, bias, positions and cache are for the self-attention, source_mask and source_cache for
+        the cross-attention.
         """
         self._check_source(source, source_mask, source_cache)
 
-        def listen(y: Tensor) -> Tensor:
+        def attend(y: Tensor) -> Tensor:
             return self.attention(y, mask=mask, bias=bias, positions=positions, cache=cache)
 
-        def listen_to_source(y: Tensor) -> Tensor:
+        def attend_to_source(y: Tensor) -> Tensor:
             return self.cross_attention(y, source, mask=source_mask, cache=source_cache)
 
-        x = self._add(x, listen, self.norm_attention)
+        x = self._add(x, attend, self.norm_attention)
         if self.cross:
-            x = self._add(x, listen_to_source, self.norm_cross)
+            x = self._add(x, attend_to_source, self.norm_cross)
         return self._add(x, self.feed_forward, self.norm_feed_forward)
 
     def _add(self, x: Tensor, branch: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
@@ -110,12 +110,12 @@ class Block(nn.Module):
     ) -> None:
         if self.cross and source is None:
             raise ValueError(
-                "source is missing: this block was built with cross=True and listens to one; "
+                "source is missing: this block was built with cross=True and attends to one; "
                 "give source (B, S, D) or build it with cross=False"
             )
         given = (source, source_mask, source_cache)
         if not self.cross and any(part is not None for part in given):
             raise ValueError(
-                "source, source_mask and source_cache need a block that listens to a source; "
+                "source, source_mask and source_cache need a block that attends to a source; "
                 "build it with cross=True"
             )

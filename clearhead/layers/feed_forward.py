@@ -1,4 +1,4 @@
-"""The feed-forward layer: each token thinks alone, in a wider space.
+"""The feed-forward layer: each token by itself, through a wider space.
 
     y = φ(x W₁ + b₁) W₂ + b₂                    φ: ReLU, GELU, or ReLU² (So et al. 2021)
     y = (SiLU(x W_g) ⊙ (x W₁)) W₂               "swiglu", a gate beside the layer (Shazeer 2020)

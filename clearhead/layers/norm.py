@@ -1,4 +1,4 @@
-"""Normalisation: every token's vector is brought to one scale, whatever stands beside it.
+"""Normalisation: every token's vector is brought to one scale, independently of the others.
 
     layer norm   (x − mean(x)) / √(var(x) + eps) · gain + shift       Ba et al. 2016
     RMS norm     x / √(mean(x²) + eps) · gain                         Zhang & Sennrich 2019
@@ -28,7 +28,7 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 class LayerNorm(nn.Module):
-    """layer_norm with a learned gain, first 1, and unless bias=False a learned shift, first 0."""
+    """layer_norm with a learned gain, 1 at the start, and unless bias=False a learned shift, 0."""
 
     def __init__(self, d_model: int, *, bias: bool = True, eps: float = 1e-5) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """rms_norm with a learned gain, first 1. It has no shift."""
+    """rms_norm with a learned gain, 1 at the start. It has no shift."""
 
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class RMSNorm(nn.Module):
 def make_norm(
     kind: str, d_model: int, *, bias: bool = True, eps: float = 1e-5
 ) -> LayerNorm | RMSNorm | nn.Identity:
-    """A norm by its name, "layer", "rms" or "none"; bias=False takes the shift away."""
+    """Build a norm by its name, "layer", "rms" or "none"; bias=False leaves out the shift."""
     check_choice("norm", kind, NORMS)
     if kind == "none":
         return nn.Identity()

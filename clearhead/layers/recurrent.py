@@ -1,14 +1,14 @@
-"""The linear recurrent network: a memory that is multiplied by the same matrix at every step.
+"""The linear recurrent network: a state that is multiplied by the same matrix at every step.
 
     h_t = φ(W_h h_{t−1} + W_x x_t + b_h)        the state
-    y_t = φ_y(W_y h_t + b_y)                    what is read from it
+    y_t = φ_y(W_y h_t + b_y)                    the output
 
 With φ the identity the steps can be multiplied out:
 
     h_T = Σ_k W_h^{T−k} (W_x x_k + b_h)
 
-The first input reaches the last state through T−1 factors W_h, so its share vanishes or explodes
-with the largest eigenvalue.
+The first input reaches the last state through T−1 factors W_h, so its influence vanishes or
+explodes with the largest eigenvalue.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu"
 def matrix_powers(matrix: Tensor, n: int) -> Tensor:
     """(D, D) → (n, D, D): the powers 0 … n−1, in log₂ n products of whole stacks."""
     powers = torch.eye(matrix.size(0), dtype=matrix.dtype, device=matrix.device)[None]
-    square = matrix  # matrix to the power of how many there are
+    square = matrix  # matrix to the power len(powers)
     while powers.size(0) < n:
         powers = torch.cat((powers, powers @ square))
         square = square @ square
@@ -67,17 +67,18 @@ class LinearRNN(nn.Module):
     def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """x (B, T, d_input), state h_0 (B, d_hidden) or None = zeros, step by step.
 
-        Returns outputs (B, T, d_output) and states (B, T, d_hidden); states[:, -1] goes on.
+        Returns outputs (B, T, d_output) and states (B, T, d_hidden); states[:, -1] is the state
+        from which a next call continues.
         """
-        driven = self._driven(x)  # (B, T, d_hidden)
+        inputs = self._project_inputs(x)  # (B, T, d_hidden)
         if state is None:
-            state = driven.new_zeros(x.size(0), self.d_hidden)
+            state = inputs.new_zeros(x.size(0), self.d_hidden)
         self._check_state(state, x)
         states = []
-        for step in driven.unbind(1):
+        for step in inputs.unbind(1):
             state = _activate(self.activation, torch.addmm(step, state, self.hidden.weight.mT))
             states.append(state)
-        h = torch.stack(states, dim=1) if states else driven
+        h = torch.stack(states, dim=1) if states else inputs
         return _activate(self.output_activation, self.output(h)), h
 
     def closed_form(self, x: Tensor) -> Tensor:
@@ -87,11 +88,11 @@ class LinearRNN(nn.Module):
                 f"the closed form needs the identity between steps, but activation is "
                 f"{self.activation!r}; build LinearRNN(..., activation=None) or call forward"
             )
-        driven = self._driven(x)
+        inputs = self._project_inputs(x)
         powers = matrix_powers(self.hidden.weight, x.size(1)).flip(0)  # W_h^{T−1} … W_h^0
-        return (powers @ driven.permute(1, 2, 0)).sum(0).mT  # (T, D, D) @ (T, D, B), summed over T
+        return (powers @ inputs.permute(1, 2, 0)).sum(0).mT  # (T, D, D) @ (T, D, B), summed over T
 
-    def _driven(self, x: Tensor) -> Tensor:
+    def _project_inputs(self, x: Tensor) -> Tensor:
         """W_x x_t + b_h for every step."""
         check_last_axis("x", x, "d_input", self.d_input, min_axes=3, like=self.input.weight)
         return self.input(x)

@@ -1,7 +1,7 @@
-"""A soft cap: numbers near 0 stay, large ones come close to the cap but not above it.
+"""A soft cap: numbers near 0 stay, large ones approach the cap (Gemma Team 2024).
 
-y  = cap · tanh(x / cap)              |y| ≤ cap, order kept          (Gemma Team 2024)
-y′ = 1 − tanh²(x / cap)               the slope, for who computes gradients by hand
+y  = cap · tanh(x / cap)              |y| ≤ cap; the order is kept
+y′ = 1 − tanh²(x / cap)               the derivative, for gradients written by hand
 """
 
 from torch import Tensor
@@ -11,16 +11,15 @@ from clearhead.shapes import check_number
 
 
 def apply_soft_cap(x: Tensor, cap: float | None) -> Tensor:
-    """x (...) → the same shape, within ±cap; None = no cap."""
+    """x (...) → the same shape, from −cap to cap; None = no cap."""
     return x if cap is None else cap * (x / cap).tanh()
 
 
 def cap_in_place(x: Tensor, cap: float) -> Tensor:
-    """The same written over x; returns the slope at each number."""
-    bent = x.div_(cap).tanh_()
-    slope = 1 - bent.square()
+    """The same written into x; returns the derivative at each number."""
+    derivative = 1 - x.div_(cap).tanh_().square()
     x.mul_(cap)
-    return slope
+    return derivative
 
 
 def check_soft_cap(cap: float | None) -> None:

@@ -120,7 +120,7 @@ class StackConfig(Config):
 
 
 class Stack(nn.Module):
-    """Blocks one after the other, then a norm if there is one: pre-norm blocks want it."""
+    """Blocks one after the other, then a norm if there is one: pre-norm blocks need it."""
 
     def __init__(self, blocks: Iterable[nn.Module], norm: nn.Module | None = None) -> None:
         super().__init__()
@@ -140,9 +140,9 @@ class Stack(nn.Module):
         source_caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
         """x (B, T, D) → (B, T, D): each block gets the same arguments and a cache of its own."""
-        of_x = self._one_each("caches", caches)
+        own = self._one_each("caches", caches)
         of_source = self._one_each("source_caches", source_caches)
-        for block, cache, source_cache in zip(self.blocks, of_x, of_source, strict=True):
+        for block, cache, source_cache in zip(self.blocks, own, of_source, strict=True):
             x = block(
                 x,
                 source,

@@ -1,16 +1,16 @@
 """Whole networks; each file is one config and one module.
 
-model.py                  what every model has: a config, a count, a description
-checks.py                 what more than one of them checks
+model.py                  the base of every model: its config, its size, its description
+gpt.py                    a language model: GPT-2, Llama and small modern ones
 classifier.py             an answer about a whole string: the substring matcher
 vit.py                    pictures as sequences of patches
-gpt.py                    a language model: GPT-2, Llama and small modern ones
-encoder.py                a text read from both sides: BERT
-seq2seq.py                what the two translators share
+encoder.py                a vector for each token from both directions: BERT
+seq2seq.py                the interface of the two translators
 seq2seq_gru.py            recurrent, with attention
 seq2seq_transformer.py    encoder and decoder of blocks
-ngrams.py                 counting, the baseline of every language model
 smallest/                 one layer, one head, its weights set by hand
+ngrams.py                 the next token by counting: what a language model must beat
+checks.py                 checks that several models share
 registry.py               build the model a config describes
 """
 

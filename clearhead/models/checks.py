@@ -1,7 +1,4 @@
-"""What several models check: token ids, masks for biases by distance, and their results.
-
-Every sentence names what was given and the way out, as those of clearhead.shapes do.
-"""
+"""Checks that several models share: of token ids, of masks for biases by distance, of results."""
 
 from torch import Tensor
 
@@ -35,24 +32,24 @@ def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None
 
 
 def check_distances(mask: Mask, S: int) -> None:
-    """Whether a bias by distance may serve this mask: no padding between real tokens.
+    """Refuse a mask with padding between real tokens, for a bias by distance.
 
-    Such a bias counts places, all other positions count real tokens. The two are the same where the
-    real tokens of a document stand side by side.
+    Such a bias counts all tokens, other positions count real ones. The two agree where the real
+    tokens of a document are side by side.
     """
     real = mask.real_keys(S)
     if real is None or not values_at_hand(real):
         return
     document = mask.documents(S)
     document = real.long() if document is None else document
-    ids, place = document.masked_fill(~real, -1).sort(dim=-1, stable=True)
+    ids, index = document.masked_fill(~real, -1).sort(dim=-1, stable=True)
     together = (ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] >= 0)
-    holes = together & (place.diff(dim=-1) != 1)
+    holes = together & (index.diff(dim=-1) != 1)
     if bool(holes.any()):
         row = int(holes.any(dim=-1).nonzero()[0])
         raise ValueError(
             f"the mask has padding between real tokens in row {row}, but Toeplitz and ALiBi biases "
-            f"count every place; put padding at the ends, or use other positions"
+            f"count every token; put padding at the ends, or use other positions"
         )
 
 

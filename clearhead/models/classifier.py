@@ -34,11 +34,10 @@ from clearhead.shapes import (
 
 @dataclass(frozen=True)
 class ClassifierConfig(StackConfig):
-    """All that a SequenceClassifier is built from.
+    """The settings of a SequenceClassifier, and those of its stack.
 
-    d_input: the size of the vocabulary. positions: a name of positions.SCHEMES; max_len limits
-    "learned" and "toeplitz", the others serve any length. d_ff: 4·d_model unless given;
-    bias=False: no bias anywhere.
+    d_input: the size of the vocabulary; max_len: the limit of learned and Toeplitz positions, the
+    others serve any length.
     """
 
     d_input: int
@@ -76,8 +75,8 @@ class ClassifierConfig(StackConfig):
     def build_positions(self, *, scale_input: bool = False) -> PositionScheme:
         scheme = super().build_positions(scale_input=scale_input)
         if isinstance(scheme, ToeplitzBias):
-            # From zeros all heads begin alike: after 800 steps of the substring task 60 % were
-            # right, from N(0, 1) 72 %.
+            # From zeros all heads start alike: after 800 steps of the substring task 60 % of the
+            # answers were right, from N(0, 1) 72 %.
             nn.init.normal_(scheme.weight)
         return scheme
 

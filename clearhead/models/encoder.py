@@ -1,11 +1,11 @@
 """TextEncoder: a text in, a vector for each token out (Devlin et al. 2019, BERT).
 
-    x = norm(embedding[tokens] + positions + types)      → post-norm blocks, both directions
-    sentence = mean of x over the real tokens, brought to length 1
+    x        = norm(embedding[tokens] + positions + types)
+    x        = blocks(x)                                    post-norm; each token attends to all
+    sentence = mean of x over the real tokens, scaled to length 1
 
-Each token listens to all others. A type says which of two texts a token belongs to. The mean of the
-tokens' vectors makes one vector of a whole sentence, so that the dot product of two sentences is
-their likeness, from −1 to 1 (Reimers & Gurevych 2019).
+A type says which of two texts a token belongs to. The dot product of two sentences is their
+similarity, from −1 to 1 (Reimers & Gurevych 2019).
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from clearhead.shapes import check_positive, check_token_mask, shape_text
 
 @dataclass(frozen=True)
 class TextEncoderConfig(StackConfig):
-    """All that a TextEncoder is built from; d_ff: 4·d_model unless given."""
+    """The settings of a TextEncoder, and those of its stack."""
 
     vocab_size: int
     max_len: int
@@ -43,7 +43,7 @@ class TextEncoderConfig(StackConfig):
 
 
 class TextEncoder(Model):
-    """Tokens in, a vector for each out, from all tokens around it."""
+    """Tokens (B, T) → a vector for each (B, T, D), which depends on all tokens of its row."""
 
     config_type = TextEncoderConfig
     config: TextEncoderConfig
@@ -57,15 +57,15 @@ class TextEncoder(Model):
         self.norm = LayerNorm(c.d_model, eps=c.norm_eps)
         self.dropout = nn.Dropout(c.dropout)
         self.stack = c.build_stack()
-        self._start_weights()
+        self._init_weights()
 
     def forward(
         self, tokens: Tensor, *, token_mask: Tensor | None = None, types: Tensor | None = None
     ) -> Tensor:
         """tokens (B, T) → (B, T, D).
 
-        token_mask (B, T): True = real. A token's position is the number of real ones before it, so
-        padding on either side changes nothing. types (B, T): 0, 1, … for each token; None = all 0.
+        token_mask (B, T): True = real. A token's position is the number of real tokens before it,
+        so padding on either side changes nothing. types (B, T): 0, 1, … ; None = all 0.
         """
         c = self.config
         check_tokens("tokens", tokens, c.vocab_size, c.max_len)
@@ -74,9 +74,8 @@ class TextEncoder(Model):
             check_token_mask(token_mask, tokens.shape)
             mask = Mask.tokens(token_mask)
             positions = mask.positions(tokens.size(1), device=tokens.device)
-        x = self.positions(self.embedding(tokens.long()), positions=positions) + self._types(
-            types, tokens
-        )
+        x = self.positions(self.embedding(tokens.long()), positions=positions)
+        x = x + self._embed_types(types, tokens)
         return self.stack(self.dropout(self.norm(x)), mask=mask)
 
     def sentence(self, tokens: Tensor, token_mask: Tensor | None = None) -> Tensor:
@@ -84,9 +83,9 @@ class TextEncoder(Model):
         x = self(tokens, token_mask=token_mask)
         if token_mask is not None:
             x = x.masked_fill(~token_mask.unsqueeze(-1), 0)
-        return normalize(x.sum(dim=1), dim=-1)  # a sum points where the mean does
+        return normalize(x.sum(dim=1), dim=-1)  # the sum has the direction of the mean
 
-    def _types(self, types: Tensor | None, tokens: Tensor) -> Tensor:
+    def _embed_types(self, types: Tensor | None, tokens: Tensor) -> Tensor:
         if types is None:
             return self.types.weight[0]
         check_tokens("types", types, self.config.n_types)
@@ -97,7 +96,7 @@ class TextEncoder(Model):
             )
         return self.types(types.long())
 
-    def _start_weights(self) -> None:
+    def _init_weights(self) -> None:
         """N(0, 0.02²) as in BERT, biases 0."""
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:

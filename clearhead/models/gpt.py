@@ -1,8 +1,8 @@
 """GPT: a decoder-only language model (Radford et al. 2019).
 
     x      = embedding[tokens] + positions
-    x      = blocks(x), each token listening to itself and those before it
-    logits = norm(x) W_headᵀ                 one score for each word that may come next
+    x      = blocks(x)                       each token attends to itself and those before it
+    logits = norm(x) W_headᵀ                 one score for each token that may come next
 
 With the right config it is GPT-2 (learned positions, layer norm, GELU), Llama (rotary positions,
 RMS norm, SwiGLU, grouped heads) or a modern small model (QK-norm, squared ReLU, capped logits).
@@ -23,11 +23,11 @@ from clearhead.shapes import check_above_zero, check_positive, check_token_mask
 
 @dataclass(frozen=True)
 class GPTConfig(StackConfig):
-    """All that a GPT is built from.
+    """The settings of a GPT, and those of its stack.
 
-    max_len: the context, the most tokens it looks at; n_kv_heads: n_heads unless given; d_ff:
-    4·d_model unless given; tied: the head is the embedding table; soft_cap: logits c·tanh(x/c);
-    zero_start: every block adds nothing at first, as the layers at its ends begin with 0.
+    max_len: the context length; tied: the head is the embedding table; soft_cap: logits become
+    c·tanh(logits/c); zero_start: the output layers of all blocks start at 0, so that no block adds
+    anything at first.
     """
 
     vocab_size: int
@@ -56,7 +56,7 @@ class GPTConfig(StackConfig):
 
 
 class GPT(Model):
-    """Tokens in, logits of the next token out; never looks ahead."""
+    """Tokens → logits of the next token; no token attends to later ones."""
 
     config_type = GPTConfig
     config: GPTConfig
@@ -69,7 +69,7 @@ class GPT(Model):
         self.dropout = nn.Dropout(c.dropout)
         self.stack = c.build_stack()
         self.head = nn.Linear(c.d_model, c.vocab_size, bias=False)
-        self._start_weights()
+        self._init_weights()
         if c.tied:
             self.head.weight = self.embedding.weight
 
@@ -97,13 +97,13 @@ class GPT(Model):
         positions: Tensor | None = None,
         caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
-        """tokens (B, T) → (B, T, D), what the head reads.
+        """tokens (B, T) → (B, T, D), the input of the head.
 
         token_mask (B, S): True = real, S counting cached tokens. mask: joined to the causal one,
-        such as Mask.segments of packed documents. A token's position is the number of real ones
-        before it in its document, so padding on either side changes nothing; positions (T,) or
-        (B, T) say otherwise. ALiBi and Toeplitz biases ask for no positions but for distances, and
-        take no mask with padding between real tokens. caches: see make_caches.
+        such as Mask.segments for packed documents. positions (T,) or (B, T): by default the number
+        of real tokens before a token in its document, so that padding on either side changes
+        nothing. Biases by distance use no positions, and need real tokens without padding between
+        them. caches: from make_caches.
         """
         past = len(caches[0]) if caches else 0
         check_tokens("tokens", tokens, self.config.vocab_size)
@@ -124,7 +124,7 @@ class GPT(Model):
         return self.stack(self.dropout(x), mask=allowed, positions=positions, caches=caches)
 
     def logits(self, x: Tensor) -> Tensor:
-        """What `hidden` gave, (..., D) → (..., V)."""
+        """The output of `hidden`, (..., D) → (..., V)."""
         return apply_soft_cap(self.head(x), self.config.soft_cap)
 
     def make_caches(self) -> list[KVCache]:
@@ -139,8 +139,8 @@ class GPT(Model):
                 f"shorten it or build the model with max_len={past + length}"
             )
 
-    def _start_weights(self) -> None:
-        """N(0, 0.02²) as in GPT-2; what is added to the residual sum starts smaller by √(2n)."""
+    def _init_weights(self) -> None:
+        """N(0, 0.02²) as in GPT-2; layers that add to the residual sum start smaller by √(2n)."""
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and "positions" not in name:
                 nn.init.normal_(parameter, std=0.02)

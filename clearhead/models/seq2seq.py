@@ -1,13 +1,13 @@
-"""What both translators share: a source is read once, then a target is written word by word.
+"""The interface of both translators: encode the source once, then decode the target word by word.
 
     p(target | source) = Π_t p(target_t | target_1 … target_{t−1}, source)     Sutskever et al. 2014
 
-    state         = model.encode(source)                   the source, read
-    logits, state = model.decode_step(tokens, state)       one word given, scores of the next
-    logits        = model(source, target_inputs)           all words given at once: training
-    tokens        = model.generate(source, n_tokens)       the best word, again and again
+    state         = model.encode(source)                   once for each source
+    logits, state = model.decode_step(tokens, state)       one word in, scores of the next out
+    logits        = model(source, target_inputs)           all words at once, for training
+    tokens        = model.generate(source, n_tokens)       the most likely word at each step
 
-`target_inputs` is the target moved right by one place: the start token, then all words but the last
+`target_inputs` is the target shifted right by one: the start token, then all words but the last
 (teacher forcing, Williams & Zipser 1989). Step by step or at once, the numbers are the same.
 """
 
@@ -29,10 +29,10 @@ from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(Config):
-    """What every translator is told: two vocabularies, and three words of the target's.
+    """The settings of every translator: two vocabularies, and three tokens of the target's.
 
-    start_id: given before the first word; end_id: the last word of every target; pad_id: what
-    fills a row of `generate` behind its end.
+    start_id: the input before the first word; end_id: the last word of every target; pad_id: fills
+    a row of `generate` after its end.
     """
 
     source_vocab_size: int
@@ -55,9 +55,9 @@ class Seq2SeqConfig(Config):
 
 
 class State(Protocol):
-    """What a translator has read and written so far, for each of B rows.
+    """The state of a translator after some words, for each of B rows.
 
-    A state is spent by the step it is given to: go on with the one that comes back.
+    A step may change the state it is given; continue with the one it returns.
     """
 
     @property
@@ -71,39 +71,39 @@ class State(Protocol):
 
 
 class Seq2Seq(Model):
-    """The interface of a translator; a subclass says how it reads and how it takes a step."""
+    """The base of translators; a subclass defines `encode`, `decode_step` and `forward`."""
 
     config: Seq2SeqConfig
 
     def encode(self, source: Tensor, source_mask: MaskLike = None) -> Any:
-        """source (B, S) → its State. source_mask: which tokens are real, see `find_real_tokens`."""
-        raise NotImplementedError(f"{type(self).__name__} must say how a source is read")
+        """source (B, S) → its State; source_mask: see `find_real_tokens`."""
+        raise NotImplementedError(f"{type(self).__name__} must define encode")
 
     def decode_step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The next word of each row (B,) → logits (B, V) of the one after it, and the new State."""
-        raise NotImplementedError(f"{type(self).__name__} must say how a step is taken")
+        raise NotImplementedError(f"{type(self).__name__} must define decode_step")
 
     def forward(
         self, source: Tensor, target_inputs: Tensor, source_mask: MaskLike = None
     ) -> Tensor:
         """source (B, S), target_inputs (B, T) → logits (B, T, V): row t scores word t + 1."""
-        raise NotImplementedError(f"{type(self).__name__} must say how it is trained")
+        raise NotImplementedError(f"{type(self).__name__} must define forward")
 
     @property
     def alignment_name(self) -> str:
-        """The attention, by its name in a trace, that shows which words belong together."""
-        raise NotImplementedError(f"{type(self).__name__} must say which attention aligns it")
+        """The name of the attention whose weights align target and source, as in a trace."""
+        raise NotImplementedError(f"{type(self).__name__} must define alignment_name")
 
     @property
     def max_len(self) -> int | None:
-        """The most words of a target; None if there is no limit."""
+        """The length limit of a target; None if there is none."""
         return None
 
     def generate(self, source: Tensor, n_tokens: int, *, source_mask: MaskLike = None) -> Tensor:
-        """source (B, S) → (B, ≤ n_tokens): the likeliest word at each step, up to the end token.
+        """source (B, S) → (B, ≤ n_tokens): the most likely word at each step, until the end token.
 
-        The start token is left out, the end token is kept, and pad_id stands behind it. It stops
-        when every row has ended. Dropout is off, whatever mode the model is in.
+        The result has no start token; pad_id follows the end token. It stops when every row has
+        ended. Dropout is off, whatever mode the model is in.
         """
         self.check_n_tokens(n_tokens)
         with evaluation_mode(self):
@@ -120,8 +120,7 @@ class Seq2Seq(Model):
 
     def start_tokens(self, state: State) -> Tensor:
         """The start token for each row of a state: (B,)."""
-        device = self.device
-        return torch.full((state.batch_size,), self.config.start_id, device=device)
+        return torch.full((state.batch_size,), self.config.start_id, device=self.device)
 
     def check_n_tokens(self, n_tokens: int) -> None:
         """A whole number of at least 1, within max_len."""
@@ -156,7 +155,7 @@ class Seq2Seq(Model):
 def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
     """Which tokens of the source are real, (B, S) boolean; None = all.
 
-    source_mask is that already, as pad_right gives it, or a Mask.tokens or Mask.padding(lengths).
+    source_mask: such a tensor, as from pad_right, or Mask.tokens or Mask.padding(lengths).
     """
     if source_mask is None:
         return None

@@ -5,8 +5,8 @@
     output_t, hidden_t = GRU([context_t; embedding of word t], hidden_{t−1})
     logits_t = W output_t + b                           scores of word t + 1
 
-The decoder starts from the hidden state that the encoder ends with, in every layer. Each query is
-the hidden state of the step before, so the steps can only be taken one after the other. Here D is
+The decoder starts from the last hidden state of the encoder, in every layer. Each query is the
+hidden state of the step before, so the steps must be computed one after the other. Here D is
 d_hidden, and E is d_embedding.
 """
 
@@ -31,10 +31,10 @@ from clearhead.shapes import (
 
 @dataclass(frozen=True)
 class Seq2SeqGRUConfig(Seq2SeqConfig):
-    """All that a Seq2SeqGRU is built from.
+    """The settings of a Seq2SeqGRU.
 
-    attention: "additive" or "dot"; d_hidden: of both GRUs and of the additive attention; dropout:
-    on the embeddings, between the layers of a GRU and on the attention weights.
+    attention: "additive" or "dot"; d_hidden: the width of both GRUs and of the additive attention;
+    dropout: on the embeddings, between the layers of a GRU and on the attention weights.
     """
 
     d_embedding: int
@@ -53,12 +53,12 @@ class Seq2SeqGRUConfig(Seq2SeqConfig):
 
 @dataclass(eq=False)
 class GRUState:
-    """What the decoder goes on from; all but `hidden` stays the same from step to step."""
+    """The state of the decoder; only `hidden` changes from step to step."""
 
-    outputs: Tensor  # (B, S, D), of the encoder; zeros behind the end of a source
+    outputs: Tensor  # (B, S, D), of the encoder; zeros after the end of a source
     hidden: Tensor  # (n_layers, B, D)
     valid_lens: Tensor  # (B,)
-    keys: Tensor  # (B, S, D), what the queries are compared with
+    keys: Tensor  # (B, S, D), compared with the queries
     mask: Tensor | None  # (B, 1, S), True = real; None = all
 
     @property
@@ -76,7 +76,7 @@ class GRUState:
 
 
 class Seq2SeqGRU(Seq2Seq):
-    """Source ids in, logits of the target's next word out."""
+    """Source ids and words so far → logits of the next word of the target."""
 
     config_type = Seq2SeqGRUConfig
     config: Seq2SeqGRUConfig
@@ -88,11 +88,11 @@ class Seq2SeqGRU(Seq2Seq):
 
     @property
     def alignment_name(self) -> str:
-        """The only attention there is."""
+        """The only attention of the model."""
         return "decoder.attention"
 
     def encode(self, source: Tensor, source_mask: MaskLike = None) -> GRUState:
-        """source (B, S) → its state. Real tokens must stand first: padding goes to the right.
+        """source (B, S) → its state. Real tokens come first: padding is on the right.
 
         Padding changes nothing. A source without any token gives zeros.
         """
@@ -102,7 +102,7 @@ class Seq2SeqGRU(Seq2Seq):
             valid_lens = source.new_full((source.size(0),), source.size(1), dtype=torch.long)
             outputs, hidden = self.encoder(source)
         else:
-            valid_lens = _valid_lens(real)
+            valid_lens = _count_real(real)
             outputs, hidden = self.encoder(source, valid_lens)
         mask = None if real is None else real.unsqueeze(1)
         return GRUState(outputs, hidden, valid_lens, self.decoder.keys(outputs), mask)
@@ -123,26 +123,26 @@ class Seq2SeqGRU(Seq2Seq):
 
 
 class GRUEncoder(nn.Module):
-    """Reads from left to right and keeps what it knew after each token."""
+    """Reads from left to right and returns the output after each token."""
 
     def __init__(self, config: Seq2SeqGRUConfig) -> None:
         super().__init__()
         self.embedding = nn.Embedding(config.source_vocab_size, config.d_embedding)
         self.dropout = nn.Dropout(config.dropout)
-        self.gru = _gru(config.d_embedding, config)
+        self.gru = _build_gru(config.d_embedding, config)
 
     def forward(self, source: Tensor, valid_lens: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """source (B, S) → outputs (B, S, D) of the last layer, hidden (n_layers, B, D) of all.
 
-        `hidden` is that after the last real token of each row; behind it the outputs are 0.
+        `hidden` is the state after the last real token of each row; later outputs are 0.
         """
         x = self.dropout(self.embedding(source.long()))  # (B, S, E)
-        if x.size(0) == 0 or x.size(1) == 0:  # PyTorch's GRU wants at least one token
+        if x.size(0) == 0 or x.size(1) == 0:  # PyTorch's GRU needs at least one token
             B, S, D = x.size(0), x.size(1), self.gru.hidden_size
             return x.new_zeros(B, S, D), x.new_zeros(self.gru.num_layers, B, D)
         if valid_lens is None:
             return self.gru(x)
-        lens = valid_lens.clamp(min=1).cpu()  # an empty row reads one token, and forgets it below
+        lens = valid_lens.clamp(min=1).cpu()  # an empty row reads one token, undone below
         packed = pack_padded_sequence(x, lens, batch_first=True, enforce_sorted=False)
         packed, hidden = self.gru(packed)
         outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=x.size(1))
@@ -151,19 +151,19 @@ class GRUEncoder(nn.Module):
 
 
 class AttentionDecoder(nn.Module):
-    """Writes word by word, looking back at the source before each."""
+    """Writes word by word, attending to the source before each."""
 
     def __init__(self, config: Seq2SeqGRUConfig) -> None:
         super().__init__()
         D = config.d_hidden
         self.embedding = nn.Embedding(config.target_vocab_size, config.d_embedding)
         self.dropout = nn.Dropout(config.dropout)
-        self.attention: _AdditiveByKeys | DotProductAttention
+        self.attention: _ProjectedKeysAttention | DotProductAttention
         if config.attention == "additive":
-            self.attention = _AdditiveByKeys(D, D, D, config.dropout)
+            self.attention = _ProjectedKeysAttention(D, D, D, config.dropout)
         else:
             self.attention = DotProductAttention(config.dropout)
-        self.gru = _gru(D + config.d_embedding, config)
+        self.gru = _build_gru(D + config.d_embedding, config)
         self.head = nn.Linear(D, config.target_vocab_size)
 
     def forward(self, target_inputs: Tensor, state: GRUState) -> Tensor:
@@ -177,30 +177,30 @@ class AttentionDecoder(nn.Module):
         return self.dropout(self.embedding(tokens.long()))
 
     def keys(self, outputs: Tensor) -> Tensor:
-        """What queries are compared with at every step, computed once: (B, S, D) → (B, S, D)."""
-        if isinstance(self.attention, _AdditiveByKeys):
+        """The keys for every step, computed once: (B, S, D) → (B, S, D)."""
+        if isinstance(self.attention, _ProjectedKeysAttention):
             return self.attention.proj_k(outputs)
         return outputs
 
     def step(self, x: Tensor, state: GRUState) -> Tensor:
-        """One embedded word (B, 1, E) → the output (B, 1, D) of the last layer; hidden moves on."""
+        """One embedded word (B, 1, E) → output (B, 1, D) of the last layer; changes the state."""
         query = state.hidden[-1].unsqueeze(1)  # (B, 1, D)
         context = self.attention(query, state.keys, state.outputs, mask=state.mask)  # (B, 1, D)
         output, state.hidden = self.gru(torch.cat((context, x), dim=-1), state.hidden)
         return output
 
 
-class _AdditiveByKeys(AdditiveAttention):
-    """Additive attention whose keys come as W_k k, so that they serve every step of a sentence.
+class _ProjectedKeysAttention(AdditiveAttention):
+    """Additive attention whose keys are already projected, W_k k, once for all steps.
 
-    Nothing is to be shielded from padding either: there the encoder's outputs are 0. A training
-    step of the whole model takes 0.5 to 0.7 times as long so (S = T = 12 to 30).
+    It needs no protection from padding, because the encoder's outputs are 0 there. A training step
+    of the whole model then takes 0.5 to 0.7 of the time (S = T = 12 to 30).
     """
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
-        """softmax(wᵀ tanh(W_q q + k) + bias) for keys projected already: (B, T, S)."""
+        """softmax(wᵀ tanh(W_q q + k) + bias), k being projected already: (B, T, S)."""
         hidden = (self.proj_q(q).unsqueeze(-2) + k.unsqueeze(-3)).tanh()  # (B, T, S, D)
         scores = hidden @ self.proj_score.weight[0]
         return masked_softmax(scores if bias is None else scores + bias, mask)
@@ -219,13 +219,13 @@ class _AdditiveByKeys(AdditiveAttention):
         return nn.functional.dropout(weights, self.dropout, self.training) @ v
 
 
-def _gru(d_input: int, config: Seq2SeqGRUConfig) -> nn.GRU:
-    between = config.dropout if config.n_layers > 1 else 0.0  # PyTorch warns where there is none
+def _build_gru(d_input: int, config: Seq2SeqGRUConfig) -> nn.GRU:
+    between = config.dropout if config.n_layers > 1 else 0.0  # one layer: PyTorch would warn
     return nn.GRU(d_input, config.d_hidden, config.n_layers, batch_first=True, dropout=between)
 
 
-def _valid_lens(real: Tensor) -> Tensor:
-    """How many tokens are real, (B, S) → (B,), if they stand first."""
+def _count_real(real: Tensor) -> Tensor:
+    """The number of real tokens of each row, (B, S) → (B,); they must come first."""
     lens = real.sum(dim=1)
     if not torch.equal(real, torch.arange(real.size(1), device=real.device) < lens.unsqueeze(1)):
         raise ValueError(

@@ -1,12 +1,12 @@
 """The transformer that translates (Vaswani et al. 2017), with the norms first (Xiong et al. 2020).
 
-    memory = encoder(embedding_s[source] + positions)       every token listens to every other
+    memory = encoder(embedding_s[source] + positions)       every token attends to every other
     x      = decoder(embedding_t[target_inputs] + positions, memory)
-                     each word listens to itself and those before it, then to the memory
+                     each word attends to itself and those before it, then to the memory
     logits = norm(x) W_headᵀ
 
-Unlike a GRU it is trained on all words at once. Step by step it keeps each block's keys and values:
-those of the words grow, those of the memory are computed at the first step and only read after.
+Unlike a GRU it is trained on all words at once. Step by step, each block caches keys and values:
+those of the words grow, those of the memory are computed at the first step and then only read.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ from clearhead.shapes import check_choice, check_positive
 
 @dataclass(frozen=True)
 class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
-    """All that a Seq2SeqTransformer is built from.
+    """The settings of a Seq2SeqTransformer, and those of its two stacks.
 
-    n_layers: blocks of the encoder, and as many of the decoder; max_len: the most tokens of a
-    source or a target; d_ff: 4·d_model unless given; positions: "sinusoidal" or "learned"; tied:
-    the head is the target's embedding table.
+    n_layers: blocks of the encoder, and as many of the decoder; max_len: the length limit of
+    source and target; positions: "sinusoidal" or "learned"; tied: the head is the embedding table
+    of the target.
     """
 
     max_len: int
@@ -53,7 +53,7 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
 
 @dataclass(eq=False)
 class TransformerState:
-    """The source as the encoder left it, and what every block of the decoder keeps."""
+    """The output of the encoder, and the caches of every block of the decoder."""
 
     memory: Tensor  # (B, S, D)
     real: Tensor | None  # (B, S), True = real token of the source; None = all
@@ -74,7 +74,7 @@ class TransformerState:
 
 
 class Seq2SeqTransformer(Seq2Seq):
-    """Source ids in, logits of the target's next word out; never looks ahead."""
+    """Source ids and words so far → logits of the next word of the target."""
 
     config_type = Seq2SeqTransformerConfig
     config: Seq2SeqTransformerConfig
@@ -97,7 +97,7 @@ class Seq2SeqTransformer(Seq2Seq):
 
     @property
     def max_len(self) -> int:
-        """The most words of a source or a target."""
+        """The length limit of source and target."""
         return self.config.max_len
 
     @property
@@ -109,33 +109,32 @@ class Seq2SeqTransformer(Seq2Seq):
         """source (B, S) → its state. Padding, on either side, changes nothing."""
         self._check_source(source)
         real = find_real_tokens(source, source_mask)
-        mask = _mask(real)
-        places = None if mask is None else mask.positions(source.size(1))
-        x = self.source_positions(self.source_embedding(source.long()), positions=places)
+        mask = _make_mask(real)
+        positions = None if mask is None else mask.positions(source.size(1))
+        x = self.source_positions(self.source_embedding(source.long()), positions=positions)
         memory = self.encoder(self.dropout(x), mask=mask)
-        of_words, of_memory = ([_cache() for _ in self.decoder.blocks] for _ in range(2))
-        return TransformerState(memory, real, of_words, of_memory)
+        caches, memory_caches = ([_make_cache() for _ in self.decoder.blocks] for _ in range(2))
+        return TransformerState(memory, real, caches, memory_caches)
 
     def decode_step(
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Tensor, TransformerState]:
         """The next word of each row (B,) → logits (B, V) of the one after it, and the new state."""
         self._check_step(tokens, state)
-        place = len(state.caches[0])
-        if place >= self.max_len:
+        past = len(state.caches[0])
+        if past >= self.max_len:
             raise ValueError(
-                f"tokens would be word {place + 1} but max_len is {self.max_len}; "
-                f"stop before or build the model with max_len={place + 1}"
+                f"tokens would be word {past + 1} but max_len is {self.max_len}; "
+                f"stop before or build the model with max_len={past + 1}"
             )
-        places = torch.tensor([place], device=tokens.device)
-        x = self.target_positions(
-            self.target_embedding(tokens.long().unsqueeze(1)), positions=places
-        )
+        position = torch.tensor([past], device=tokens.device)
+        x = self.target_embedding(tokens.long().unsqueeze(1))
+        x = self.target_positions(x, positions=position)
         x = self.decoder(
             self.dropout(x),
             state.memory,
             mask=Mask.causal(),
-            source_mask=_mask(state.real),
+            source_mask=_make_mask(state.real),
             caches=state.caches,
             source_caches=state.memory_caches,
         )
@@ -148,15 +147,15 @@ class Seq2SeqTransformer(Seq2Seq):
         state = self.encode(source, source_mask)
         self._check_targets(target_inputs, state)
         x = self.dropout(self.target_positions(self.target_embedding(target_inputs.long())))
-        source_mask = _mask(state.real)
+        source_mask = _make_mask(state.real)
         x = self.decoder(x, state.memory, mask=Mask.causal(), source_mask=source_mask)
         return self.head(x)
 
 
-def _mask(real: Tensor | None) -> Mask | None:
+def _make_mask(real: Tensor | None) -> Mask | None:
     return None if real is None else Mask.tokens(real)
 
 
-def _cache() -> KVCache:
-    # Beam search copies whole buffers when it reorders them, so they should not be much too long.
+def _make_cache() -> KVCache:
+    # Small blocks, because beam search copies whole buffers when it reorders them.
     return KVCache(block_size=32)

@@ -2,13 +2,13 @@
 
     x = [class token, patch 1 … patch P] + positions → blocks, pre-norm → norm → head(x[class])
 
-The class token is learned and stands first; what the blocks gather there names the picture. The
-positions are a learned vector for the class token and one for each place of the grid of patches.
-For a picture of another size the grid is stretched like a picture (section 3.2 of the paper), so
-that one set of weights serves all sizes that the patches divide.
+The class token is learned and comes first; the head reads its output. The positions are a learned
+vector for the class token and one for each cell of the grid of patches. For a picture of another
+size the grid is resized like a picture (section 3.2 of the paper), so one set of weights serves all
+sizes that the patches divide.
 
-Small sets of small pictures are learned sooner by a stem of convolutions instead of patches, no
-class token and the mean of all tokens: stem="convolution", class_token=False, pool="mean".
+On small data sets of small pictures a stem of convolutions instead of patches, no class token and
+the mean of all tokens learn faster: stem="convolution", class_token=False, pool="mean".
 """
 
 from dataclasses import dataclass
@@ -29,20 +29,19 @@ from clearhead.shapes import (
     check_positive,
 )
 
-# The deviation at the start of what stands beside embedded patches, about their own size. On drawn
-# digits 0.02 learns more slowly: 600 steps reach 75–80 % instead of 83 %.
+# The standard deviation at which class token and positions start, about that of embedded patches.
+# On drawn digits 0.02 learns more slowly: 600 steps reach 75–80 % instead of 83 %.
 START = 0.2
 
 
 @dataclass(frozen=True)
 class ViTConfig(StackConfig):
-    """All that a VisionTransformer is built from; the defaults fit the pictures of CIFAR-10.
+    """The settings of a VisionTransformer, and those of its stack; the defaults fit CIFAR-10.
 
-    image_size and patch_size: a number for a square, or (height, width). stem: what makes patches
-    tokens, "patch" one strided convolution, "convolution" as in ConvolutionStem, which has patches
-    of 8. pool: what the head reads, "class" the class token, "mean" the mean of the patches. d_ff:
-    4·d_model unless given; qk_norm: as in MultiHeadAttention; bias=False: no bias anywhere but in
-    the norms of the stem; dropout: after the positions and as in Block.
+    image_size and patch_size: a number for a square, or (height, width). stem: how patches become
+    tokens, "patch" by one strided convolution, "convolution" by ConvolutionStem, whose patches are
+    8 × 8. pool: what the head reads, "class" the class token, "mean" the mean of the patches.
+    bias=False: no bias anywhere but in the norms of the stem.
     """
 
     n_classes: int = 10
@@ -92,7 +91,7 @@ class VisionTransformer(Model):
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
         c = config
-        self.patches = _stem(c)
+        self.patches = _build_stem(c)
         self.class_token = nn.Parameter(START * torch.randn(c.d_model)) if c.class_token else None
         self.positions = LearnedPositions(c.class_token + self.patches.n_patches, c.d_model)
         nn.init.normal_(self.positions.weight, std=START)
@@ -103,11 +102,11 @@ class VisionTransformer(Model):
     def forward(self, images: Tensor) -> Tensor:
         """images (B, channels, height, width) of any size that the patches divide → (B, C)."""
         x = self.stack(self.embed(images))
-        first = int(self.config.class_token)  # of the patches
+        first = int(self.config.class_token)  # index of the first patch
         return self.head(x[:, 0] if self.config.pool == "class" else x[:, first:].mean(dim=1))
 
     def embed(self, images: Tensor) -> Tensor:
-        """What the first block reads: the class token, then the patches, (B, 1 + P, D)."""
+        """The input of the first block: the class token, then the patches, (B, 1 + P, D)."""
         self._check(images)
         x = self.patches(images)  # (B, P, D)
         if self.class_token is not None:
@@ -129,29 +128,29 @@ class VisionTransformer(Model):
                 "use clearhead.data.images.to_float(images)"
             )
         check_float_tensor("images", images, min_axes=4)
-        # Any width is right here; what counts is the dtype and the device of the parameters.
+        # Only dtype and device are checked: any width is right here.
         check_last_axis("images", images, "width", images.size(-1), like=self.positions.weight)
 
 
 def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
-    """The positions (1 + P, D) of a grid of patches stretched to another one, (1 + new P, D).
+    """Resize the positions (1 + P, D) of an old grid of patches to a new one, (1 + new P, D).
 
-    The first row, the class token's, stays, if there is one. The others are the grid row by row, as
-    an image of D channels, resized by cubic interpolation; to the same grid nothing changes at all.
+    The first row, that of the class token, stays, if there is one. The others are an image of D
+    channels, resized by cubic interpolation. The same grid gives the same table.
     """
     if old == new:
         return table
     first = len(table) - old[0] * old[1]
     grid = table[first:].mT.unflatten(-1, old).unsqueeze(0)  # (1, D, rows, columns)
-    stretched = interpolate(grid, size=new, mode="bicubic", align_corners=False)
-    return torch.cat((table[:first], stretched[0].flatten(1).mT))
+    resized = interpolate(grid, size=new, mode="bicubic", align_corners=False)
+    return torch.cat((table[:first], resized[0].flatten(1).mT))
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else size
 
 
-def _stem(c: ViTConfig) -> PatchEmbedding | ConvolutionStem:
+def _build_stem(c: ViTConfig) -> PatchEmbedding | ConvolutionStem:
     if c.stem == "convolution":
         return ConvolutionStem(c.image_size, c.channels, c.d_model)
     return PatchEmbedding(c.image_size, c.patch_size, c.channels, c.d_model, bias=c.bias)

@@ -575,7 +575,7 @@ def test_more_axes_than_batch_time_width_are_refused():
 
 def test_rotary_positions_refuse_another_sequence():
     attention, x = build(scheme="rotary"), tokens()
-    with pytest.raises(ValueError, match="rotary positions compare places in one sequence"):
+    with pytest.raises(ValueError, match="rotary positions compare positions in one sequence"):
         attention(x, tokens(S))
     with pytest.raises(ValueError, match=r"positions must have shape \(5,\) or \(2, 5\)"):
         attention(x, positions=torch.arange(T + 1))

@@ -440,7 +440,7 @@ def test_the_interface_alone_is_no_translator():
         lambda: mute(None, None),
         lambda: mute.alignment_name,
     ):
-        with pytest.raises(NotImplementedError, match="Mute must say"):
+        with pytest.raises(NotImplementedError, match="Mute must define"):
             call()
     assert mute.max_len is None
 

@@ -2,10 +2,10 @@
 
 Read in this order:
 
-numpy_form.py    every step a loop, told in words if asked
-torch_form.py    the same for whole batches, learnable
+numpy_form.py    every step a loop, and a narration of each step
+torch_form.py    the same for batches, and trainable
 designs.py       identity, first, unique: weights set by hand, with their error bounds
-matcher.py       one further: a substring matcher of three ordinary blocks, set by hand
+matcher.py       a substring matcher of three ordinary blocks, set by hand
 """
 
 from clearhead.models.smallest import designs

@@ -1,15 +1,15 @@
-"""The smallest transformer, in NumPy: one layer, one head, every step a loop to be read aloud.
+"""The smallest transformer, in NumPy: one layer, one head, every step a loop.
 
-    x[t]      = [seq[t], pos[t]]                        the place stands beside the token
-    K[t], Q[t], V[t] = x[t] Km, x[t] Qm, x[t] Vm        what it offers, what it asks, what it says
+    x[t]             = [seq[t], pos[t]]                 token and position side by side
+    K[t], Q[t], V[t] = x[t] Km, x[t] Qm, x[t] Vm        key, query, value
     scores[t, s]     = Q[t] · K[s] / √d_qk
     attention[t]     = softmax(scores[t])
     output[t]        = Σ_s attention[t, s] V[s]
 
-There is no mask, no residual sum, no norm, no feed-forward layer and no bias: with so little in the
-way, weights can be set by hand (designs.py). Places could be added to tokens as well, in columns of
-their own; side by side, each can be seen. The exercise is from Berkeley's CS 182, and the matrices
-lie as there, a row for each input: torch_form.py holds them transposed.
+There is no mask, no residual sum, no norm, no feed-forward layer and no bias: weights can be set by
+hand (designs.py). Positions stand beside the tokens instead of being added to them, so that both
+can be seen. The exercise is from Berkeley's CS 182, and so is the layout of the matrices, a row for
+each input; torch_form.py holds them transposed.
 """
 
 import math
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """Everything one pass computes, a row for each of n tokens."""
+    """Everything one forward pass computes, a row for each of n tokens."""
 
     x: Array  # (n, d_input + d_pos)
     K: Array  # (n, d_qk)
@@ -39,7 +39,7 @@ class Steps:
 class NumpyTransformer:
     """Km, Qm (d_input + d_pos, d_qk), Vm (d_input + d_pos, d_v), pos (max_len, d_pos) or None.
 
-    The arrays are copied as float64 and cannot be changed.
+    The arrays are copied as float64 and are read-only.
     """
 
     Km: Array
@@ -49,7 +49,7 @@ class NumpyTransformer:
 
     def __post_init__(self) -> None:
         for name in ("Km", "Qm", "Vm") if self.pos is None else ("Km", "Qm", "Vm", "pos"):
-            object.__setattr__(self, name, _matrix(name, getattr(self, name)))
+            object.__setattr__(self, name, _read_matrix(name, getattr(self, name)))
         rows = len(self.Km)
         if self.Qm.shape != self.Km.shape:
             raise ValueError(
@@ -63,12 +63,12 @@ class NumpyTransformer:
         if self.pos is not None and self.d_pos >= rows:
             raise ValueError(
                 f"pos is {self.d_pos} wide but Km has {rows} rows, one for each number of the "
-                f"token and of its place; give Km, Qm and Vm more than {self.d_pos} rows"
+                f"token and of its position; give Km, Qm and Vm more than {self.d_pos} rows"
             )
 
     @property
     def d_pos(self) -> int:
-        """The width of a place; 0 without positions."""
+        """The width of a position; 0 without positions."""
         return 0 if self.pos is None else self.pos.shape[1]
 
     @property
@@ -77,15 +77,15 @@ class NumpyTransformer:
         return len(self.Km) - self.d_pos
 
     def forward(self, seq: Any, verbose: bool = False) -> Array:
-        """seq (n, d_input) → (n, d_v); verbose prints what happens, in words and numbers."""
+        """seq (n, d_input) → (n, d_v); verbose prints every step in words and numbers."""
         steps = self.steps(seq)
         if verbose:
-            print("\n".join(_narration(steps, self.d_input)))
+            print("\n".join(_narrate(steps, self.d_input)))
         return steps.output
 
     def steps(self, seq: Any) -> Steps:
-        """The same pass with everything that it computes on the way."""
-        x = self._with_places(seq)
+        """The same pass, with everything it computes."""
+        x = self._add_positions(seq)
         n, d_qk = len(x), self.Km.shape[1]
         K, Q, V = np.zeros((n, d_qk)), np.zeros((n, d_qk)), np.zeros((n, self.Vm.shape[1]))
         for t in range(n):
@@ -99,9 +99,9 @@ class NumpyTransformer:
                 output[t] += attention[t, s] * V[s]
         return Steps(x, K, Q, V, scores, attention, output)
 
-    def _with_places(self, seq: Any) -> Array:
+    def _add_positions(self, seq: Any) -> Array:
         """seq (n, d_input) → (n, d_input + d_pos)."""
-        seq = _matrix("seq", seq, least=0)
+        seq = _read_matrix("seq", seq, least=0)
         n, width = seq.shape
         if width != self.d_input:
             raise ValueError(
@@ -113,7 +113,7 @@ class NumpyTransformer:
             return seq
         if n > len(self.pos):
             raise ValueError(
-                f"seq has length {n} but pos has {len(self.pos)} places; "
+                f"seq has length {n} but pos has {len(self.pos)} rows; "
                 f"shorten it or give pos {n} rows"
             )
         return np.concatenate([seq, self.pos[:n]], axis=1)
@@ -124,13 +124,13 @@ class NumpyTransformer:
 
 
 def _softmax(scores: Array) -> Array:
-    """exp(score) / Σ exp(score); the largest is taken away first, so that nothing overflows."""
+    """exp(score) / Σ exp(score); the largest score is subtracted first, against overflow."""
     powers = np.exp(scores - scores.max())
     return powers / powers.sum()
 
 
-def _matrix(name: str, values: Any, least: int = 1) -> Array:
-    """Any table of finite numbers as float64, own memory, read only."""
+def _read_matrix(name: str, values: Any, least: int = 1) -> Array:
+    """A table of finite numbers as a read-only copy in float64."""
     try:
         table = np.asarray(values)
     except ValueError as error:
@@ -149,32 +149,32 @@ def _matrix(name: str, values: Any, least: int = 1) -> Array:
     return table
 
 
-# The pass, told
+# The narration
 
 
-def _narration(steps: Steps, d_input: int) -> Iterator[str]:
-    """The pass in words, line by line."""
+def _narrate(steps: Steps, d_input: int) -> Iterator[str]:
+    """The forward pass in words, line by line."""
     n, d_qk = steps.Q.shape
     yield f"{n} token{'s' * (n != 1)}."
     for t, x in enumerate(steps.x):
-        place = f" at place {_text(x[d_input:])}" if d_input < len(x) else ""
-        yield f"Token {t} is {_text(x[:d_input])}{place}:"
-        yield f"  it offers the key {_text(steps.K[t])}"
-        yield f"  and has to say    {_text(steps.V[t])}."
+        place = f" at place {_format_row(x[d_input:])}" if d_input < len(x) else ""
+        yield f"Token {t} is {_format_row(x[:d_input])}{place}:"
+        yield f"  it offers the key {_format_row(steps.K[t])}"
+        yield f"  and has to say    {_format_row(steps.V[t])}."
     for t in range(n):
-        yield f"Token {t} asks {_text(steps.Q[t])}:"
+        yield f"Token {t} asks {_format_row(steps.Q[t])}:"
         for s in range(n):
             yield (
-                f"  key {s} answers {_number(steps.Q[t] @ steps.K[s])}, divided by √{d_qk} "
-                f"that is {_number(steps.scores[t, s])}: weight {_number(steps.attention[t, s])}"
+                f"  key {s} answers {_format(steps.Q[t] @ steps.K[s])}, divided by √{d_qk} "
+                f"that is {_format(steps.scores[t, s])}: weight {_format(steps.attention[t, s])}"
             )
-        yield f"  so it hears {_text(steps.output[t])}."
+        yield f"  so it hears {_format_row(steps.output[t])}."
 
 
-def _text(row: Array) -> str:
-    return f"[{' '.join(map(_number, row))}]"
+def _format_row(row: Array) -> str:
+    return f"[{' '.join(map(_format, row))}]"
 
 
-def _number(value: float) -> str:
-    """Four digits; what is too small for them is 0, and −0 is 0."""
+def _format(value: float) -> str:
+    """Four digits; smaller numbers are 0, and so is −0."""
     return f"{0.0 if abs(value) < 5e-5 else value:.4g}"

@@ -1,9 +1,9 @@
-"""The smallest transformer, in PyTorch: what numpy_form.py computes, for whole batches, learnable.
+"""The smallest transformer, in PyTorch: as numpy_form.py, for batches, and trainable.
 
     output = softmax(Q Kᵀ / √d_qk) V        with Q, K, V = three linear layers of [seq, pos]
 
-A linear layer keeps its matrix transposed, outputs as rows: Km.weight is the Km of numpy_form.py
-turned over. The attention is this library's own, so `record` sees its weights.
+A linear layer holds its matrix transposed, a row for each output: Km.weight is the transpose of Km
+in numpy_form.py. The attention is that of this library, so `record` sees its weights.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from clearhead.shapes import check_length, check_positive, check_token_mask, sha
 
 @dataclass(frozen=True)
 class TorchTransformerConfig(Config):
-    """d_pos: the width of a place, None for no positions; max_len: how many there are."""
+    """d_pos: the width of a position, None for no positions; max_len: their number."""
 
     d_input: int
     d_qk: int
@@ -39,7 +39,7 @@ class TorchTransformerConfig(Config):
 class TorchTransformer(Model):
     """One layer, one head; parameters Km.weight, Qm.weight, Vm.weight and, if d_pos, pos.weight.
 
-    TorchTransformer(d_input, d_qk, d_v, d_pos, max_len), or from a config that says the same.
+    TorchTransformer(d_input, d_qk, d_v, d_pos, max_len), or TorchTransformer(config).
     """
 
     config_type = TorchTransformerConfig
@@ -64,12 +64,12 @@ class TorchTransformer(Model):
         self.Qm = nn.Linear(width, c.d_qk, bias=False)
         self.Vm = nn.Linear(width, c.d_v, bias=False)
         with torch.no_grad():
-            self.Vm.weight *= 0.05  # learned first: whom to listen to depends on what is said
+            self.Vm.weight *= 0.05  # values are learned first, because scores depend on them
         self.attention = DotProductAttention()
 
     @classmethod
     def from_numpy(cls, design: NumpyTransformer) -> Self:
-        """The same transformer with the same weights, in float64 as they are."""
+        """The same transformer with the same weights, in float64."""
         if not isinstance(design, NumpyTransformer):
             raise TypeError(f"design must be a NumpyTransformer, got {type(design).__name__}")
         d_qk, d_v = design.Km.shape[1], design.Vm.shape[1]
@@ -82,7 +82,7 @@ class TorchTransformer(Model):
         return model
 
     def to_numpy(self) -> NumpyTransformer:
-        """The weights as they are now, in the form that tells and shows its steps."""
+        """The same transformer in NumPy, which can show and narrate its steps."""
         Km, Qm, Vm = (
             layer.weight.detach().cpu().numpy().T for layer in (self.Km, self.Qm, self.Vm)
         )
@@ -92,14 +92,14 @@ class TorchTransformer(Model):
     def forward(self, seq: Tensor, token_mask: Tensor | None = None) -> Tensor:
         """seq (n, d_input) → (n, d_v), or a batch (B, n, d_input) → (B, n, d_v).
 
-        seq may hold any numbers, such as whole ones of a one-hot table; the output has the dtype
-        of the parameters. token_mask (B, n) of a batch: True = real; nobody listens to the rest.
+        seq may hold any numbers, such as integers of a one-hot table; the output has the dtype of
+        the parameters. token_mask (B, n) of a batch: True = real; the rest is not attended to.
         """
         self._check(seq)
         if token_mask is not None:
             check_token_mask(token_mask, seq.shape[:-1])
         mask = None if token_mask is None else Mask.tokens(token_mask)
-        x = self._with_places(seq.to(self.Km.weight.dtype))
+        x = self._add_positions(seq.to(self.Km.weight.dtype))
         batch = x if x.ndim == 3 else x.unsqueeze(0)
         output: Tensor = self.attention(self.Qm(batch), self.Km(batch), self.Vm(batch), mask=mask)
         return output if x.ndim == 3 else output.squeeze(0)
@@ -119,9 +119,9 @@ class TorchTransformer(Model):
         if self.pos is not None:
             check_length("seq", seq.size(-2), self.pos.num_embeddings)
 
-    def _with_places(self, seq: Tensor) -> Tensor:
+    def _add_positions(self, seq: Tensor) -> Tensor:
         """(..., n, d_input) → (..., n, d_input + d_pos)."""
         if self.pos is None:
             return seq
-        places = self.pos.weight[: seq.size(-2)]
-        return torch.cat([seq, places.expand(*seq.shape[:-1], -1)], dim=-1)
+        positions = self.pos.weight[: seq.size(-2)]
+        return torch.cat([seq, positions.expand(*seq.shape[:-1], -1)], dim=-1)

@@ -118,9 +118,9 @@ def test_single_precision_is_enough(name: str) -> None:
 def test_a_design_serves_its_max_len_and_no_more(max_len: int) -> None:
     designs.first(max_len).forward(np.eye(3)[[0] * max_len])
     designs.unique(max_len).forward(np.eye(4)[[CLS] + [0] * max_len])
-    with pytest.raises(ValueError, match=f"length {max_len + 1} but pos has {max_len} places"):
+    with pytest.raises(ValueError, match=f"length {max_len + 1} but pos has {max_len} rows"):
         designs.first(max_len).forward(np.eye(3)[[0] * (max_len + 1)])
-    with pytest.raises(ValueError, match=f"length {max_len + 2} but pos has {max_len + 1} places"):
+    with pytest.raises(ValueError, match=f"length {max_len + 2} but pos has {max_len + 1} rows"):
         designs.unique(max_len).forward(np.eye(4)[[CLS] + [0] * (max_len + 1)])
 
 

@@ -167,7 +167,7 @@ def test_matrices_hold_real_numbers(wrong: object) -> None:
     ("seq", "words"),
     [
         (np.ones((2, 4)), r"seq has 4 columns but d_input is 3.*Km, 5, less the width of pos, 2"),
-        (np.ones((8, 3)), "seq has length 8 but pos has 7 places; shorten it or give pos 8 rows"),
+        (np.ones((8, 3)), "seq has length 8 but pos has 7 rows; shorten it or give pos 8 rows"),
         (np.ones(3), r"seq must have rows and columns, got shape \(3,\)"),
         (np.full((1, 3), np.inf), r"seq must be finite, but seq\[0, 0\] is inf"),
     ],
