@@ -18,7 +18,6 @@ from clearhead.layers.recurrent import LinearRNN
 from clearhead.layers.soft_cap import apply_soft_cap
 from clearhead.layers.stack import Stack, StackConfig
 from clearhead.layers.stem import ConvolutionStem, whitening_filters
-from clearhead.renamed import forward
 
 __all__ = [
     "Block",
@@ -37,6 +36,3 @@ __all__ = [
     "rms_norm",
     "whitening_filters",
 ]
-
-
-__getattr__ = forward(__name__)

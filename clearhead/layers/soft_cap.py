@@ -6,7 +6,6 @@ y′ = 1 − tanh²(x / cap)               the derivative, for gradients written
 
 from torch import Tensor
 
-from clearhead.renamed import forward
 from clearhead.shapes import check_number
 
 
@@ -26,6 +25,3 @@ def check_soft_cap(cap: float | None) -> None:
     """A positive number, or None for no cap."""
     if cap is not None:
         check_number("soft_cap", cap, low=0, above=True, way_out="; None = no cap")
-
-
-__getattr__ = forward(__name__)

@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.renamed import forward
 from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
 
 
@@ -60,6 +59,3 @@ def check_finite(x: Tensor) -> Tensor:
             "the model gives NaN or infinity for these tokens; its weights hold broken numbers"
         )
     return x
-
-
-__getattr__ = forward(__name__)

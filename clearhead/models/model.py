@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import Config
-from clearhead.renamed import forward
 
 
 class Model(nn.Module):
@@ -104,6 +103,3 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
-
-
-__getattr__ = forward(__name__)

@@ -23,7 +23,6 @@ from clearhead.attention.masks import MaskLike
 from clearhead.config import Config
 from clearhead.models.checks import check_finite, check_tokens
 from clearhead.models.model import Model, evaluation_mode
-from clearhead.renamed import forward
 from clearhead.shapes import check_int_tensor, check_positive, shape_text
 
 
@@ -184,6 +183,3 @@ def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
 
 def _is_about_tokens(part: Part) -> bool:
     return isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries)
-
-
-__getattr__ = forward(__name__)
