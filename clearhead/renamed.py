@@ -177,6 +177,9 @@ NAMES: dict[str, str] = {
     "clearhead.training.loop.Progress": "clearhead.training.progress.Progress",
     "clearhead.training.loop.RunResult": "clearhead.runs.train_recipe.RunResult",
     "clearhead.training.loop.train": "clearhead.runs.train_recipe.train",
+    "clearhead.training.losses.check_prediction": "clearhead.training.loss_inputs.check_head",
+    "clearhead.training.optimizer.inner_matrices": "clearhead.training.optimizer.find_inner_matrices",  # noqa: E501
+    "clearhead.training.optimizer.orthogonal": "clearhead.training.optimizer.orthogonalise",
     "clearhead.training.place.Place": "clearhead.training.state.State",
     "clearhead.training.place.Plans": "clearhead.training.state.DataOrder",
     "clearhead.training.place.Progress": "clearhead.training.progress.Progress",
@@ -186,7 +189,7 @@ NAMES: dict[str, str] = {
     "clearhead.training.run_folder.Busy": "clearhead.runs.lock.Busy",
     "clearhead.training.run_folder.environment": "clearhead.runs.folder.describe_environment",
     "clearhead.training.starting.adopt": "clearhead.runs.resume.record_forced",
-    "clearhead.training.starting.threads_of": "clearhead.runs.resume.choose_threads",
+    "clearhead.training.starting.threads_of": "clearhead.runs.resume.decide_threads",
     "clearhead.training.starting.unfinished_run": "clearhead.runs.resume.find_unfinished",
     "clearhead.training.stopping.Stop": "clearhead.training.loop.Stop",
     # tasks, report

@@ -16,18 +16,18 @@ import torch
 from clearhead.shapes import check_positive
 from clearhead.timing import measure_seconds
 
-MOST_THREADS = 1024  # beyond what a process may start, the thread library ends it without a word
-CLEARLY = 1.25  # times as fast
+MOST_THREADS = 1024  # with more than the system allows, the thread library ends the process
+CLEARLY_FASTER = 1.25
 
 
 def seed_everything(seed: int) -> None:
-    """The generators of Python and of torch; nothing here draws from NumPy's."""
+    """Seed the generators of Python and of torch; nothing here draws from NumPy's."""
     random.seed(seed)
     torch.manual_seed(seed)
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """`auto` is the accelerator if there is one, else the CPU; a device not there is refused."""
+    """A device by its name; `auto` is the accelerator if there is one, else the CPU."""
     if name == "auto":
         if not torch.accelerator.is_available():
             return torch.device("cpu")
@@ -43,12 +43,12 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def widest_float(device: torch.device) -> torch.dtype:
-    """float64 where there is one; Apple's GPUs have none."""
+    """The widest float of a device: float64, but float32 on Apple's GPUs."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def set_threads(threads: int | Literal["auto"] = "auto") -> int:
-    """Use this many threads from now on, `auto` by measuring; returns the number chosen."""
+    """Set the number of threads, for `auto` by measuring; returns the number chosen."""
     if threads == "auto":
         threads = choose_threads()
     check_positive(threads=threads)
@@ -59,24 +59,24 @@ def set_threads(threads: int | Literal["auto"] = "auto") -> int:
 
 
 def choose_threads() -> int:
-    """1, or all cores this process may use if they are clearly faster at this moment.
+    """1, or all cores of this process if they are clearly faster at this moment.
 
-    What gains little here loses where a model is smaller: the threads wait after each operation.
+    A small gain here is a loss for smaller models, where the threads wait after each operation.
     """
-    cores = _usable_cores()
+    cores = _count_cores()
     seconds = measure_threads((1, cores))
-    return cores if seconds[cores] * CLEARLY < seconds[1] else 1
+    return cores if seconds[cores] * CLEARLY_FASTER < seconds[1] else 1
 
 
 def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:
-    """Seconds that a few milliseconds of typical work take with each number of threads.
+    """The seconds of a few milliseconds of typical work with each number of threads.
 
-    The work is what a small model does: matrix products and element-wise passes. The candidates
-    take turns, and the median counts: the best of several would hide the waiting that hurts. A
-    candidate that falls far behind is not tried again.
+    The work is that of a small model: matrix products and element-wise operations. The candidates
+    take turns, and the median counts: the best of several would hide the time spent waiting. A
+    candidate that is far slower is not tried again.
     """
     before = torch.get_num_threads()
-    # Not drawn: measuring must not move the generator of the run.
+    # Constants, because measuring must not advance the random generator of the run.
     x, w = torch.full((256, 384), 0.5), torch.full((384, 384), 0.05)
     seconds: dict[int, list[float]] = {threads: [] for threads in candidates}
     try:
@@ -86,21 +86,21 @@ def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, 
                 if times and min(times) > 3 * best:
                     continue
                 torch.set_num_threads(threads)
-                _small_work(x, w)  # wakes the threads up
-                times.append(measure_seconds(lambda: _small_work(x, w)))
+                _run_layers(x, w)  # starts the threads
+                times.append(measure_seconds(lambda: _run_layers(x, w)))
     finally:
         torch.set_num_threads(before)
     return {threads: sorted(times)[len(times) // 2] for threads, times in seconds.items()}
 
 
-def _small_work(x: torch.Tensor, w: torch.Tensor) -> None:
+def _run_layers(x: torch.Tensor, w: torch.Tensor) -> None:
     with torch.no_grad():
         for _ in range(4):
             torch.softmax(torch.relu(x @ w), dim=-1)
 
 
-def _usable_cores() -> int:
-    """Cores this process may run on, which can be fewer than the machine has."""
+def _count_cores() -> int:
+    """The cores this process may run on; they can be fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

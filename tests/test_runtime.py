@@ -50,7 +50,7 @@ def test_measuring_restores_the_threads_when_it_is_interrupted(monkeypatch):
         assert torch.get_num_threads() == before + 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runtime, "_small_work", interrupted)
+    monkeypatch.setattr(runtime, "_run_layers", interrupted)
     with pytest.raises(KeyboardInterrupt):
         measure_threads((before + 1,))
     assert torch.get_num_threads() == before
@@ -77,14 +77,14 @@ def test_the_median_counts_and_a_hopeless_candidate_is_not_tried_again(monkeypat
     ],
 )
 def test_two_threads_are_chosen_if_they_are_clearly_faster(monkeypatch, seconds, chosen):
-    monkeypatch.setattr(runtime, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(runtime, "_count_cores", lambda: 2)
     monkeypatch.setattr(runtime, "measure_threads", lambda candidates: seconds)
     assert choose_threads() == chosen
     assert set_threads("auto") == chosen
     assert torch.get_num_threads() == chosen
 
 
-def test_one_thread_and_all_usable_cores_are_compared(monkeypatch):
+def test_one_thread_and_all_count_cores_are_compared(monkeypatch):
     asked = []
 
     def measure(candidates):

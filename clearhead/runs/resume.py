@@ -60,7 +60,7 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
     return runs[-1]
 
 
-def choose_threads(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
+def decide_threads(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
     """The number of threads, or "auto"; a resumed run keeps its own unless a number is given.
 
     Workers have a thread each: they hardly wait for one another, so there is nothing to measure.

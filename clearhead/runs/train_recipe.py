@@ -20,7 +20,7 @@ from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import RunFolder, describe_environment, new_run
 from clearhead.runs.resume import (
     check_same,
-    choose_threads,
+    decide_threads,
     find_run,
     find_unfinished,
     record_forced,
@@ -77,7 +77,7 @@ def train(
         folder = find_run(Path(out), resume, recipe.name)
     check_trainable(recipe, task)
     where = pick_device(device)
-    set_threads(choose_threads(folder, threads, recipe.training.workers))
+    set_threads(decide_threads(folder, threads, recipe.training.workers))
     environment = describe_environment(torch.get_num_threads(), where.type)
     if folder is None:
         folder = new_run(Path(out), recipe.name, lambda new: _write(new, task, config, environment))

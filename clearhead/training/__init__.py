@@ -1,6 +1,7 @@
 """What learning is: from examples to weights. Read in this order:
 
 losses.py          what a wrong prediction costs
+loss_inputs.py     the checks of predictions and targets
 losses_fast.py     the vocabulary loss a few rows at a time
 schedule.py        how the learning rate goes up and down
 optimizer.py       how gradients become steps

@@ -1,11 +1,11 @@
-"""The vocabulary loss a few rows at a time: the (rows, V) logits are never there as a whole.
+"""The vocabulary loss a few rows at a time: the logits (rows, V) never exist as a whole.
 
     logits = x Wᵀ,   p = softmax(logits),   loss = mean of −log p[target]
-    d loss / d logits = (p − one-hot of target) / n
+    d loss / d logits = g / n,   g = p − one-hot of target
 
 The gradient is known as soon as p is, so each chunk of rows goes forward and backward while its
-logits are still in the cache: dx = g W, dW = Σ gᵀ x, with g written over p, p over the logits. The
-backward pass only scales. Rows without a target are left out from the start.
+logits are still in the cache: dx = g W, dW = Σ gᵀ x, with p written over the logits and g over p.
+The backward pass only scales by 1/n. Rows without a target are left out from the start.
 """
 
 from typing import Any
@@ -16,24 +16,24 @@ from torch import Tensor
 from clearhead.data.batch import IGNORE
 from clearhead.layers.soft_cap import cap_in_place
 from clearhead.training import losses
-from clearhead.training.losses import HALVES, check_prediction
+from clearhead.training.loss_inputs import HALVES, check_head
 
-# Numbers in a chunk of logits: few enough for a cache, enough for a large product.
+# Numbers in a chunk of logits: few enough for the cache, enough for an efficient product.
 CHUNK = 2**21
 
 
 def vocabulary_loss(
     x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
 ) -> Tensor:
-    """x (..., D), a head's weight (V, D), targets (...) → the mean cost of a prediction."""
-    check_prediction(x, weight, targets, soft_cap)
-    if x.dtype in HALVES or x.dtype != weight.dtype:  # small numbers would be lost in the sums
+    """x (..., D), the weight (V, D) of a head, targets (...) → the mean loss, a scalar."""
+    check_head(x, weight, targets, soft_cap)
+    if x.dtype in HALVES or x.dtype != weight.dtype:  # 16 bits would lose small terms of the sums
         return losses.vocabulary_loss(x, weight, targets, soft_cap=soft_cap)
     live = targets != IGNORE
     rows, wanted = x[live], targets[live].long()  # (N, D), (N,)
     if len(rows) == 0:
         return rows.sum() + weight[:0].sum()
-    if not torch.is_grad_enabled():  # which a Function is not told
+    if not torch.is_grad_enabled():  # a Function cannot see this, and would compute the gradient
         weight = weight.detach()
     return _VocabularyLoss.apply(rows, weight, wanted, soft_cap)
 
@@ -47,7 +47,7 @@ class _VocabularyLoss(torch.autograd.Function):
         grad_x = torch.empty_like(x) if needs_x else None
         grad_weight = torch.zeros_like(weight) if needs_weight else None
         n_rows = max(64, CHUNK // weight.size(0))
-        room = x.new_empty(min(n_rows, len(x)), weight.size(0))
+        buffer = x.new_empty(min(n_rows, len(x)), weight.size(0))
         total = x.new_zeros(())
         for part, wanted, grad_part in zip(
             x.split(n_rows),
@@ -55,8 +55,8 @@ class _VocabularyLoss(torch.autograd.Function):
             x.split(n_rows) if grad_x is None else grad_x.split(n_rows),
             strict=True,
         ):
-            logits = torch.mm(part, weight.mT, out=room[: len(part)])
-            total += _costs(logits, wanted, soft_cap).sum()
+            logits = torch.mm(part, weight.mT, out=buffer[: len(part)])
+            total += _differentiate(logits, wanted, soft_cap).sum()  # logits now hold g
             if grad_x is not None:
                 torch.mm(logits, weight, out=grad_part)
             if grad_weight is not None:
@@ -77,17 +77,17 @@ class _VocabularyLoss(torch.autograd.Function):
         return *grads, None, None
 
 
-def _costs(logits: Tensor, targets: Tensor, soft_cap: float | None) -> Tensor:
-    """logits (n, V), targets (n, 1) → the cost of each row, (n, 1); logits become the gradient.
+def _differentiate(logits: Tensor, targets: Tensor, soft_cap: float | None) -> Tensor:
+    """logits (n, V), targets (n, 1) → the loss of each row, (n, 1); logits become the gradient.
 
-    log Σ eˡ is the largest logit minus the log of its probability, which is never tiny; the
-    target's own may be.
+    The loss is log Σ eˡ − l[target]. log Σ eˡ is computed as the largest logit minus the log of its
+    probability, which is at least 1/V; the target's own probability may round to 0.
     """
     slope = None if soft_cap is None else cap_in_place(logits, soft_cap)
     largest, wanted = logits.amax(-1, keepdim=True), logits.gather(1, targets)
     probs = torch.softmax(logits, dim=-1, out=logits)
-    costs = largest - probs.amax(-1, keepdim=True).log() - wanted
+    losses = largest - probs.amax(-1, keepdim=True).log() - wanted
     probs.scatter_add_(1, targets, torch.full_like(wanted, -1.0))
     if slope is not None:
         probs.mul_(slope)
-    return costs
+    return losses

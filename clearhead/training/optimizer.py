@@ -9,9 +9,9 @@
 
 λ is weight_decay, 0 for vectors. UVᵀ comes from a few Newton–Schulz steps, X ← aX + (bA + cA²)X
 with A = XXᵀ, which push each singular value towards 1 by the polynomial aσ + bσ³ + cσ⁵. Matrices of
-one shape go together.
+one shape are stacked and updated together.
 
-All that is kept between steps is a set of named tensors, so that a run can be saved and resumed.
+Between steps an optimizer keeps named tensors and nothing else, so that a run can be saved.
 """
 
 from collections import defaultdict
@@ -24,13 +24,13 @@ from clearhead.shapes import check_choice
 
 OPTIMIZERS = ("adamw", "muon")
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, within ±0.3 of 1 after 5 steps
-OUTER = ("embedding", "head", "decoder", "encoder")  # read or write one-hot rows: no inner matrix
+OUTER = ("embedding", "head", "decoder", "encoder")  # layers that read or write one-hot rows
 
 Parameters = dict[str, nn.Parameter]
 
 
 class Optimizer:
-    """Steps for all parameters of a model; what it remembers are named tensors."""
+    """Updates all parameters of a model by their gradients."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Optimizer:
         momentum: float = 0.95,
         newton_steps: int = 5,
     ) -> None:
-        """lr is AdamW's, matrix_lr Muon's; weight_decay pulls matrices towards 0."""
+        """lr is AdamW's, matrix_lr is Muon's; weight_decay pulls matrices towards 0."""
         check_choice("optimizer", kind, OPTIMIZERS)
         learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        inner = inner_matrices(model) if kind == "muon" else {}
+        inner = find_inner_matrices(model) if kind == "muon" else {}
         rest = {name: p for name, p in learned.items() if name not in inner}
         self.lr, self.matrix_lr, self.weight_decay = lr, matrix_lr, weight_decay
         self.muon = Muon(inner, momentum, newton_steps)
@@ -65,7 +65,9 @@ class Optimizer:
         )
         self.names: dict[Tensor, str] = {p: name for name, p in rest.items()}
         self.parameters = list(learned.values())
-        for parameter in self.names:  # AdamW would do this at the first gradient of each
+        for (
+            parameter
+        ) in self.names:  # else AdamW does this at each first gradient, too late to save
             self.adamw.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter, requires_grad=False),
@@ -73,7 +75,7 @@ class Optimizer:
             }
 
     def step(self, factor: float = 1.0) -> None:
-        """One update with the learning rates times this factor; gradients are then forgotten."""
+        """Update all parameters with the learning rates times this factor; clear the gradients."""
         for group in self.adamw.param_groups:
             group["lr"] = self.lr * factor
         self.adamw.step()
@@ -82,20 +84,20 @@ class Optimizer:
             parameter.grad = None
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that has to be kept to go on, by name: the tensors themselves, no copies."""
-        kept = {f"muon.{name}": tensor for name, tensor in self.muon.kept.items()}
+        """Everything the optimizer needs to resume, by name: the tensors themselves, no copies."""
+        found = {f"muon.{name}": tensor for name, tensor in self.muon.momenta.items()}
         for parameter, name in self.names.items():
             values = self.adamw.state[parameter]
-            kept |= {f"adamw.{key}.{name}": value for key, value in values.items()}
-        return kept
+            found |= {f"adamw.{key}.{name}": value for key, value in values.items()}
+        return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what `tensors` gave; all of it must be there, and nothing else."""
-        kept = self.tensors()
-        if odd := sorted(kept.keys() ^ tensors.keys()):
-            word = "is missing" if odd[0] in kept else "is not part of it"
+        """Continue from what `tensors` gave; all of it must be there, and nothing else."""
+        own = self.tensors()
+        if odd := sorted(own.keys() ^ tensors.keys()):
+            word = "is missing" if odd[0] in own else "is not part of it"
             raise ValueError(f"the optimizer does not fit this model: {odd[0]!r} {word}")
-        for name, tensor in kept.items():
+        for name, tensor in own.items():
             given = tensors[name]
             if (given.shape, given.dtype) != (tensor.shape, tensor.dtype):
                 raise ValueError(
@@ -103,7 +105,7 @@ class Optimizer:
                     f"{tuple(given.shape)} of {given.dtype}, not {tuple(tensor.shape)} of "
                     f"{tensor.dtype}"
                 )
-        for name, tensor in kept.items():
+        for name, tensor in own.items():
             tensor.copy_(tensors[name])
 
 
@@ -112,49 +114,49 @@ class Muon:
 
     def __init__(self, parameters: Parameters, momentum: float, newton_steps: int) -> None:
         self.parameters, self.momentum, self.newton_steps = parameters, momentum, newton_steps
-        self.kept = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        self.momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
         self.groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name, parameter in parameters.items():
             self.groups[tuple(parameter.flatten(1).shape)].append(name)
 
     @torch.no_grad()
     def step(self, lr: float, weight_decay: float) -> None:
-        """One update of all matrices that have a gradient, those of one shape together."""
+        """Update all matrices that have a gradient, those of one shape together."""
         for (rows, columns), names in self.groups.items():
-            stepped = [name for name in names if self.parameters[name].grad is not None]
-            if not stepped:
+            learned = [name for name in names if self.parameters[name].grad is not None]
+            if not learned:
                 continue
-            updates = orthogonal(torch.stack(self._pushed(stepped)), self.newton_steps)
+            updates = orthogonalise(torch.stack(self._add_momentum(learned)), self.newton_steps)
             rate = lr * max(1.0, rows / columns) ** 0.5
-            for name, update in zip(stepped, updates, strict=True):
+            for name, update in zip(learned, updates, strict=True):
                 parameter = self.parameters[name]
                 parameter.mul_(1 - lr * weight_decay)
                 parameter.add_(update.view_as(parameter), alpha=-rate)
 
-    def _pushed(self, names: Sequence[str]) -> list[Tensor]:
-        """The gradient and the momentum behind it (Nesterov's form), as matrices."""
-        pushed = []
+    def _add_momentum(self, names: Sequence[str]) -> list[Tensor]:
+        """u = g + μ m, as matrices (Nesterov's form); updates m."""
+        found = []
         for name in names:
-            gradient, kept = self.parameters[name].grad, self.kept[name]
+            gradient, momentum = self.parameters[name].grad, self.momenta[name]
             assert gradient is not None
-            kept.mul_(self.momentum).add_(gradient)
-            pushed.append(gradient.add(kept, alpha=self.momentum).flatten(1))
-        return pushed
+            momentum.mul_(self.momentum).add_(gradient)
+            found.append(gradient.add(momentum, alpha=self.momentum).flatten(1))
+        return found
 
 
-def inner_matrices(model: nn.Module) -> Parameters:
+def find_inner_matrices(model: nn.Module) -> Parameters:
     """The weights of linear layers and convolutions between the first and the last layer.
 
-    A weight that two layers share is inner only if both are.
+    A weight that two layers share is inner only if both layers are.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
     found: Parameters = {}
     inner: set[nn.Parameter] = set()
     outer: set[nn.Parameter] = set()
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        place, _, last = name.rpartition(".")
-        matrix = isinstance(modules[place], nn.Linear | nn.Conv2d) and last == "weight"
-        if not matrix or place.rpartition(".")[2] in OUTER:
+        layer, _, last = name.rpartition(".")
+        is_matrix = isinstance(modules[layer], nn.Linear | nn.Conv2d) and last == "weight"
+        if not is_matrix or layer.rpartition(".")[2] in OUTER:
             outer.add(parameter)
         elif parameter.requires_grad and parameter not in inner:
             inner.add(parameter)
@@ -162,8 +164,8 @@ def inner_matrices(model: nn.Module) -> Parameters:
     return {name: parameter for name, parameter in found.items() if parameter not in outer}
 
 
-def orthogonal(x: Tensor, n_steps: int = 5) -> Tensor:
-    """Matrices (N, rows, columns) → those with all singular values moved to about 1."""
+def orthogonalise(x: Tensor, n_steps: int = 5) -> Tensor:
+    """Matrices (N, rows, columns) → the same with all singular values moved to about 1."""
     a, b, c = COEFFICIENTS
     tall = x.size(-2) > x.size(-1)
     x = x.mT if tall else x

@@ -4,8 +4,8 @@
     WarmupCosine      the same, but down along half a cosine
     WarmupStable      the same way up, then 1, and down to 0 over the last `cooldown` steps
 
-A schedule is a plain function of the step, so nothing of it has to be saved. Between two updates
-lies half a step: update s takes the factor at s + ½, so neither the first nor the last is wasted.
+A schedule is a plain function of the step, so none of it has to be saved. Update number s, counted
+from 0, uses the factor at s + ½, so that neither the first nor the last update has a factor of 0.
 """
 
 import math
@@ -16,7 +16,7 @@ from clearhead.shapes import check_choice, check_count
 
 @dataclass(frozen=True)
 class Schedule:
-    """A factor for every step. A subclass says how it goes down after the warm-up."""
+    """A factor for every step. A subclass defines how it falls after the warm-up."""
 
     warmup: int
     max_steps: int

@@ -1,4 +1,4 @@
-"""clearhead train: results, changes, going on, stopping, and every class of failure by its code."""
+"""clearhead train: results, changes, resuming, stopping, and every class of failure by its code."""
 
 import errno
 import json
@@ -124,7 +124,7 @@ def test_a_finished_run_is_followed_by_a_new_one(train):
     assert train("--quiet")[1].startswith("substring-0002")
 
 
-# Stopping and going on
+# Stopping and resuming
 
 
 def stop_after_a_line(process, number):

@@ -11,7 +11,7 @@ from clearhead.files import BadFile
 from clearhead.runs import train_recipe
 from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints, is_finished
 from clearhead.runs.folder import RunFolder, find_runs
-from clearhead.runs.resume import check_same, choose_threads, find_run
+from clearhead.runs.resume import check_same, decide_threads, find_run
 
 
 @pytest.fixture
@@ -284,11 +284,11 @@ def test_all_differences_are_told_at_once(stopped):
 
 def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
     run = only(stopped)
-    assert choose_threads(run, "auto") == 1
-    assert choose_threads(run, 2) == 2
-    assert choose_threads(run, "3") == 3
-    assert choose_threads(None, "auto") == "auto"
-    assert choose_threads(None, "3") == 3
+    assert decide_threads(run, "auto") == 1
+    assert decide_threads(run, 2) == 2
+    assert decide_threads(run, "3") == 3
+    assert decide_threads(None, "auto") == "auto"
+    assert decide_threads(None, "3") == 3
 
 
 def test_a_config_that_was_edited_after_the_start_is_refused(stopped):

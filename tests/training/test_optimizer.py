@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from training.tiny_task import TinyConfig, TinyModel
 
-from clearhead.training.optimizer import Optimizer, inner_matrices, orthogonal
+from clearhead.training.optimizer import Optimizer, find_inner_matrices, orthogonalise
 
 
 class Parts(nn.Module):
@@ -69,7 +69,7 @@ def test_muon_is_the_step_written_out_by_hand():
     for t in (1, 2):
         with_gradients(model, t)
         momentum = 0.9 * momentum + weight.grad
-        update = orthogonal((weight.grad + 0.9 * momentum)[None])[0]
+        update = orthogonalise((weight.grad + 0.9 * momentum)[None])[0]
         expected = expected * (1 - 0.05 * 0.2) - 0.05 * math.sqrt(5 / 3) * update
         optimizer.step(0.5)
     assert torch.allclose(weight, expected, atol=1e-6)
@@ -89,7 +89,7 @@ def test_orthogonal_keeps_directions_and_brings_singular_values_to_about_one(
     k = min(rows, columns)
     s = 0.1 + torch.rand(k, generator=generator)
     x = size * (u * s) @ vh
-    found = orthogonal(x[None], 5)[0]
+    found = orthogonalise(x[None], 5)[0]
     assert found.shape == x.shape
     inside = u.mT @ found @ vh.mT  # diagonal: the same directions
     assert (inside - inside.diag().diag()).abs().max() < 1e-2
@@ -99,15 +99,15 @@ def test_orthogonal_keeps_directions_and_brings_singular_values_to_about_one(
 
 def test_matrices_of_one_shape_go_together_as_if_alone():
     x = torch.randn(4, 5, 3)
-    for alone, together in zip(x, orthogonal(x), strict=True):
-        assert torch.allclose(orthogonal(alone[None])[0], together, atol=1e-5)
-    assert torch.equal(orthogonal(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
+    for alone, together in zip(x, orthogonalise(x), strict=True):
+        assert torch.allclose(orthogonalise(alone[None])[0], together, atol=1e-5)
+    assert torch.equal(orthogonalise(torch.zeros(1, 2, 3)), torch.zeros(1, 2, 3))
 
 
 def test_inner_matrices_are_neither_first_nor_last_nor_shared_with_them():
     model = Parts()
-    assert set(inner_matrices(model)) == {"stem.weight", "first.weight", "second.weight"}
-    assert inner_matrices(model)["first.weight"] is model.again.weight
+    assert set(find_inner_matrices(model)) == {"stem.weight", "first.weight", "second.weight"}
+    assert find_inner_matrices(model)["first.weight"] is model.again.weight
 
 
 def test_each_parameter_that_learns_is_in_exactly_one_group_and_moves():
