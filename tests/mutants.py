@@ -414,9 +414,9 @@ TRAINING = [
     ),
     Mutant(
         "the class-token loss reads the last token",
-        "training/losses.py",
-        "first = logits[:, 0].float() if logits.dtype in HALVES else logits[:, 0]",
-        "first = logits[:, -1]",
+        "training/loss_inputs.py",
+        "return widen(logits[:, 0])",
+        "return widen(logits[:, -1])",
         "training/test_losses.py",
     ),
     Mutant(
@@ -457,8 +457,8 @@ TRAINING = [
     Mutant(
         "Muon without Nesterov's look ahead",
         "training/optimizer.py",
-        "gradient.add(kept, alpha=self.momentum).flatten(1)",
-        "kept.flatten(1)",
+        "gradient.add(momentum, alpha=self.momentum).flatten(1)",
+        "momentum.flatten(1)",
         "training/test_optimizer.py",
     ),
     Mutant(
