@@ -43,7 +43,7 @@ def wheel(tmp_path_factory):
     for name in SOURCES:
         shutil.copy(ROOT / name, source)
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder]
-    _run([sys.executable, "-m", "pip", "wheel", *options, source], cwd=folder)
+    _run([sys.executable, "-m", "pip", "wheel", *options, source], cwd=ROOT)
     (made,) = folder.glob("clearhead-*.whl")
     return made
 
@@ -55,7 +55,7 @@ def installed(wheel, tmp_path_factory):
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", python]
-    _run([*pip, "install", "--no-deps", "--no-index", wheel], cwd=folder)
+    _run([*pip, "install", "--no-deps", "--no-index", wheel], cwd=ROOT)
     (site_packages,) = folder.glob("lib/python3*/site-packages")
     others = [path for path in sys.path if Path(path).name == "site-packages"]
     (site_packages / "others.pth").write_text("\n".join(others))
@@ -63,7 +63,10 @@ def installed(wheel, tmp_path_factory):
 
 
 def _run(command, cwd):
-    """Run a command as a user would, who has no sources on the path; returns its stdout."""
+    """Run a command as a user would, who has no sources on the path; returns its stdout.
+
+    cwd: pip runs in ROOT, because PIP_CONSTRAINT may name constraints.txt there.
+    """
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run(
         [str(word) for word in command],
