@@ -96,6 +96,15 @@ def test_masked_scores_change_nothing_whatever_they_hold():
 # Empty rows
 
 
+def test_beside_a_nan_score_a_forbidden_key_still_has_the_weight_zero():
+    scores, allowed = torch.randn(2, 3), torch.tensor([[True, False, True], [True, True, False]])
+    scores[0, 2] = torch.nan
+    weights = masked_softmax(scores, allowed)
+    assert weights[0, [0, 2]].isnan().all()
+    assert weights[0, 1] == 0
+    assert weights[1].isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_N01_N02_an_empty_row_has_zero_weights_and_zero_gradient(dtype):
     scores = torch.randn(2, 3, 5).to(dtype).requires_grad_()
