@@ -59,6 +59,16 @@ def test_T26_batches_go_on_at_any_state_as_if_never_stopped(n, batch_size, stop)
         assert sorted(flat[start : start + n]) == list(range(n))
 
 
+def test_epochs_follow_each_other_and_each_uses_every_example_once():
+    task, state = TinyTask(TinyData(7)), State()
+    order = DataOrder(task, 7, 3)
+    for epoch in range(3):
+        plans = [list(order.next(state)) for _ in range(3)]
+        assert state.epoch == epoch
+        assert plans == [list(plan) for plan in task.plans(7, epoch, 3)]
+        assert sorted(i for plan in plans for i in plan) == list(range(7))
+
+
 def test_no_plans_are_an_error_not_a_loop():
     with pytest.raises(ValueError, match="no examples to learn from in epoch 0"):
         DataOrder(TinyTask(TinyData(0)), 0, 4).next(State())
