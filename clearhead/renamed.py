@@ -105,6 +105,9 @@ NAMES: dict[str, str] = {
             "softmax.without_dead_keys": "inputs.zero_unseen",
         }.items()
     },
+    # shapes
+    "clearhead.shapes.shape_text": "clearhead.shapes.format_shape",
+    "clearhead.shapes.values_at_hand": "clearhead.shapes.can_read_values",
     # config, layers, models
     "clearhead.layers.block.Stack": "clearhead.layers.stack.Stack",
     "clearhead.layers.capped": "clearhead.layers.apply_soft_cap",

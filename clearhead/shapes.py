@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 
-def shape_text(x: Tensor) -> str:
+def format_shape(x: Tensor) -> str:
     """A shape as people write it: (2, 5, 4)."""
     return str(tuple(x.shape))
 
 
-def values_at_hand(x: Tensor) -> bool:
+def can_read_values(x: Tensor) -> bool:
     """Whether a tensor's values can be read without waiting for a device or breaking a graph."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
@@ -132,7 +132,7 @@ def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
             f"{name} must hold floating-point numbers, got {x.dtype}; use {name}.float()"
         )
     if x.ndim < min_axes:
-        raise ValueError(f"{name} must have at least {min_axes} axes, got shape {shape_text(x)}")
+        raise ValueError(f"{name} must have at least {min_axes} axes, got shape {format_shape(x)}")
 
 
 def check_int_tensor(name: str, x: Any) -> None:
@@ -154,7 +154,7 @@ def check_token_mask(token_mask: Any, shape: tuple[int, ...]) -> None:
     if token_mask.shape != shape:
         raise ValueError(
             f"token_mask must have the shape of tokens, {tuple(shape)}, "
-            f"got {shape_text(token_mask)}"
+            f"got {format_shape(token_mask)}"
         )
 
 
@@ -170,7 +170,7 @@ def check_last_axis(
     check_float_tensor(name, x, min_axes)
     if x.size(-1) != width:
         raise ValueError(
-            f"{name} has width {x.size(-1)} (shape {shape_text(x)}) but {width_name} is {width}; "
+            f"{name} has width {x.size(-1)} (shape {format_shape(x)}) but {width_name} is {width}; "
             f"give it {width} columns or build the module with {width_name}={x.size(-1)}"
         )
     if like is None:
@@ -191,7 +191,7 @@ def check_sequence(name: str, x: Any, width: int, like: Tensor | None = None) ->
     """A floating-point tensor (B, T, d_model)."""
     check_last_axis(name, x, "d_model", width, like=like)
     if x.ndim != 3:
-        raise ValueError(f"{name} must have shape (B, T, D), got {shape_text(x)}")
+        raise ValueError(f"{name} must have shape (B, T, D), got {format_shape(x)}")
 
 
 def is_autocast(x: Tensor) -> bool:
@@ -227,7 +227,7 @@ def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
         have not in (1, want) for have, want in zip(given, scores_shape, strict=True)
     ):
         raise ValueError(
-            f"bias must broadcast to the scores {tuple(scores_shape)}, got {shape_text(bias)}; "
+            f"bias must broadcast to the scores {tuple(scores_shape)}, got {format_shape(bias)}; "
             f"its last axes are (heads, queries, keys)"
         )
 
@@ -237,11 +237,11 @@ def check_qkv(q: Any, k: Any, *v: Any, same_width: bool = True) -> None:
     check_float_tensor("q", q, min_axes=2)
     _check_partner("q", q, "k", k)
     if q.size(-1) == 0:
-        raise ValueError(f"q must have a width of at least 1, got shape {shape_text(q)}")
+        raise ValueError(f"q must have a width of at least 1, got shape {format_shape(q)}")
     if same_width and k.size(-1) != q.size(-1):
         raise ValueError(
             f"k must be as wide as q, {q.size(-1)}, got {k.size(-1)} "
-            f"(q {shape_text(q)}, k {shape_text(k)}); project both to one width"
+            f"(q {format_shape(q)}, k {format_shape(k)}); project both to one width"
         )
     for values in v:
         _check_partner("q", q, "v", values, k)
@@ -264,7 +264,7 @@ def _check_partner(of: str, q: Tensor, name: str, x: Any, k: Tensor | None = Non
     if x.shape[:-2] != q.shape[:-2]:
         raise ValueError(
             f"{name} must have the leading axes of {of}, {tuple(q.shape[:-2])}, got "
-            f"{tuple(x.shape[:-2])} ({of} {shape_text(q)}, {name} {shape_text(x)}); "
+            f"{tuple(x.shape[:-2])} ({of} {format_shape(q)}, {name} {format_shape(x)}); "
             f"use {name}.expand(...)"
         )
     if x.dtype != q.dtype:
@@ -280,5 +280,5 @@ def _check_partner(of: str, q: Tensor, name: str, x: Any, k: Tensor | None = Non
     if k is not None and x.size(-2) != k.size(-2):
         raise ValueError(
             f"{name} must have one row per key, {k.size(-2)}, got {x.size(-2)} "
-            f"(k {shape_text(k)}, {name} {shape_text(x)})"
+            f"(k {format_shape(k)}, {name} {format_shape(x)})"
         )

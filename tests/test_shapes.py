@@ -24,9 +24,9 @@ from clearhead.shapes import (
     check_qkv,
     check_token_mask,
     check_whole,
+    format_shape,
     is_number,
     is_whole,
-    shape_text,
 )
 
 B, H, T, S, Dh, Dv = 2, 3, 5, 7, 4, 6
@@ -37,9 +37,9 @@ def refused(error, sentence):
 
 
 def test_a_shape_is_written_as_people_write_it():
-    assert shape_text(torch.zeros(2, 5, 4)) == "(2, 5, 4)"
-    assert shape_text(torch.zeros(3)) == "(3,)"
-    assert shape_text(torch.zeros(())) == "()"
+    assert format_shape(torch.zeros(2, 5, 4)) == "(2, 5, 4)"
+    assert format_shape(torch.zeros(3)) == "(3,)"
+    assert format_shape(torch.zeros(())) == "()"
 
 
 def test_a_size_is_a_whole_number_of_at_least_one():

@@ -41,7 +41,7 @@ def test_the_best_round_of_each_counts_and_the_first_call_does_not(clock):
     assert best == {"ours": pytest.approx(3.0), "theirs": pytest.approx(6.0)}
 
 
-def test_rounds_go_on_until_the_time_is_over(clock):
+def test_rounds_are_repeated_until_the_time_is_over(clock):
     best_seconds({"a": clock.work("a", 0.25)}, seconds=2.0, rounds=1)
     assert len(clock.order) == 1 + 8
 

@@ -7,7 +7,7 @@ at each step, T² projections for T tokens; with a cache each is computed once.
 import torch
 from torch import Tensor
 
-from clearhead.shapes import check_int_tensor, check_kv, check_positive, shape_text
+from clearhead.shapes import check_int_tensor, check_kv, check_positive, format_shape
 
 
 class KVCache:
@@ -53,7 +53,7 @@ class KVCache:
         """Keep these batch rows, in this order; a row may occur twice, as in beam search."""
         check_int_tensor("rows", rows)
         if rows.ndim != 1:
-            raise ValueError(f"rows must have shape (B,), got {shape_text(rows)}")
+            raise ValueError(f"rows must have shape (B,), got {format_shape(rows)}")
         rows = rows.long()
         if self._k is not None and self._v is not None:
             with torch.inference_mode(False):
@@ -64,7 +64,7 @@ class KVCache:
         if kept is not None:
             if kept.shape[:-2] != x.shape[:-2] or kept.size(-1) != x.size(-1):
                 raise ValueError(
-                    f"{name} has shape {shape_text(x)} but the cache holds (B, G, S, width) = "
+                    f"{name} has shape {format_shape(x)} but the cache holds (B, G, S, width) = "
                     f"{(*kept.shape[:-2], self._length, kept.size(-1))}; clear() it for a new batch"
                 )
             if (kept.dtype, kept.device) != (x.dtype, x.device):

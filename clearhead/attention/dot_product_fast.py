@@ -16,7 +16,7 @@ from clearhead.attention import dot_product
 from clearhead.attention.fused_kernels import Call, run_kernel
 from clearhead.attention.inputs import shield
 from clearhead.attention.masks import Mask, MaskLike, dense_mask
-from clearhead.shapes import check_bias, check_qkv, values_at_hand
+from clearhead.shapes import can_read_values, check_bias, check_qkv
 
 
 def attend(
@@ -49,7 +49,7 @@ def attend(
         )
     shape = (*q.shape[:-1], v.size(-1))
     call = _choose_kernel(q, k, v, mask, bias, scale)
-    if values_at_hand(q):
+    if can_read_values(q):
         output, logsumexp = run_kernel(call)
         output = output if _is_right(output, logsumexp, call) else _attend_broken(call)
     else:

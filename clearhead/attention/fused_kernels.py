@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
-from clearhead.shapes import values_at_hand
+from clearhead.shapes import can_read_values
 
 SCORES_AT_ONCE = 32_768  # in the gradient of a bias: two buffers of so many stay in the cache
 
@@ -39,7 +39,7 @@ def run_kernel(call: Call, added: Tensor | None = None) -> tuple[Tensor, Tensor 
     `added` is what _add_mask makes of bias and mask, if it is known already.
     """
     q, k, v, allowed, bias, scale, causal = call
-    if not values_at_hand(q) or q.size(-1) != v.size(-1):  # the CPU kernel needs Dv = Dh
+    if not can_read_values(q) or q.size(-1) != v.size(-1):  # the CPU kernel needs Dv = Dh
         added = allowed if bias is None else _add_mask(bias, allowed, scale, q)
         output = scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale

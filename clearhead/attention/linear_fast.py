@@ -22,7 +22,7 @@ from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
 from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
 from clearhead.attention.packed_sums import sum_documents
 from clearhead.attention.running_sums import FeatureSums, Keys, join
-from clearhead.shapes import check_positive, check_qkv, values_at_hand
+from clearhead.shapes import can_read_values, check_positive, check_qkv
 
 
 def attend(
@@ -145,7 +145,7 @@ def _count(flags: Tensor, q: Tensor, keys: Keys, seen: _Seen, chunk: int) -> Ten
 
 def _are_finite(keys: Keys, output: Tensor, seen: _Seen) -> bool:
     """Whether all keys and values are finite, checked cheaply."""
-    if not values_at_hand(keys.k):
+    if not can_read_values(keys.k):
         return False  # to look would wait for the device: the worst is assumed
     if seen.documents is None and output.size(1):  # the last query of a causal mask sees every key
         return bool(output[:, -1].detach().sum().isfinite())

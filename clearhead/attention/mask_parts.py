@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from clearhead.positions.distance import offsets
-from clearhead.shapes import shape_text, values_at_hand
+from clearhead.shapes import can_read_values, format_shape
 
 
 def _check_one_per_key(name: str, x: Tensor, S: int) -> None:
     if x.size(-1) != S:
         raise ValueError(
-            f"{name} has {x.size(-1)} columns (shape {shape_text(x)}) but there are {S} keys; "
+            f"{name} has {x.size(-1)} columns (shape {format_shape(x)}) but there are {S} keys; "
             f"give one entry per key, cached ones included"
         )
 
@@ -61,10 +61,10 @@ class Padding:
         lens = self.valid_lens.to(device)
         if not self.for_all_queries and lens.size(1) != T:
             raise ValueError(
-                f"valid_lens has shape {shape_text(lens)} but there are {T} queries; "
+                f"valid_lens has shape {format_shape(lens)} but there are {T} queries; "
                 f"give (B,) lengths, or (B, {T}) with one for each query"
             )
-        if values_at_hand(lens):
+        if can_read_values(lens):
             longest = int(lens.max()) if lens.numel() else 0
             if longest > S:
                 raise ValueError(
@@ -129,7 +129,7 @@ class Given:
         rows, columns = self.allowed.shape[-2:]
         if rows not in (1, T) or columns not in (1, S):
             raise ValueError(
-                f"mask has shape {shape_text(self.allowed)}, whose last two axes must be "
+                f"mask has shape {format_shape(self.allowed)}, whose last two axes must be "
                 f"(T, S) = ({T}, {S}); for a (B, S) mask of real tokens use Mask.tokens(...)"
             )
         return self.allowed.to(device)
@@ -171,7 +171,7 @@ def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
         return allowed.squeeze(1)
     if allowed.ndim != axes:
         raise ValueError(
-            f"mask has {allowed.ndim} axes (shape {shape_text(allowed)}) but the scores have "
+            f"mask has {allowed.ndim} axes (shape {format_shape(allowed)}) but the scores have "
             f"{axes}; write (T, S), or all {axes} axes: mask[:, None] for one matrix per batch "
             f"element, mask[None] for one per head"
         )
@@ -193,4 +193,4 @@ def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
 def _describe(x: Tensor) -> str:
     if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # does not wait
         return str(x.tolist())
-    return f"{str(x.dtype).removeprefix('torch.')} {shape_text(x)}"
+    return f"{str(x.dtype).removeprefix('torch.')} {format_shape(x)}"

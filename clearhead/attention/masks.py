@@ -31,7 +31,7 @@ from clearhead.attention.mask_parts import (
     last_columns,
     match_axes,
 )
-from clearhead.shapes import check_int_tensor, check_positive, shape_text, values_at_hand
+from clearhead.shapes import can_read_values, check_int_tensor, check_positive, format_shape
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,10 +59,10 @@ class Mask:
         check_int_tensor("valid_lens", valid_lens)
         if valid_lens.ndim not in (1, 2):
             raise ValueError(
-                f"valid_lens must have shape (B,) or (B, T), got {shape_text(valid_lens)}; "
+                f"valid_lens must have shape (B,) or (B, T), got {format_shape(valid_lens)}; "
                 f"for a mask of real tokens use Mask.tokens(...)"
             )
-        if values_at_hand(valid_lens) and valid_lens.numel() and int(valid_lens.min()) < 0:
+        if can_read_values(valid_lens) and valid_lens.numel() and int(valid_lens.min()) < 0:
             raise ValueError(
                 f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
             )
@@ -74,7 +74,7 @@ class Mask:
         check_bool("token_mask", token_mask)
         if token_mask.ndim != 2:
             raise ValueError(
-                f"token_mask must have shape (B, S), got {shape_text(token_mask)}; "
+                f"token_mask must have shape (B, S), got {format_shape(token_mask)}; "
                 f"for a (T, S) matrix use Mask.of(...)"
             )
         return Mask((Tokens(token_mask.clone()),))
@@ -84,7 +84,7 @@ class Mask:
         """Packed documents: tokens attend within their own id (B, S); a negative id is padding."""
         check_int_tensor("segment ids", ids)
         if ids.ndim != 2:
-            raise ValueError(f"segment ids must have shape (B, S), got {shape_text(ids)}")
+            raise ValueError(f"segment ids must have shape (B, S), got {format_shape(ids)}")
         return Mask((Segments(ids.clone()),))
 
     @staticmethod
@@ -93,7 +93,8 @@ class Mask:
         check_bool("mask", allowed)
         if allowed.ndim < 2:
             raise ValueError(
-                f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got {shape_text(allowed)}"
+                f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got "
+                f"{format_shape(allowed)}"
             )
         return Mask((Given(allowed),))
 
@@ -173,8 +174,8 @@ class Mask:
             allowed = match_axes(part, part.dense(T, S, where), axes)
             if dense.ndim > 2 and allowed.ndim > 2 and not can_broadcast(dense, allowed):
                 raise ValueError(
-                    f"masks joined by & must agree in their batch, got shapes {shape_text(dense)} "
-                    f"and {shape_text(allowed)} in {self}"
+                    f"masks joined by & must agree in their batch, got shapes "
+                    f"{format_shape(dense)} and {format_shape(allowed)} in {self}"
                 )
             dense = dense & allowed
         return dense
@@ -289,7 +290,7 @@ def dense_mask(
     for axis, (have, want) in enumerate(zip(given, (*leading, T, S), strict=True)):
         if have not in (1, want):
             raise ValueError(
-                f"mask has {have} entries in axis {axis} (shape {shape_text(dense)}) but the "
+                f"mask has {have} entries in axis {axis} (shape {format_shape(dense)}) but the "
                 f"scores have shape {tuple(shape)}; the mask's batch and heads must be those of q"
             )
     return dense

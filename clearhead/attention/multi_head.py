@@ -19,7 +19,7 @@ from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.mixture import mix
 from clearhead.positions import PositionScheme
-from clearhead.shapes import check_bias, check_divides, check_sequence, shape_text
+from clearhead.shapes import check_bias, check_divides, check_sequence, format_shape
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -148,7 +148,7 @@ class MultiHeadAttention(nn.Module):
         if source.size(0) != x.size(0):
             raise ValueError(
                 f"source must have the batch of x, {x.size(0)}, got {source.size(0)} "
-                f"(x {shape_text(x)}, source {shape_text(source)})"
+                f"(x {format_shape(x)}, source {format_shape(source)})"
             )
         if self.positions is not None and self.positions.acts_on == "q and k":
             raise ValueError(

@@ -14,7 +14,7 @@ import math
 from torch import Tensor
 
 from clearhead.attention.inputs import widen
-from clearhead.shapes import check_choice, check_float_tensor, shape_text
+from clearhead.shapes import check_choice, check_float_tensor, format_shape
 
 
 def summed_attention(
@@ -42,13 +42,14 @@ def summed_attention(
 def _check(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor) -> None:
     check_float_tensor("x", x, min_axes=2)
     if x.ndim > 3:
-        raise ValueError(f"x must have shape (T, D) or (B, T, D), got {shape_text(x)}")
+        raise ValueError(f"x must have shape (T, D) or (B, T, D), got {format_shape(x)}")
     for name, w in (("w_q", w_q), ("w_k", w_k), ("w_v", w_v)):
         check_float_tensor(name, w)
         if w.ndim != 2 or w.size(1) != x.size(-1):
             raise ValueError(
-                f"{name} must be a matrix with {x.size(-1)} columns, the width of x {shape_text(x)}"
-                f", got {shape_text(w)}; its rows are the outputs, as in nn.Linear.weight"
+                f"{name} must be a matrix with {x.size(-1)} columns, the width of x "
+                f"{format_shape(x)}, got {format_shape(w)}; its rows are the outputs, as in "
+                f"nn.Linear.weight"
             )
         if w.dtype != x.dtype:
             raise TypeError(f"{name} must have the dtype of x, {x.dtype}, got {w.dtype}")

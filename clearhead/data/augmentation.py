@@ -20,12 +20,12 @@ from torch.nn.functional import one_hot, pad
 from clearhead.data.images import check_labels
 from clearhead.data.randomness import check_index, draw_bits
 from clearhead.shapes import (
+    can_read_values,
     check_choice,
     check_float_tensor,
     check_int_tensor,
     check_positive,
-    shape_text,
-    values_at_hand,
+    format_shape,
 )
 
 MOST_ALPHA = 1e6  # gives weights of 0.5 ± 0.002; a far larger one overflows
@@ -192,25 +192,27 @@ def _check_images(images: Tensor) -> None:
         raise TypeError(f"images must be a torch.Tensor, got {type(images).__name__}")
     if images.ndim != 4:
         raise ValueError(
-            f"images must have shape (B, channels, height, width), got {shape_text(images)}; "
+            f"images must have shape (B, channels, height, width), got {format_shape(images)}; "
             f"one picture is images[None]"
         )
     if 0 in images.shape[1:]:
-        raise ValueError(f"images must have pixels, got shape {shape_text(images)}")
+        raise ValueError(f"images must have pixels, got shape {format_shape(images)}")
 
 
 def _check_one_each(name: str, numbers: Tensor, images: Tensor) -> None:
     if numbers.shape != images.shape[:1]:
         raise ValueError(
             f"{name} must have one number for each of the {len(images)} images, "
-            f"got shape {shape_text(numbers)}"
+            f"got shape {format_shape(numbers)}"
         )
 
 
 def _check_target_rows(targets: Tensor, images: Tensor) -> None:
     right = isinstance(targets, Tensor) and targets.is_floating_point() and targets.ndim == 2
     if not right:
-        given = f"{targets.dtype} {shape_text(targets)}" if isinstance(targets, Tensor) else targets
+        given = (
+            f"{targets.dtype} {format_shape(targets)}" if isinstance(targets, Tensor) else targets
+        )
         raise TypeError(
             f"targets must be rows of floating-point numbers, one for each class, (B, C), got "
             f"{given!s:.80}; of numbers of classes make one_hot(targets, n_classes).float()"
@@ -223,7 +225,7 @@ def _check_target_rows(targets: Tensor, images: Tensor) -> None:
 
 def _check_between(name: str, numbers: Tensor, least: int, most: int) -> None:
     """Each number lies between the two; unsigned numbers are widened to compare with negatives."""
-    if not values_at_hand(numbers):
+    if not can_read_values(numbers):
         return
     wide = numbers if numbers.is_floating_point() else numbers.long()
     if not ((wide >= least) & (wide <= most)).all():  # also refuses NaN

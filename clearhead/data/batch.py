@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.randomness import check_index, check_integer, draw_bits
-from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, shape_text
+from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, format_shape
 
 IGNORE = -100  # a target that does not count; PyTorch's own choice in its cross-entropy
 
@@ -110,7 +110,7 @@ def next_tokens(
     """
     check_int_tensor("tokens", tokens)
     if tokens.ndim != 2:
-        raise ValueError(f"tokens must have shape (B, T), got {shape_text(tokens)}")
+        raise ValueError(f"tokens must have shape (B, T), got {format_shape(tokens)}")
     tokens = tokens.long()
     follows = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
     if token_mask is not None:
@@ -120,8 +120,8 @@ def next_tokens(
         check_int_tensor("segments", segments)
         if segments.shape != tokens.shape:
             raise ValueError(
-                f"segments must have the shape of tokens, {shape_text(tokens)}, "
-                f"got {shape_text(segments)}"
+                f"segments must have the shape of tokens, {format_shape(tokens)}, "
+                f"got {format_shape(segments)}"
             )
         follows = follows & (segments[:, :-1] == segments[:, 1:]) & (segments[:, 1:] >= 0)
     targets = torch.full_like(tokens, IGNORE)

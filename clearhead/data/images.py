@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
+from clearhead.shapes import all_finite, can_read_values, check_int_tensor, format_shape
 
 SPLITS = ("train", "test")
 
@@ -35,7 +35,7 @@ class Pictures:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4:
             raise ValueError(
                 f"images must be bytes (N, channels, height, width), "
-                f"got {self.images.dtype} {shape_text(self.images)}"
+                f"got {self.images.dtype} {format_shape(self.images)}"
             )
         check_labels(self.labels, len(self.images), len(self.class_names))
 
@@ -71,16 +71,16 @@ def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
     """labels (N,) holds the number of a class for each picture, not one-hot rows."""
     if isinstance(labels, Tensor) and labels.ndim == 2:
         raise ValueError(
-            f"labels must be numbers of classes, shape ({n_images},), got {shape_text(labels)}; "
+            f"labels must be numbers of classes, shape ({n_images},), got {format_shape(labels)}; "
             f"of one-hot rows take labels.argmax(-1)"
         )
     check_int_tensor("labels", labels)
     if labels.shape != (n_images,):
         raise ValueError(
             f"labels must have one number for each of the {n_images} images, "
-            f"got shape {shape_text(labels)}"
+            f"got shape {format_shape(labels)}"
         )
-    if not values_at_hand(labels):
+    if not can_read_values(labels):
         return
     wrong = (labels.long() < 0) | (labels.long() >= n_classes)
     if wrong.any():
@@ -114,7 +114,7 @@ def _expand_by_channel(name: str, value: float | Sequence[float], images: Tensor
     numbers = torch.as_tensor(value, dtype=torch.float32, device=images.device)
     if numbers.ndim and numbers.shape != images.shape[-3:-2]:
         raise ValueError(
-            f"{name} must be one number or one for each channel of images {shape_text(images)}, "
+            f"{name} must be one number or one for each channel of images {format_shape(images)}, "
             f"got {value}"
         )
     if not all_finite(numbers):

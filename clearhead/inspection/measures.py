@@ -18,7 +18,7 @@ from torch import Tensor
 from clearhead.attention.inputs import widen
 from clearhead.inspection.record import Trace
 from clearhead.positions.distance import offsets
-from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
+from clearhead.shapes import check_choice, check_float_tensor, check_positive, format_shape
 
 Layers = Trace | Mapping[str, Any] | Sequence[Any]
 
@@ -126,7 +126,7 @@ def _as_tensor(name: str, x: Any) -> Tensor:
         x = torch.from_numpy(np.ascontiguousarray(x))
     check_float_tensor(name, x)
     if x.ndim != 4:
-        raise ValueError(f"{name} must have shape (B, H, T, S), got {shape_text(x)}")
+        raise ValueError(f"{name} must have shape (B, H, T, S), got {format_shape(x)}")
     return x
 
 

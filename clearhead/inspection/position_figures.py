@@ -18,7 +18,7 @@ from clearhead.inspection.picture import (
     style,
 )
 from clearhead.positions.sinusoidal import sinusoid_table
-from clearhead.shapes import check_positive, shape_text
+from clearhead.shapes import check_positive, format_shape
 
 
 def position_waves(
@@ -106,7 +106,9 @@ def _position_table(d_model: int | Tensor, n_positions: int) -> Array:
         check_positive(d_model=d_model, n_positions=n_positions)
         return array(sinusoid_table(n_positions, d_model))
     if d_model.ndim != 2:
-        raise ValueError(f"a table must have shape (positions, d_model), got {shape_text(d_model)}")
+        raise ValueError(
+            f"a table must have shape (positions, d_model), got {format_shape(d_model)}"
+        )
     return array(d_model[:n_positions])
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.layers.block import Block
-from clearhead.shapes import shape_text
+from clearhead.shapes import format_shape
 
 Chosen = int | slice | Sequence[int] | None
 
@@ -68,8 +68,8 @@ class AttentionCall:
         if heads is not None:
             if q.ndim < 4:
                 raise ValueError(
-                    f"heads={heads!r} was asked but this call has no heads: q is {shape_text(q)}; "
-                    f"leave heads out"
+                    f"heads={heads!r} was asked but this call has no heads: q is "
+                    f"{format_shape(q)}; leave heads out"
                 )
             index = _index("heads", heads, q.size(-3), q.device)
             q, k = q.index_select(-3, index), k.index_select(-3, index)
@@ -91,8 +91,8 @@ class AttentionCall:
             return self.mechanism.weights(q, k, mask=mask, bias=bias)
 
     def __repr__(self) -> str:
-        shapes = (f"{name} {shape_text(getattr(self, name))}" for name in ("q", "k", "v"))
-        return f"{type(self.mechanism).__name__}  {'  '.join(shapes)} → {shape_text(self.output)}"
+        shapes = (f"{name} {format_shape(getattr(self, name))}" for name in ("q", "k", "v"))
+        return f"{type(self.mechanism).__name__}  {'  '.join(shapes)} → {format_shape(self.output)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,7 +103,7 @@ class BlockCall:
     output: Tensor
 
     def __repr__(self) -> str:
-        return f"Block  {shape_text(self.input)} → {shape_text(self.output)}"
+        return f"Block  {format_shape(self.input)} → {format_shape(self.output)}"
 
 
 class Trace(Mapping[str, Any]):

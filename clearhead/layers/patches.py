@@ -8,7 +8,7 @@ from left to right, then the next row.
 
 from torch import Tensor, nn
 
-from clearhead.shapes import check_divides, check_float_tensor, check_positive, shape_text
+from clearhead.shapes import check_divides, check_float_tensor, check_positive, format_shape
 
 Size = int | tuple[int, int]
 
@@ -50,7 +50,7 @@ class PatchGrid(nn.Module):
         if images.ndim != 4 or images.size(1) != self.channels:
             raise ValueError(
                 f"images must have shape (B, channels, height, width) with channels="
-                f"{self.channels}, got {shape_text(images)}"
+                f"{self.channels}, got {format_shape(images)}"
             )
         count_patches(self.patch_size, images.shape[-2:])
 

@@ -21,7 +21,7 @@ from clearhead.shapes import (
     check_float_tensor,
     check_last_axis,
     check_positive,
-    shape_text,
+    format_shape,
 )
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
@@ -102,7 +102,7 @@ class LinearRNN(nn.Module):
         if state.shape != (x.size(0), self.d_hidden):
             raise ValueError(
                 f"state must have shape (B, d_hidden) = {(x.size(0), self.d_hidden)}, "
-                f"got {shape_text(state)}"
+                f"got {format_shape(state)}"
             )
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, max_pool2d, relu
 
 from clearhead.layers.patches import PatchGrid, Size
-from clearhead.shapes import check_float_tensor, shape_text
+from clearhead.shapes import check_float_tensor, format_shape
 
 SIDE, STRIDE = 4, 2  # of the whitened patches
 PIXELS = 8  # height and width of the pixels of one token
@@ -40,7 +40,7 @@ def whitening_filters(images: Tensor) -> Tensor:
     if images.ndim != 4 or 0 in images.shape or min(images.shape[-2:]) < SIDE:
         raise ValueError(
             f"images must have shape (B, channels, height, width) with at least {SIDE} × {SIDE} "
-            f"pixels, got {shape_text(images)}"
+            f"pixels, got {format_shape(images)}"
         )
     patches = images.unfold(2, SIDE, STRIDE).unfold(3, SIDE, STRIDE)
     # (B, channels, rows, columns, 4, 4) → (patches, K)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.shapes import all_finite, check_int_tensor, shape_text, values_at_hand
+from clearhead.shapes import all_finite, can_read_values, check_int_tensor, format_shape
 
 
 def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:
@@ -11,14 +11,15 @@ def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None
     check_int_tensor(name, tokens)
     if tokens.ndim != 2:
         raise ValueError(
-            f"{name} must have shape (B, T), got {shape_text(tokens)}; one sequence is {name}[None]"
+            f"{name} must have shape (B, T), got {format_shape(tokens)}; "
+            f"one sequence is {name}[None]"
         )
     if max_len is not None and tokens.size(1) > max_len:
         raise ValueError(
             f"{name} has length {tokens.size(1)} but max_len is {max_len}; "
             f"shorten it or build the model with max_len={tokens.size(1)}"
         )
-    if not values_at_hand(tokens) or tokens.numel() == 0:
+    if not can_read_values(tokens) or tokens.numel() == 0:
         return
     lowest, highest = (int(value) for value in tokens.aminmax())
     if lowest < 0 or highest >= vocab_size:
@@ -37,7 +38,7 @@ def check_distances(mask: Mask, S: int) -> None:
     tokens of a document are side by side.
     """
     real = mask.real_keys(S)
-    if real is None or not values_at_hand(real):
+    if real is None or not can_read_values(real):
         return
     document = mask.documents(S)
     document = real.long() if document is None else document

@@ -28,7 +28,7 @@ from clearhead.shapes import (
     check_length,
     check_positive,
     check_token_mask,
-    shape_text,
+    format_shape,
 )
 
 
@@ -119,7 +119,7 @@ class SequenceClassifier(Model):
         if rows.ndim != 3:
             raise ValueError(
                 f"tokens must have shape (B, T, d_input) as rows or (B, T) as whole-number ids, "
-                f"got {shape_text(rows)}; one sequence is tokens[None]"
+                f"got {format_shape(rows)}; one sequence is tokens[None]"
             )
         if self.config.scheme.has_limit:
             check_length("tokens", rows.size(1), self.config.max_len)

@@ -18,7 +18,7 @@ from clearhead.layers import LayerNorm, StackConfig
 from clearhead.models.checks import check_tokens
 from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
-from clearhead.shapes import check_positive, check_token_mask, shape_text
+from clearhead.shapes import check_positive, check_token_mask, format_shape
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class TextEncoder(Model):
         check_tokens("types", types, self.config.n_types)
         if types.shape != tokens.shape:
             raise ValueError(
-                f"types must have the shape of tokens, {shape_text(tokens)}, "
-                f"got {shape_text(types)}"
+                f"types must have the shape of tokens, {format_shape(tokens)}, "
+                f"got {format_shape(types)}"
             )
         return self.types(types.long())
 

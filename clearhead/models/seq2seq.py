@@ -23,7 +23,7 @@ from clearhead.attention.masks import MaskLike
 from clearhead.config import Config
 from clearhead.models.checks import check_finite, check_tokens
 from clearhead.models.model import Model, evaluation_mode
-from clearhead.shapes import check_int_tensor, check_positive, shape_text
+from clearhead.shapes import check_int_tensor, check_positive, format_shape
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Seq2Seq(Model):
         if target_inputs.size(0) != state.batch_size:
             raise ValueError(
                 f"target_inputs must have a row for each source, {state.batch_size}, "
-                f"got shape {shape_text(target_inputs)}"
+                f"got shape {format_shape(target_inputs)}"
             )
 
     def _check_step(self, tokens: Tensor, state: State) -> None:
@@ -146,7 +146,7 @@ class Seq2Seq(Model):
         if tokens.shape != (state.batch_size,):
             raise ValueError(
                 f"tokens must hold one word for each row of the state, "
-                f"shape {(state.batch_size,)}, got {shape_text(tokens)}"
+                f"shape {(state.batch_size,)}, got {format_shape(tokens)}"
             )
         check_tokens("tokens", tokens.unsqueeze(1), self.config.target_vocab_size)
 
@@ -175,8 +175,8 @@ def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
         )
     if source_mask.shape != source.shape:
         raise ValueError(
-            f"source_mask must have the shape of source, {shape_text(source)}, "
-            f"got {shape_text(source_mask)}"
+            f"source_mask must have the shape of source, {format_shape(source)}, "
+            f"got {format_shape(source_mask)}"
         )
     return source_mask.clone()
 

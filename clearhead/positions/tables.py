@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.runtime import widest_float
-from clearhead.shapes import check_int_tensor, shape_text, values_at_hand
+from clearhead.shapes import can_read_values, check_int_tensor, format_shape
 
 
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
@@ -47,7 +47,7 @@ def rows_needed(positions: Tensor) -> int | None:
 
     That is so where reading them would mean waiting for a device, and for a few far positions.
     """
-    if not values_at_hand(positions):
+    if not can_read_values(positions):
         return None
     n = int(positions.max()) + 1 if positions.numel() else 0
     return n if n <= max(4096, 4 * positions.numel()) else None
@@ -60,21 +60,21 @@ def check_positions(positions: Tensor, x: Tensor) -> None:
     expected: list[tuple[int, ...]] = [(T,), (x.size(0), T)] if x.ndim > 2 else [(T,)]
     if positions.shape not in expected:
         raise ValueError(
-            f"positions must have shape {' or '.join(map(str, expected))} for x {shape_text(x)}, "
-            f"got {shape_text(positions)}"
+            f"positions must have shape {' or '.join(map(str, expected))} for x {format_shape(x)}, "
+            f"got {format_shape(positions)}"
         )
     if positions.device != x.device:
         raise ValueError(
             f"positions must be on the device of x, {x.device}, got {positions.device}; "
             f"use positions.to(x.device)"
         )
-    if values_at_hand(positions) and positions.numel() and (lowest := int(positions.min())) < 0:
+    if can_read_values(positions) and positions.numel() and (lowest := int(positions.min())) < 0:
         raise ValueError(f"positions must not be negative, got {lowest}; the first is 0")
 
 
 def check_position_limit(positions: Tensor, max_len: int) -> None:
     """Every position has a row in a table of max_len rows."""
-    if not values_at_hand(positions) or not positions.numel():
+    if not can_read_values(positions) or not positions.numel():
         return
     if (highest := int(positions.max())) >= max_len:
         raise ValueError(

@@ -7,11 +7,11 @@ from clearhead.data.batch import IGNORE
 from clearhead.layers.soft_cap import check_soft_cap
 from clearhead.runtime import widest_float
 from clearhead.shapes import (
+    can_read_values,
     check_float_tensor,
     check_int_tensor,
+    format_shape,
     is_autocast,
-    shape_text,
-    values_at_hand,
 )
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -29,7 +29,7 @@ def check_head(x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | Non
     if weight.ndim != 2 or x.size(-1) != weight.size(1):
         raise ValueError(
             f"x (..., D) and weight (V, D) must have one width, "
-            f"got {shape_text(x)} and {shape_text(weight)}"
+            f"got {format_shape(x)} and {format_shape(weight)}"
         )
     if x.dtype != weight.dtype and not is_autocast(x):
         raise TypeError(
@@ -44,7 +44,7 @@ def check_class_logits(logits: Tensor) -> None:
     """Logits (B, C) of at least one class."""
     check_float_tensor("logits", logits)
     if logits.ndim != 2 or logits.size(1) == 0:
-        raise ValueError(f"logits must have shape (B, C), got {shape_text(logits)}")
+        raise ValueError(f"logits must have shape (B, C), got {format_shape(logits)}")
 
 
 def take_class_token(logits: Tensor, labels: Tensor) -> Tensor:
@@ -57,9 +57,9 @@ def take_class_token(logits: Tensor, labels: Tensor) -> Tensor:
     if logits.ndim != 2 or logits.size(1) == 0 or labels.shape != logits.shape[:1]:
         raise ValueError(
             f"logits must have shape (B, T, 1) or (B, T) with a [CLS] in front, labels (B,), got "
-            f"{shape_text(logits)} and {shape_text(labels)}"
+            f"{format_shape(logits)} and {format_shape(labels)}"
         )
-    if values_at_hand(labels) and not bool(((labels == 0) | (labels == 1)).all()):
+    if can_read_values(labels) and not bool(((labels == 0) | (labels == 1)).all()):
         raise ValueError("labels must be 0 or 1")
     return widen(logits[:, 0])
 
@@ -69,9 +69,9 @@ def check_mixtures(name: str, mixtures: Tensor, shape: torch.Size) -> None:
     if mixtures.shape != shape:
         raise ValueError(
             f"{name} as probabilities must have the shape of the logits, {tuple(shape)}, "
-            f"got {shape_text(mixtures)}"
+            f"got {format_shape(mixtures)}"
         )
-    if not values_at_hand(mixtures):
+    if not can_read_values(mixtures):
         return
     sums = mixtures.sum(dim=-1, dtype=widest_float(mixtures.device))
     nearly = 1e-2 if mixtures.dtype in HALVES else 1e-4
@@ -92,9 +92,9 @@ def check_targets(
     if targets.shape != shape:
         raise ValueError(
             f"{name} must have the shape of the predictions, {tuple(shape)}, "
-            f"got {shape_text(targets)}"
+            f"got {format_shape(targets)}"
         )
-    if not values_at_hand(targets):
+    if not can_read_values(targets):
         return
     wrong = (targets < 0) | (targets >= n_classes)
     if none:

@@ -150,7 +150,7 @@ def test_C03_a_signal_saves_and_says_how_to_resume(tmp_path, number):
 
 
 @pytest.mark.parametrize("wanted", ["the same command", "the run", "last", "last of the recipe"])
-def test_a_stopped_run_goes_on_with_all_that_it_was(run, tmp_path, monkeypatch, wanted):
+def test_a_stopped_run_resumes_with_all_its_settings(run, tmp_path, monkeypatch, wanted):
     monkeypatch.chdir(tmp_path)
     changes = [*SMALL, "training.seed=5", *ONE]
     monkeypatch.setattr("clearhead.training.loop.Training.advance", terminated)

@@ -246,7 +246,7 @@ def test_a_batch_cannot_be_changed():
         Batch(torch.zeros(1), torch.zeros(1)).inputs = torch.ones(1)
 
 
-def test_batches_are_made_when_asked_for_and_can_go_on_in_the_middle():
+def test_batches_are_made_when_asked_for_and_can_resume_in_the_middle():
     made = []
 
     def make(plan):

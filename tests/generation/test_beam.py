@@ -228,7 +228,7 @@ def test_the_length_penalty_decides_between_short_and_long_by_hand():
         assert float(result.scores[0, 0]) == pytest.approx(math.log(p) / length**length_penalty)
 
 
-def test_a_found_sentence_is_kept_while_the_search_goes_on():
+def test_a_found_sentence_is_kept_while_the_search_continues():
     """END at once is found in step 1; A might still beat it, but every word after it costs."""
     halves = {A: 0.5, G: 0.5}
     slow = {START: {END: 0.5, A: 0.3, C: 0.2}, A: halves, C: halves, G: halves}

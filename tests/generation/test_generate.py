@@ -26,7 +26,7 @@ def words(steps):
 
 
 @BOTH
-def test_a_model_that_counts_goes_on_counting(form):
+def test_a_model_that_counts_continues_counting(form):
     made = generate(form(counter()), torch.tensor([[3, 4], [0, 9]]), NEW)
     assert made.tolist() == [
         [3, *((4 + i) % 12 for i in range(NEW + 1))],
@@ -255,7 +255,7 @@ def test_a_step_without_logits_says_how_to_get_them():
 
 
 @BOTH
-def test_a_stream_made_in_inference_mode_goes_on_outside(form):
+def test_a_stream_made_in_inference_mode_continues_outside(form):
     model, tokens = form(build()), ids(2, 4)
     for sampling in (Sampling(), Sampling(repetition_penalty=1.5), Sampling(1.0)):
         expected = words(stream(model, tokens, NEW, sampling=sampling, seed=0))

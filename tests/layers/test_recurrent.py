@@ -104,7 +104,7 @@ def test_the_share_of_the_first_input_follows_the_largest_eigenvalue(eigenvalue,
     assert x.grad[0, 0, 0].item() == pytest.approx(share)
 
 
-def test_a_sequence_in_two_halves_goes_on_from_the_state():
+def test_the_second_half_of_a_sequence_continues_from_the_state():
     rnn, x = built(activation="tanh"), inputs()
     outputs, states = rnn(x)
     first_outputs, first_states = rnn(x[:, :3])

@@ -130,7 +130,7 @@ def test_a_mask_that_is_changed_later_does_not_change_the_state(model):
 # States
 
 
-def test_reordered_rows_go_on_as_if_they_had_always_stood_there(model):
+def test_reordered_rows_continue_as_if_they_had_always_been_in_that_order(model):
     source, mask, target = sentences()
     rows = torch.tensor([2, 0, 0, 1, 2])
     expected = model(source[rows], target[rows], mask[rows])

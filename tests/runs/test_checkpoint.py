@@ -158,7 +158,7 @@ def test_T02_T28_a_kill_at_any_call_of_a_save_leaves_a_good_checkpoint(folder, s
         found = newest(folder)
         assert found is not None or not steps, k
         assert found is None or same(found, made(found.step)), k
-        work(folder)  # the run goes on
+        work(folder)  # the run continues
         assert names(folder) == ["step-0000009"], k
     prepared()
 
@@ -202,7 +202,7 @@ def test_T28_damaged_ones_of_later_steps_do_not_count_as_kept(folder):
     assert names(folder) == ["step-0000021", "step-0000028"]
 
 
-def test_T28_what_cannot_be_removed_is_told_and_the_run_goes_on(folder):
+def test_T28_what_cannot_be_removed_is_reported_and_the_run_continues(folder):
     for step in (1, 2, 3):
         save(folder, made(step))
     said = []
@@ -482,7 +482,7 @@ def test_numbers_that_are_none_are_not_written_into_a_state(folder):
 
 
 def test_a_checkpoint_that_goes_while_it_is_read_is_looked_for_again(folder, monkeypatch):
-    """A run that is going on removes old checkpoints while another process looks."""
+    """A running training removes old checkpoints while another process looks."""
     from clearhead.runs import checkpoint
 
     save(folder, made(3))

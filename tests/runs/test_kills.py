@@ -54,7 +54,7 @@ def by(workers, steps=12, **training):
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("number", range(1, 25))
-def test_T03_a_run_stopped_at_any_batch_goes_on_bit_for_bit(folder, monkeypatch, number, workers):
+def test_T03_a_run_stopped_at_any_batch_resumes_bit_for_bit(folder, monkeypatch, number, workers):
     """All of: within an epoch, at its end, at its start, within a step, in the warm-up, last."""
     recipe = by(workers, save_every=1)
     expected = uninterrupted(folder, recipe)
@@ -67,7 +67,7 @@ def test_T03_a_run_stopped_at_any_batch_goes_on_bit_for_bit(folder, monkeypatch,
 
 
 @pytest.mark.parametrize("number", [1, 7, 8, 11])
-def test_T03_batch_norm_and_two_workers_at_once_go_on_bit_for_bit(folder, monkeypatch, number):
+def test_T03_batch_norm_and_two_workers_at_once_resume_bit_for_bit(folder, monkeypatch, number):
     """Pictures shifted and mirrored; nine batches an epoch, two to a step."""
     recipe = Recipe(
         "tiny",
@@ -91,7 +91,7 @@ def test_T03_batch_norm_and_two_workers_at_once_go_on_bit_for_bit(folder, monkey
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("name", ["evaluate", "sample"])
-def test_T03_a_run_stopped_at_any_evaluation_goes_on_bit_for_bit(folder, monkeypatch, name, number):
+def test_T03_a_run_stopped_at_any_evaluation_resumes_bit_for_bit(folder, monkeypatch, name, number):
     expected = uninterrupted(folder)
     undo = stop_at_call(monkeypatch, name, number)
     with pytest.raises(Killed):
@@ -110,7 +110,7 @@ def forget_the_cursor(monkeypatch):
 
 
 def after_a_restore(monkeypatch, spoil):
-    """Do this to a run that goes on, and nothing to one that begins."""
+    """Do this to a resumed run, and nothing to a new one."""
     load = Training.load
 
     def spoiled(self, snapshot):

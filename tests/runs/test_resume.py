@@ -1,4 +1,4 @@
-"""A new run, or one that goes on: nothing is continued or begun again by mistake."""
+"""A new run or a resumed one: nothing is resumed or started anew by mistake."""
 
 import dataclasses
 
@@ -52,7 +52,7 @@ def only(out):
 # Which run
 
 
-def test_the_same_again_goes_on_and_after_the_end_begins_anew(stopped):
+def test_the_same_command_resumes_and_after_the_end_begins_a_new_run(stopped):
     assert not is_finished(only(stopped).checkpoints)
     assert run_tiny(stopped).run.name == "tiny-0001"
     assert is_finished(only(stopped).checkpoints)
@@ -282,7 +282,7 @@ def test_all_differences_are_told_at_once(stopped):
     assert "new: None then, 'x' now" in str(caught.value)
 
 
-def test_a_run_that_goes_on_keeps_its_threads_unless_told(stopped):
+def test_a_resumed_run_keeps_its_threads_unless_others_are_given(stopped):
     run = only(stopped)
     assert decide_threads(run, "auto") == 1
     assert decide_threads(run, 2) == 2

@@ -158,7 +158,7 @@ def test_signals_are_as_before_after_a_run_and_one_that_is_ignored_stays_ignored
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_training_goes_on_outside_the_main_thread(folder):
+def test_training_works_outside_the_main_thread(folder):
     from threading import Thread
 
     results = []

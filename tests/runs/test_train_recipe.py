@@ -87,7 +87,7 @@ def test_a_finished_run_that_is_resumed_gives_its_result_again(folder):
     assert left_behind(folder) == before
 
 
-def test_a_finished_run_goes_on_with_more_steps_if_forced(folder):
+def test_a_finished_run_continues_with_more_steps_if_forced(folder):
     first = run_tiny(folder)
     result = run_tiny(folder, tiny(20), resume="last", force=True)
     assert (result.run, result.steps) == (first.run, 20)

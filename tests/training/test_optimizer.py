@@ -140,7 +140,7 @@ def test_a_parameter_without_a_gradient_stays_and_costs_nothing():
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 @pytest.mark.parametrize("n_steps", [0, 1, 3])
-def test_what_is_kept_is_all_that_is_needed_to_go_on(kind, n_steps):
+def test_the_saved_state_is_all_that_is_needed_to_resume(kind, n_steps):
     def stepped(model, optimizer, steps):
         for t in steps:
             with_gradients(model, t)

@@ -44,7 +44,7 @@ def test_a_state_without_a_field_is_refused_by_its_name(name):
 
 
 @given(n=st.integers(1, 30), batch_size=st.integers(1, 9), stop=st.integers(0, 40))
-def test_T26_batches_go_on_at_any_state_as_if_never_stopped(n, batch_size, stop):
+def test_T26_batches_resume_at_any_state_as_if_never_stopped(n, batch_size, stop):
     task = TinyTask(TinyData(n))
     whole, state = DataOrder(task, 7, batch_size), State()
     order = [list(whole.next(state)) for _ in range(stop + 12)]

@@ -17,7 +17,7 @@ from clearhead.attention.mechanisms import DotProductAttention
 from clearhead.config import Config
 from clearhead.models.model import Model
 from clearhead.models.smallest.numpy_form import NumpyTransformer
-from clearhead.shapes import check_length, check_positive, check_token_mask, shape_text
+from clearhead.shapes import check_length, check_positive, check_token_mask, format_shape
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class TorchTransformer(Model):
         if seq.ndim not in (2, 3) or seq.size(-1) != self.d_input:
             raise ValueError(
                 f"seq must have shape (n, {self.d_input}) or (B, n, {self.d_input}), "
-                f"got {shape_text(seq)}"
+                f"got {format_shape(seq)}"
             )
         if self.pos is not None:
             check_length("seq", seq.size(-2), self.pos.num_embeddings)

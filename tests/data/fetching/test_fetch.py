@@ -158,7 +158,7 @@ def test_pairs_are_made_from_two_modules(registry, programs, home, monkeypatch):
 # Breaks
 
 
-def test_a_broken_transfer_goes_on_from_its_last_byte(toy, home, registry):
+def test_a_broken_transfer_resumes_at_its_last_byte(toy, home, registry):
     archive = toy()
     registry.cuts = [10_000, 1, 300]
     get("toy")
@@ -168,7 +168,7 @@ def test_a_broken_transfer_goes_on_from_its_last_byte(toy, home, registry):
     assert len(archive) > 10_301
 
 
-def test_a_transfer_that_stays_broken_is_said_and_the_next_run_goes_on(toy, home, registry):
+def test_a_transfer_that_stays_broken_is_reported_and_the_next_run_resumes_it(toy, home, registry):
     archive = toy()
     registry.cuts = [8_000, 0, 0, 0]
     with pytest.raises(
@@ -241,7 +241,7 @@ get("toy")
 
 
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
-def test_a_kill_in_the_middle_leaves_a_part_that_the_next_run_goes_on_from(
+def test_a_kill_in_the_middle_leaves_a_part_that_the_next_run_resumes_from(
     toy, home, registry, stop
 ):
     archive = toy()

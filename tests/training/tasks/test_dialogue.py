@@ -162,7 +162,7 @@ def test_a_sample_has_speeches_of_several_people(path):
     assert made.sample(model) == made.sample(model)
 
 
-def test_predict_goes_on_until_the_end_of_the_speech(path):
+def test_predict_writes_until_the_end_of_the_speech(path):
     made = task(path)
     model = model_of(made)
     found = made.predictor.predict(model, "ROMEO:\nspeak")

@@ -467,7 +467,7 @@ def a_recipe(workers=1, **training):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_T03_a_run_with_batch_norm_goes_on_bit_for_bit(tmp_path, workers):
+def test_T03_a_run_with_batch_norm_resumes_bit_for_bit(tmp_path, workers):
     """From each of its checkpoints, mid-epoch and at an epoch's end."""
     recipe = a_recipe(workers=workers)
     whole = train(recipe, tmp_path / "a", threads=workers).run
