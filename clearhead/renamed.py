@@ -188,7 +188,7 @@ NAMES: dict[str, str] = {
     "clearhead.training.place.Progress": "clearhead.training.progress.Progress",
     "clearhead.training.place.RunResult": "clearhead.runs.train_recipe.RunResult",
     "clearhead.training.place.Tell": "clearhead.training.progress.Tell",
-    "clearhead.training.run.fill": "clearhead.training.storage.load_weights",
+    "clearhead.training.run.fill": "clearhead.models.model.load_weights",
     "clearhead.training.run_folder.Busy": "clearhead.runs.lock.Busy",
     "clearhead.training.run_folder.environment": "clearhead.runs.folder.describe_environment",
     "clearhead.training.starting.adopt": "clearhead.runs.resume.record_forced",

@@ -18,7 +18,7 @@ import torch
 
 from clearhead.bench.row import Row
 from clearhead.data.batch import Batch
-from clearhead.runs.folder import METRICS, RunFolder
+from clearhead.runs.folder import METRICS
 from clearhead.runs.storage import DiskStorage
 from clearhead.timing import best_seconds
 from clearhead.training import Recipe, find_recipe, with_changes
@@ -90,7 +90,7 @@ def _prepare_run(recipe: Recipe, folder: Path) -> Training:
     folder.mkdir()
     task = recipe.data.open()
     complete = dataclasses.replace(recipe, model=task.complete(recipe.model))
-    run = Training(complete, task, DiskStorage(RunFolder(folder), keep=complete.training.keep))
+    run = Training(complete, task, DiskStorage(folder, keep=complete.training.keep))
     run.model.train()
     return run
 

@@ -100,12 +100,12 @@ def train(
                     tell=tell,
                 )
             if dry_run:
-                _write_report(result, device, silent=True)  # before the message that all parts work
+                _write_report(result, silent=True)  # before the message that all parts work
             try:
                 _print_result(result, json=json, quiet=quiet, dry_run=dry_run)
             finally:  # also if stdout is closed
                 if not dry_run:
-                    _write_report(result, device, silent=json or quiet)
+                    _write_report(result, silent=json or quiet)
     except runs.Interrupted as stop:
         _print_how_to_resume(stop, dry_run)
         sys.exit(128 + stop.number)
@@ -211,7 +211,7 @@ def _print_result(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool
         typer.echo(f"\n{result.sample}\n")
 
 
-def _write_report(result: "RunResult", device: str, *, silent: bool) -> None:
+def _write_report(result: "RunResult", *, silent: bool) -> None:
     """Write report.html, and print what to do next."""
     with exit_on_interrupt():
         from clearhead.inspection.report import write_report
@@ -219,7 +219,7 @@ def _write_report(result: "RunResult", device: str, *, silent: bool) -> None:
     if not silent:
         print("drawing the report …", file=sys.stderr)
     try:
-        report = write_report(result.run, device=device)
+        report = write_report(result.trained)
     except KeyboardInterrupt:
         print(_FINISHED.format(shlex.quote(str(result.run))), file=sys.stderr)
         raise

@@ -103,3 +103,18 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
+    """Set all weights of a model; each must be there in its shape, and no other tensor."""
+    own, tensors = model.state_dict(), model.translate_names(tensors)
+    if odd := sorted(own.keys() ^ tensors.keys()):
+        word = "is missing" if odd[0] in own else "is not part of the model"
+        raise ValueError(f"the weights do not fit the config: {odd[0]!r} {word}")
+    for name, tensor in own.items():
+        if tensors[name].shape != tensor.shape:
+            raise ValueError(
+                f"the weights do not fit the config: {name!r} has shape "
+                f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+            )
+    model.load_state_dict(tensors)

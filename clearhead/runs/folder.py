@@ -10,9 +10,9 @@
         tokenizer.json …     what the task's predictor needs
         report.html          the run on one page
 
-A new folder takes its name when everything that describes the run stands in it. metrics.jsonl and
-samples.txt only grow; each checkpoint records how long they were, and a run that resumes from it
-cuts off what came later.
+A new folder gets its name when all its settings are written. metrics.jsonl and samples.txt only
+grow; each checkpoint records how long they were, and a run that resumes from it cuts off what was
+written later, so that no step appears twice.
 """
 
 import errno

@@ -105,7 +105,7 @@ def record_forced(
     differences: Sequence[str],
     tell: Tell,
 ) -> None:
-    """Make forced settings the run's own; forced.txt keeps what they were."""
+    """Write forced settings to config.json and environment.json, and the old ones to forced.txt."""
     for difference in differences:
         run.add_forced(difference)
         tell(f"resuming although this differs: {difference}")

@@ -18,7 +18,7 @@ from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
-from clearhead.models.model import Model
+from clearhead.models.model import Model, load_weights
 from clearhead.renamed import rename_members
 from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CONFIG, RunFolder
@@ -26,7 +26,6 @@ from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.state import State
-from clearhead.training.storage import load_weights
 from clearhead.training.tasks.task import Predictor, Task
 
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
@@ -41,8 +40,8 @@ class Run:
     recipe: Recipe
     predictor: Predictor
     model: Model
-    step: int  # of the checkpoint that the weights are from
-    state: State  # of the newest checkpoint
+    step: int  # of the checkpoint with these weights, the best or the last
+    state: State  # of the last checkpoint
 
     @property
     def tokenizer(self) -> Tokenizer | None:

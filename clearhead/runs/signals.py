@@ -1,8 +1,8 @@
-"""A run that is asked to stop finishes its step, saves, and says so.
+"""Ctrl-C and SIGTERM: the run finishes its step, is saved, and ends.
 
-SIGINT (Ctrl-C) and SIGTERM ask the run to stop after its step. Only an evaluation, which may take
-long, is interrupted at once; it is repeated when the run resumes. A second signal ends the process
-at once, by the system's own default: the checkpoints are whole at any moment.
+Only an evaluation, which may take long, is interrupted at once; it is repeated when the run
+resumes. A second signal ends the process at once, as the system does by default: at any moment a
+good checkpoint is on the disk.
 """
 
 import signal
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
@@ -32,10 +33,10 @@ class Signals:
         self.number: int | None = None
 
     @contextmanager
-    def caught(self) -> Iterator[None]:
-        """Within a `with` block, the first signal calls `stop`; afterwards all is as before."""
+    def catch(self) -> Iterator[Self]:
+        """Within a `with` block, the first signal calls `stop`; then the old handlers return."""
         if threading.current_thread() is not threading.main_thread():
-            yield  # Python runs signal handlers in the main thread only
+            yield self  # Python runs signal handlers in the main thread only
             return
         before = {number: signal.getsignal(number) for number in STOPPING}
         ignored = (signal.SIG_IGN, None)  # for instance SIGINT in a background job of a shell
@@ -43,7 +44,7 @@ class Signals:
         try:
             for number in ours:
                 signal.signal(number, self._receive)
-            yield
+            yield self
         finally:
             for number, handler in ours.items():
                 signal.signal(number, handler)

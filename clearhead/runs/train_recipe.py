@@ -3,19 +3,21 @@
     result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
     result.metrics["val_accuracy"]
 
-The loop is training/loop.py. Around it stand the folder that keeps the run, a lock so that no other
-process writes there, the checks that a resumed run is still the same run, and signals.
+The loop is training/loop.py. What is around it: the folder that keeps the run, a lock so that no
+other process writes there, the check that a resumed run is still the same run, and signals.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from clearhead.files.strict_json import hash_json
+from clearhead.models.model import load_weights
 from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import RunFolder, describe_environment, new_run
 from clearhead.runs.resume import (
@@ -25,15 +27,15 @@ from clearhead.runs.resume import (
     find_unfinished,
     record_forced,
 )
+from clearhead.runs.run import Run
 from clearhead.runs.signals import Interrupted, Signals
 from clearhead.runs.storage import DiskStorage
 from clearhead.runtime import pick_device, set_threads
 from clearhead.shapes import check_positive
-from clearhead.training.gradient import NotFinite
-from clearhead.training.loop import Training, check_trainable
+from clearhead.training.gradient import NotFinite, check_trainable
+from clearhead.training.loop import Training
 from clearhead.training.progress import Tell
 from clearhead.training.recipe import Recipe
-from clearhead.training.storage import load_weights
 from clearhead.training.tasks.task import Task
 
 
@@ -48,6 +50,7 @@ class RunResult:
     metrics: dict[str, float]
     sample: str | None  # what the model wrote at that step
     next_command: str  # a command to try the model with
+    trained: Run = field(repr=False, compare=False)  # as load_run(run) would load it
 
 
 def train(
@@ -79,19 +82,20 @@ def train(
     where = pick_device(device)
     set_threads(decide_threads(folder, threads, recipe.training.workers))
     environment = describe_environment(torch.get_num_threads(), where.type)
+    is_new = folder is None
     if folder is None:
-        folder = new_run(Path(out), recipe.name, lambda new: _write(new, task, config, environment))
+        folder = new_run(Path(out), recipe.name, lambda new: _fill(new, task, config, environment))
     with folder.lock():
-        differences = check_same(folder, config, environment, force)
-        storage = DiskStorage(
-            folder,
-            keep=recipe.training.keep,
-            tell=tell,
-            on_restored=lambda: record_forced(folder, config, environment, differences, tell),
-        )
+        differences = [] if is_new else check_same(folder, config, environment, force)
+        storage = DiskStorage(folder.path, keep=recipe.training.keep, tell=tell)
         training = Training(recipe, task, storage, device=where, tell=tell)
-        _run(training, storage)
-        return _make_result(training, folder, tell)
+        with Signals(training.stop).catch() as signals, _name_checkpoint(storage):
+            storage.restore(training)
+            record_forced(folder, config, environment, differences, tell)
+            training.run()
+        if signals.number is not None:
+            raise Interrupted(signals.number, folder.path, finished=training.is_done)
+        return _make_result(training, recipe, folder, tell)
 
 
 def _open_task(recipe: Recipe, overfit: int | None) -> Task:
@@ -105,35 +109,42 @@ def _open_task(recipe: Recipe, overfit: int | None) -> Task:
     return task
 
 
-def _write(
+def _fill(
     folder: RunFolder, task: Task, config: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> None:
-    """Write everything a new run folder holds before the first step."""
+    """Write everything a run folder holds before the first step."""
     task.save(folder.path)
     folder.create(config, environment)
 
 
-def _run(training: Training, storage: DiskStorage) -> None:
-    """Run the loop; a signal ends it after its step with Interrupted, when all is saved."""
-    signals = Signals(training.stop)
+@contextmanager
+def _name_checkpoint(storage: DiskStorage) -> Iterator[None]:
+    """Add to an error about broken numbers which checkpoint is the last."""
     try:
-        with signals.caught():
-            training.run()
+        yield
     except NotFinite as fault:
         last, none = storage.last_step, "there is no checkpoint yet"
         known = none if last is None else f"the last checkpoint is that of step {last}"
         raise NotFinite(f"{fault}; {known}") from None
-    if signals.number is not None:
-        path = storage.folder.path
-        raise Interrupted(signals.number, path, finished=training.is_done)
 
 
-def _make_result(training: Training, folder: RunFolder, tell: Tell) -> RunResult:
-    state, task = training.state, training.task
-    if state.best_step not in (None, state.step):
+def _make_result(training: Training, recipe: Recipe, folder: RunFolder, tell: Tell) -> RunResult:
+    """Give the model its best weights, and sum up the run."""
+    state, task, step = training.state, training.task, training.state.step
+    if state.best_step not in (None, step):
         best = load_best(folder.checkpoints, folder.identity, state.best_step, tell)
         if best is not None:
             load_weights(training.model, best.model)
-    sample, then = task.sample(training.model), task.next_command(folder.path)
-    seconds, best_step = state.seconds, state.best_step
-    return RunResult(folder.path, state.step, seconds, best_step, state.best_metrics, sample, then)
+            step = best.step
+    run = Run(folder, recipe, task.predictor, training.model.eval(), step, state)
+    vars(run)["task"] = task  # a cached property: the data are not read again
+    return RunResult(
+        folder.path,
+        state.step,
+        state.seconds,
+        state.best_step,
+        state.best_metrics,
+        sample=task.sample(run.model),
+        next_command=task.next_command(folder.path),
+        trained=run,
+    )

@@ -3,13 +3,13 @@
 losses.py          what a wrong prediction costs
 loss_inputs.py     the checks of predictions and targets
 losses_fast.py     the vocabulary loss a few rows at a time
-schedule.py        how the learning rate goes up and down
+schedule.py        the learning rate of every step
 optimizer.py       how gradients become steps
 gradient.py        the gradient of a step, by one worker or several side by side
 state.py           the state of a run, and the order of its data
 loop.py            the training loop
-storage.py         what the loop asks of the place where a run is kept
-progress.py        how a run is going, for people
+storage.py         where the loop keeps metrics, samples and snapshots
+progress.py        what the loop reports: metrics, speed, time left
 tasks/             what is predicted from what, how well, and how the trained model is asked
 recipe.py          a run as a value, and changes of it
 recipes/           complete named runs

@@ -3,15 +3,15 @@
     gradients = Gradients(model, task.loss, workers=2)
     losses = gradients.accumulate(batches)      each parameter's .grad is now the mean over them
 
-Threads inside an operation have to meet after each one; workers, of which each takes a whole batch,
-meet once a batch. On two cores two workers learn 1.5 times as many pictures as one with two
-threads, and a busy core costs no more than its share.
+Threads wait for each other after every operation; workers, each with a batch of its own, once a
+batch. On two cores, two workers learn 1.5 times as many pictures as one worker with two threads,
+and they lose less if a core is also used by another program.
 
-The workers share the parameters. What a forward pass changes in a model, the running means of batch
-norm, each worker has for itself, and their mean is kept. Gradients are added in the order of the
-batches. So the numbers depend on how many workers there are, never on how many run at once. Workers
-would reach the random generator in any order, so a step draws before they start, and models with
-dropout are refused.
+The workers share the parameters. Each has its own buffers, such as the running means of batch norm,
+and after each batch the model keeps the mean of them. Gradients are added in the order of the
+batches. So the numbers depend on the number of workers, not on how many of them the machine runs
+at the same time. Workers would draw random numbers in an unpredictable order, so augmentation is
+drawn before they start, and models with dropout are refused.
 """
 
 import copy
@@ -27,6 +27,8 @@ from clearhead.config import Config
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
 from clearhead.shapes import all_finite, check_positive
+from clearhead.training.recipe import Recipe
+from clearhead.training.tasks.task import Task
 
 SHOWN = 8  # examples of a batch, in an error
 HINT = "a smaller training.lr may help"
@@ -87,7 +89,7 @@ class Gradients:
         return found
 
     def _differentiate(self, forward: Callable[..., Any], batch: Batch) -> tuple[Tensor, Gradient]:
-        # Half precision where an accelerator has it; never on a CPU, where it is slower.
+        # In bfloat16 on a GPU; on a CPU it would be slower.
         on_gpu = self.device.type == "cuda"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
             loss = self.loss(forward, batch)
@@ -95,13 +97,32 @@ class Gradients:
 
 
 def check_workers(config: Config, workers: int) -> None:
-    """Whether several workers can train a model of this config."""
+    """Refuse several workers for a model with dropout."""
     check_positive(workers=workers)
     if workers > 1 and getattr(config, "dropout", None):
         raise ValueError(
             f"workers={workers} would draw dropout in any order, and a run could not be repeated; "
             f"take training.workers=1 or model.dropout=0"
         )
+
+
+def check_trainable(recipe: Recipe, task: Task) -> None:
+    """Refuse workers or torch.compile where they do not work, before a run is created."""
+    check_workers(recipe.model, recipe.training.workers)
+    if not recipe.training.compile:
+        return
+    if not task.can_compile:
+        raise ValueError(
+            f"training.compile is true, but the loss of a {type(task).__name__} goes through the "
+            f"model in pieces, which are not compiled; set training.compile=false"
+        )
+    try:
+        torch.compile(nn.Linear(2, 2))(torch.zeros(1, 2))
+    except Exception as fault:
+        raise ValueError(
+            f"training.compile is true, but torch.compile does not work here "
+            f"({type(fault).__name__}); set training.compile=false"
+        ) from fault
 
 
 def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -> None:
@@ -148,7 +169,7 @@ def check_finite_step(
 ) -> None:
     """Refuse a step whose losses or whose gradient, seen by its norm, are not finite.
 
-    The norm is finite only if every number of the gradient is, so two numbers tell of all.
+    The norm is finite only if every number of the gradient is, so no gradient has to be searched.
     """
     if bool(torch.stack([*losses, norm]).isfinite().all()):
         return

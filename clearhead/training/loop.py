@@ -4,13 +4,13 @@
     training.run()                                  in memory; clearhead/runs does it on a disk
     training.storage.metrics                        [{"step": 20, "loss": …}, …]
 
-A step averages the gradients of `accumulate` batches and updates the weights. Which batches these
-are depends on (seed, epoch, cursor) alone, and what a step draws at random, such as dropout, on
-(seed, step) alone. So a run is its weights, its optimizer and its state: restored from these three
-it continues to the same numbers, bit for bit.
+A step updates the weights by the mean gradient of `accumulate` batches. A plan lists the examples
+of a batch; it depends on (seed, epoch, cursor) alone, and what a step draws at random, such as
+dropout, on (seed, step) alone. So a run is its weights, its optimizer and its state: loaded from a
+snapshot of these three, it continues to the same numbers, bit for bit.
 
 Signals, locks, disks and damaged files are handled around the loop, in clearhead/runs: a storage
-restores and saves (storage.py), and a signal calls `stop`.
+saves and restores snapshots, and a signal calls `stop`.
 """
 
 import math
@@ -19,27 +19,26 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import torch
-from torch import nn
 from torch.nn.utils import clip_grads_with_norm_
 
 from clearhead.data.batch import Batch
-from clearhead.models.model import Model
-from clearhead.training.gradient import Gradients, check_finite_step, check_workers
+from clearhead.models.model import Model, load_weights
+from clearhead.training.gradient import Gradients, check_finite_step
 from clearhead.training.progress import Clock, Tell
 from clearhead.training.recipe import Recipe
 from clearhead.training.state import DataOrder, State, seed_torch
-from clearhead.training.storage import Memory, Snapshot, Storage, load_weights
+from clearhead.training.storage import Memory, Snapshot, Storage
 from clearhead.training.tasks.task import Plan, Task
 
 Metrics = dict[str, float]
 
 
 class Stop(BaseException):
-    """Ends the loop. No Exception, so that nothing in between takes it for an error."""
+    """Leaves an evaluation at once. A BaseException, so that no `except Exception` catches it."""
 
 
 class Training:
-    """A run in progress."""
+    """A run in progress: its model, its optimizer and its state."""
 
     def __init__(
         self,
@@ -50,6 +49,7 @@ class Training:
         device: torch.device | str = "cpu",
         tell: Tell = lambda news: None,
     ) -> None:
+        """storage: None keeps metrics in memory; tell: is called with progress and notices."""
         c = self.config = recipe.training
         self.task, self.storage, self.tell = task, storage or Memory(), tell
         self.device = torch.device(device)
@@ -62,15 +62,15 @@ class Training:
         self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
         self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)
         self.clock = Clock(task.unit)
-        self.saved: tuple[int, int] | None = None  # state.step and state.logged of the last save
+        # (step, logged) of the last snapshot: a step is saved again once its evaluation is logged.
+        self.saved: tuple[int, int] | None = None
         self.is_stopped = False
         self._evaluating_thread: int | None = None
 
     def run(self) -> State:
-        """Train from the restored state to the last step, or until `stop` is called."""
-        self.storage.restore(self.load)
+        """Train from the current state to the last step, or until `stop` is called."""
         with suppress(Stop):
-            while not self.is_done:
+            while not self.is_done and not self.is_stopped:
                 self.advance()
         self.save()
         return self.state
@@ -78,8 +78,7 @@ class Training:
     def advance(self) -> None:
         """Make a step, then evaluate, log and save, each if it is due."""
         state, c = self.state, self.config
-        if state.logged == state.step:  # else an evaluation was interrupted, and is repeated
-            self.check_stop()
+        if state.is_logged:  # else the evaluation of this step was interrupted, and is repeated
             with self.clock.learning():
                 loss = self.update(self.next_plans())
             state.add_step(loss)
@@ -95,10 +94,10 @@ class Training:
         """All steps are made, or the patience is used up; and the last step is logged."""
         state, c = self.state, self.config
         no_patience = c.patience is not None and state.stale >= c.patience
-        return state.logged == state.step and (state.step >= c.steps or no_patience)
+        return state.is_logged and (state.step >= c.steps or no_patience)
 
     def is_due(self, every: int) -> bool:
-        """Whether to do now what is done every so many steps, and after the last one."""
+        """Whether the step just made is a multiple of `every`, or the last one."""
         return self.state.step % every == 0 or self.state.step == self.config.steps
 
     # A step
@@ -116,7 +115,7 @@ class Training:
         check_finite_step(losses, norm, plans, self.model.named_parameters(), step)
         if clip is not None and float(norm) > clip:
             clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
-        self.optimizer.step(self.schedule(step + 0.5))
+        self.optimizer.step(self.schedule(step + 0.5))  # ½: the middle of this step
         return float(torch.stack(losses).mean())
 
     def make_batch(self, plan: Plan) -> Batch:
@@ -128,15 +127,16 @@ class Training:
     # After a step
 
     def training_metrics(self) -> Metrics:
-        """The mean loss since it was last logged, and the learning rate of this step."""
+        """The mean loss since it was last logged, and the learning rate of the step just made."""
         lr = self.config.lr * self.schedule(self.state.step - 0.5)
         return {"loss": self.state.take_mean_loss(), "lr": lr}
 
     def evaluate(self) -> tuple[Metrics, str | None]:
-        """The finite metrics of the validation part, and a sample; notes the best so far."""
+        """The finite validation metrics, and a sample; the best metrics go into the state."""
         self._evaluating_thread = threading.get_ident()
         try:
-            self.check_stop()
+            if self.is_stopped:
+                raise Stop
             found, sample = self.task.evaluate(self.model), self.task.sample(self.model)
         finally:
             self._evaluating_thread = None
@@ -161,9 +161,9 @@ class Training:
         if sample:
             self.storage.add_sample(step, sample)
         if metrics:
-            self.storage.log({"step": step, **metrics})
+            self.storage.add_metrics({"step": step, **metrics})
             self.tell(self.clock.progress(step, steps, metrics))
-        if sample and self.task.has_text_samples and step < steps:  # the result has the last one
+        if sample and self.task.has_text_samples and step < steps:  # the last: in RunResult
             self.tell(sample)
         self.state.logged = step
 
@@ -172,19 +172,15 @@ class Training:
     def stop(self) -> None:
         """End the run after this step; a signal handler may call this.
 
-        An evaluation, if this thread is inside one, ends at once; resuming repeats it.
+        An evaluation, which may take long, ends at once if this is its own thread, as it is for a
+        signal handler; resuming repeats it.
         """
         self.is_stopped = True
         if self._evaluating_thread == threading.get_ident():
             raise Stop
 
-    def check_stop(self) -> None:
-        """Leave the loop if `stop` was called."""
-        if self.is_stopped:
-            raise Stop
-
     def save(self) -> None:
-        """Give state, weights and optimizer to the storage, unless it has this state."""
+        """Give a snapshot to the storage, unless its last one is of this state."""
         state = self.state
         if self.saved == (state.step, state.logged):
             return
@@ -198,11 +194,11 @@ class Training:
         self.optimizer.load(self.model.translate_names(snapshot.optimizer))
         self.state = snapshot.state
         self.saved = (self.state.step, self.state.logged)
-        self.clock.start(self.state.seconds)
+        self.clock = Clock(self.task.unit, self.state.seconds)
         self.tell(self.describe_resume())
 
     def describe_resume(self) -> str:
-        """Where a resumed run stands, in words."""
+        """Where a resumed run continues, in words."""
         state, steps = self.state, self.config.steps
         if not self.is_done:
             return f"resuming after step {state.step} of {steps}"
@@ -212,22 +208,3 @@ class Training:
             f"the run ended after step {state.step}, with no improvement for {state.stale} "
             f"evaluations; training.patience=none would continue it"
         )
-
-
-def check_trainable(recipe: Recipe, task: Task) -> None:
-    """Refuse workers or torch.compile where they do not work, before a run is created."""
-    check_workers(recipe.model, recipe.training.workers)
-    if not recipe.training.compile:
-        return
-    if not task.can_compile:
-        raise ValueError(
-            f"training.compile is true, but the loss of a {type(task).__name__} goes through the "
-            f"model in pieces, which are not compiled; set training.compile=false"
-        )
-    try:
-        torch.compile(nn.Linear(2, 2))(torch.zeros(1, 2))
-    except Exception as fault:
-        raise ValueError(
-            f"training.compile is true, but torch.compile does not work here "
-            f"({type(fault).__name__}); set training.compile=false"
-        ) from fault

@@ -24,7 +24,8 @@ from clearhead.shapes import check_choice
 
 OPTIMIZERS = ("adamw", "muon")
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, within ±0.3 of 1 after 5 steps
-OUTER = ("embedding", "head", "decoder", "encoder")  # layers that read or write one-hot rows
+# The first and the last layer of a model, by name; "encoder" and "decoder" are older names.
+OUTER = ("embedding", "head", "decoder", "encoder")
 
 Parameters = dict[str, nn.Parameter]
 
@@ -65,9 +66,8 @@ class Optimizer:
         )
         self.names: dict[Tensor, str] = {p: name for name, p in rest.items()}
         self.parameters = list(learned.values())
-        for (
-            parameter
-        ) in self.names:  # else AdamW does this at each first gradient, too late to save
+        # AdamW would do this at each first gradient, too late for a checkpoint before it.
+        for parameter in self.names:
             self.adamw.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter, requires_grad=False),

@@ -26,12 +26,9 @@ Tell = Callable[[Progress | str], None]
 class Clock:
     """Counts the seconds of a run, over all its processes, and the units learned in this one."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, unit: str, seconds: float = 0.0) -> None:
+        """unit: "tokens" or "examples"; seconds: what the run took in earlier processes."""
         self.unit, self.n_units, self.seconds_learning = unit, 0, 0.0
-        self.start(0.0)
-
-    def start(self, seconds: float) -> None:
-        """Start, or restart, a run that took so many seconds before."""
         self.timer, self.before = Timer(), seconds
 
     @property
@@ -41,7 +38,7 @@ class Clock:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Count what a `with` block takes as time spent on updates, for the rate."""
+        """Count the time of a `with` block as time spent on updates."""
         timer = Timer()
         yield
         self.seconds_learning += timer.seconds

@@ -21,12 +21,12 @@ from clearhead.training.tasks.task import Plan, Task
 
 @dataclass
 class State:
-    """How far a run has come."""
+    """The progress of a run, as state.json holds it."""
 
     step: int = 0  # updates made
     epoch: int = 0
     cursor: int = 0  # examples of this epoch that were used
-    logged: int = 0  # the last step that was logged and evaluated, as far as it was due
+    logged: int = 0  # the last step whose evaluation, if due, and log are complete
     loss_sum: float = 0.0  # of the steps since the last logged loss
     loss_steps: int = 0  # how many steps these are
     best: float | None = None
@@ -36,6 +36,11 @@ class State:
     seconds: float = 0.0
     sizes: dict[str, int] = field(default_factory=dict)  # of the log files, where there are any
     finished: bool = False
+
+    @property
+    def is_logged(self) -> bool:
+        """Whether evaluation and log of the last step are complete."""
+        return self.logged == self.step
 
     def add_step(self, loss: float) -> None:
         """Count an update and its loss."""
@@ -60,7 +65,7 @@ class State:
 
 
 class DataOrder:
-    """The plans of a run's batches, one after the other.
+    """The plans of a run, one for each batch, in their order.
 
     The cursor counts examples, not batches. So the order of the examples stays the same if a run is
     resumed with another batch size; it then continues with the next whole batch.
@@ -86,7 +91,7 @@ class DataOrder:
         return -(-len(self.plans) // accumulate)
 
     def _open(self, epoch: int) -> None:
-        """Make the plans of an epoch, unless they are at hand."""
+        """Make the plans of an epoch, unless they are already made."""
         if self.epoch != epoch:
             self.plans = list(self.task.plans(self.seed, epoch, self.batch_size))
             if not self.plans:
@@ -98,7 +103,7 @@ class DataOrder:
 def seed_torch(device: torch.device, seed: int, purpose: str, step: int) -> None:
     """Set torch's generators to numbers that depend on (seed, purpose, step) alone.
 
-    Not by torch.manual_seed: for each device that is missing it records a stack trace, 1 ms a step.
+    Not by torch.manual_seed, which records a stack trace for each missing device: 1 ms a step.
     """
     number = int(draw_bits(seed, purpose, step)[0]) >> 1
     torch.default_generator.manual_seed(number)

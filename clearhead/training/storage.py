@@ -1,19 +1,18 @@
-"""Where a run is kept: what the loop asks for, and the answer that needs no disk.
+"""Where the training loop keeps what a run leaves behind; here, in memory.
 
-    training = Training(recipe, task)              in memory
+    training = Training(recipe, task)
     training.run()
     training.storage.metrics                       [{"step": 20, "loss": …}, …]
 
-runs/storage.py keeps a run in a folder, so that it can be killed and resumed.
+runs/storage.py keeps the same in a folder, so that a run can be stopped and resumed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from torch import Tensor
 
-from clearhead.models.model import Model
 from clearhead.training.state import State
 
 
@@ -27,13 +26,10 @@ class Snapshot:
 
 
 class Storage(Protocol):
-    """Where a run is kept."""
+    """What the loop writes to."""
 
-    def restore(self, load: Callable[[Snapshot], object]) -> None:
-        """Give the newest snapshot to `load`, if there is one, and forget what came after it."""
-
-    def log(self, metrics: Mapping[str, Any]) -> None:
-        """Keep a line of metrics."""
+    def add_metrics(self, values: Mapping[str, Any]) -> None:
+        """Keep the metrics of a step, which is one of them."""
 
     def add_sample(self, step: int, text: str) -> None:
         """Keep what the model wrote after this step."""
@@ -49,31 +45,11 @@ class Memory:
         self.metrics: list[dict[str, Any]] = []
         self.samples: list[tuple[int, str]] = []
 
-    def restore(self, load: Callable[[Snapshot], object]) -> None:
-        """There is nothing to restore."""
-
-    def log(self, metrics: Mapping[str, Any]) -> None:
-        """Keep a line of metrics."""
-        self.metrics.append(dict(metrics))
+    def add_metrics(self, values: Mapping[str, Any]) -> None:
+        self.metrics.append(dict(values))
 
     def add_sample(self, step: int, text: str) -> None:
-        """Keep what the model wrote after this step."""
         self.samples.append((step, text))
 
     def save(self, snapshot: Snapshot) -> None:
         """The weights are in the model; no copy is kept."""
-
-
-def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Put weights into a model; all of them must be there, of the right shapes, and no others."""
-    own, tensors = model.state_dict(), model.translate_names(tensors)
-    if odd := sorted(own.keys() ^ tensors.keys()):
-        word = "is missing" if odd[0] in own else "is not part of the model"
-        raise ValueError(f"the weights do not fit the config: {odd[0]!r} {word}")
-    for name, tensor in own.items():
-        if tensors[name].shape != tensor.shape:
-            raise ValueError(
-                f"the weights do not fit the config: {name!r} has shape "
-                f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
-            )
-    model.load_state_dict(tensors)

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from small_runs import SMALL, assert_a_mistake, run_outside, small_run, start_outside
 
+from clearhead.runs import checkpoint
 from clearhead.runs.folder import RunFolder
 from clearhead.training import load_run
+from clearhead.training.tasks import SubstringTask
 
 ONE = ("--threads", "1")
 LONG = [*SMALL[:-4], "training.steps=100000", "training.save_every=100000"]
@@ -31,8 +34,8 @@ def _plain_reports(request, monkeypatch):
     if "drawn" in request.fixturenames:
         return
 
-    def write(folder, **_):
-        path = folder / "report.html"
+    def write(run):
+        path = run.folder / "report.html"
         path.write_text("drawn elsewhere")
         return path
 
@@ -173,9 +176,38 @@ def test_a_stopped_run_resumes_with_all_its_settings(run, tmp_path, monkeypatch,
 
 
 def terminated(self):
-    """A step before which a signal comes."""
+    """A signal instead of a step."""
     os.kill(os.getpid(), signal.SIGTERM)
-    self.check_stop()
+
+
+@pytest.mark.parametrize(("best", "loaded"), [(2, ["step-0000002"]), (4, [])])
+@pytest.mark.usefixtures("drawn")
+def test_the_report_uses_the_model_that_was_trained(train, monkeypatch, best, loaded):
+    """After the last save, only the best checkpoint is read and hashed, and only once."""
+    read, load = [], checkpoint.load
+    opened, __init__ = [], SubstringTask.__init__
+    accuracies = {2: iter([0.9, 0.1]), 4: iter([0.1, 0.9])}[best]
+
+    def note(path, *given, **named):
+        read.append(path.name)
+        return load(path, *given, **named)
+
+    def count(self, data):
+        opened.append(data)
+        __init__(self, data)
+
+    def evaluate(self, model):
+        return {"val_loss": 1.0, "val_accuracy": next(accuracies)}
+
+    monkeypatch.setattr(checkpoint, "load", note)
+    monkeypatch.setattr(SubstringTask, "__init__", count)
+    monkeypatch.setattr(SubstringTask, "evaluate", evaluate)
+    code, out, err = train()
+    assert code == 0, err
+    assert "report.html" in out
+    assert (read, len(opened)) == (loaded, 1)
+    page = Path("runs/substring-0001/report.html").read_text()
+    assert f"shown here: step {best}" in page
 
 
 def test_other_settings_are_refused_field_by_field_unless_forced(run, tmp_path):

@@ -11,12 +11,12 @@ from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
 from clearhead.inspection.report import write_report
 from clearhead.models import GPTConfig
+from clearhead.models.model import load_weights
 from clearhead.runs import checkpoint, train
 from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints
 from clearhead.runs.run import config_kinds, load_run, read_recipe
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
-from clearhead.training.storage import load_weights
 from clearhead.training.tasks.characters import CharacterData
 from clearhead.training.tasks.substrings import SubstringTask
 

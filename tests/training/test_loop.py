@@ -11,7 +11,8 @@ from training.tiny_task import TinyTask, tiny
 
 from clearhead.data.batch import IGNORE
 from clearhead.training import NotFinite, Optimizer, Progress, tasks
-from clearhead.training.loop import Training, check_trainable
+from clearhead.training.gradient import check_trainable
+from clearhead.training.loop import Training
 from clearhead.training.storage import Memory, Snapshot
 
 
@@ -22,7 +23,10 @@ def _one_thread():
 
 def begin(recipe=None, storage=None, **options):
     recipe = recipe or tiny()
-    return Training(recipe, recipe.data.open(), storage, **options)
+    training = Training(recipe, recipe.data.open(), storage, **options)
+    if storage is not None:
+        storage.restore(training)
+    return training
 
 
 def run(recipe=None, **options):
@@ -38,9 +42,9 @@ class Kept(Memory):
         super().__init__()
         self.snapshots = []
 
-    def restore(self, load):
+    def restore(self, training):
         if self.snapshots:
-            load(copy.deepcopy(self.snapshots[-1]))
+            training.load(copy.deepcopy(self.snapshots[-1]))
 
     def save(self, snapshot):
         tensors = ({k: t.clone() for k, t in part.items()} for part in snapshot_parts(snapshot))

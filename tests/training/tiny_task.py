@@ -49,6 +49,8 @@ class TinyData(DataConfig):
 
 
 class TinyTask(Task):
+    predictor = None  # no test asks it for an answer
+
     def __init__(self, data):
         numbers = torch.arange(data.n)[:, None] * torch.tensor([3, 5, 11]) + data.salt
         self.tokens = numbers % 7

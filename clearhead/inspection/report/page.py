@@ -40,16 +40,17 @@ Points = Sequence[tuple[int, float]]
 
 
 def write_report(
-    run: str | os.PathLike[str],
+    run: str | os.PathLike[str] | Run,
     *,
     device: str = "auto",
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Write report.html into a run folder, whole or not at all, and return its path.
 
-    tell: is given a sentence on each checkpoint that cannot be used.
+    run: its folder, or the run itself if it is loaded already. tell: is given a sentence on each
+    checkpoint that cannot be used.
     """
-    loaded = load_run(run, device=device, tell=tell)
+    loaded = run if isinstance(run, Run) else load_run(run, device=device, tell=tell)
     path = loaded.folder / "report.html"
     page = html.page(loaded.folder.path.resolve().name, "\n".join(_body(loaded)))
     with replace_file(path) as file:
