@@ -100,9 +100,6 @@ NAMES: dict[str, str] = {
             "linear.QuadraticFeatures": "features.QuadraticFeatures",
             "linear.HARMLESS": "features.SAFE_EXPONENTS",
             "linear.quotient": "linear.divide",
-            "softmax.mix": "mixture.mix",
-            "softmax.widened": "inputs.widen",
-            "softmax.without_dead_keys": "inputs.zero_unseen",
         }.items()
     },
     # shapes

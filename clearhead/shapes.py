@@ -2,7 +2,7 @@
 
 Every sentence names the argument, what was expected, what was given, and the way out. ValueError
 is for values and shapes, TypeError for types. Nothing here copies or changes a tensor, and only
-`all_finite` waits for its values.
+`all_finite` reads one, which on an accelerator waits until it is computed.
 """
 
 import math
@@ -19,12 +19,12 @@ def format_shape(x: Tensor) -> str:
 
 
 def can_read_values(x: Tensor) -> bool:
-    """Whether a tensor's values can be read without waiting for a device or breaking a graph."""
+    """Whether reading values neither waits for an accelerator nor breaks a compiled graph."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def all_finite(x: Tensor) -> bool:
-    """Whether x holds neither NaN nor infinity; the answer waits for x to be computed.
+    """Whether x holds neither NaN nor infinity.
 
     The least and the greatest number are NaN if any is. To find both takes one pass and no memory:
     on 1000 × 1000 numbers 0.1 ms, where `x.isfinite().all()` takes 2 ms.
@@ -35,12 +35,12 @@ def all_finite(x: Tensor) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether value is an int or a float; True and False are no numbers."""
+    """Whether value is an int or a float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: Any) -> bool:
-    """Whether value is a whole number, of Python, NumPy or PyTorch; True and False are none."""
+    """Whether value is a whole number of Python, NumPy or PyTorch, but not a bool."""
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
@@ -53,7 +53,7 @@ def check_number(
     above: bool = False,
     way_out: str = "",
 ) -> None:
-    """A finite number from `low` to `high`; above=True leaves `low` itself out."""
+    """A finite number from `low` to `high`; above=True excludes `low` itself."""
     if not is_number(value):
         raise TypeError(f"{name} must be a number, got {value!r}{way_out}")
     is_high_enough = value > low if above else value >= low
@@ -64,7 +64,7 @@ def check_number(
 
 
 def check_whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> None:
-    """A whole number from `least` to `most`; True and False are none."""
+    """A whole number from `least` to `most`, not a bool."""
     if not is_whole(value):
         raise TypeError(
             f"{name} must be a whole number, got {value!r} of type {type(value).__name__}"
@@ -89,7 +89,7 @@ def check_count(**counts: int) -> None:
 
 
 def check_at_most(limit: int, **sizes: int) -> None:
-    """Each named size is at most this limit, so that nonsense is refused before it takes memory."""
+    """Each named size is at most this limit, so that a file cannot ask for any amount of memory."""
     for name, size in sizes.items():
         check_whole(name, size, most=limit)
 
@@ -136,7 +136,7 @@ def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:
 
 
 def check_int_tensor(name: str, x: Any) -> None:
-    """A tensor of integers; a boolean tensor is none."""
+    """A tensor of integers, not of booleans."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor of integers, got {type(x).__name__}")
     if x.dtype == torch.bool or x.is_floating_point() or x.is_complex():
@@ -144,7 +144,7 @@ def check_int_tensor(name: str, x: Any) -> None:
 
 
 def check_token_mask(token_mask: Any, shape: tuple[int, ...]) -> None:
-    """A boolean tensor of the shape of the tokens: True = real."""
+    """A boolean tensor with the shape of the tokens, True = real."""
     if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
         given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
         raise TypeError(
@@ -209,6 +209,12 @@ def check_length(name: str, length: int, max_len: int) -> None:
         )
 
 
+def broadcasts_to(x: Tensor, shape: tuple[int, ...]) -> bool:
+    """Whether x can be expanded to this shape."""
+    axes = zip(reversed(x.shape), reversed(shape), strict=False)
+    return x.ndim <= len(shape) and all(have in (1, want) for have, want in axes)
+
+
 def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
     """A floating-point bias that broadcasts to the scores, on their device."""
     if not isinstance(bias, Tensor):
@@ -222,10 +228,7 @@ def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
         raise ValueError(
             f"bias must be on the device of q, {q.device}, got {bias.device}; use bias.to(q.device)"
         )
-    given = (1,) * (len(scores_shape) - bias.ndim) + tuple(bias.shape)
-    if len(given) != len(scores_shape) or any(
-        have not in (1, want) for have, want in zip(given, scores_shape, strict=True)
-    ):
+    if not broadcasts_to(bias, scores_shape):
         raise ValueError(
             f"bias must broadcast to the scores {tuple(scores_shape)}, got {format_shape(bias)}; "
             f"its last axes are (heads, queries, keys)"
@@ -233,9 +236,12 @@ def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
 
 
 def check_qkv(q: Any, k: Any, *v: Any, same_width: bool = True) -> None:
-    """q (..., T, Dh), k (..., S, Dh) and, if given, v (..., S, Dv): alike but for their sizes."""
+    """q (..., T, Dh), k (..., S, Dh) and, if given, v (..., S, Dv), a value for each key.
+
+    All have the same leading axes, dtype and device.
+    """
     check_float_tensor("q", q, min_axes=2)
-    _check_partner("q", q, "k", k)
+    _check_alike("q", q, "k", k)
     if q.size(-1) == 0:
         raise ValueError(f"q must have a width of at least 1, got shape {format_shape(q)}")
     if same_width and k.size(-1) != q.size(-1):
@@ -244,41 +250,38 @@ def check_qkv(q: Any, k: Any, *v: Any, same_width: bool = True) -> None:
             f"(q {format_shape(q)}, k {format_shape(k)}); project both to one width"
         )
     for values in v:
-        _check_partner("q", q, "v", values, k)
-
-
-def check_qk(q: Any, k: Any, *, same_width: bool = True) -> None:
-    """q (..., T, Dh) and k (..., S, Dh): same leading axes, dtype and device."""
-    check_qkv(q, k, same_width=same_width)
+        _check_alike("q", q, "v", values, keys=k)
 
 
 def check_kv(k: Any, v: Any) -> None:
     """k (..., S, Dh), v (..., S, Dv): a value for each key."""
     check_float_tensor("k", k, min_axes=2)
-    _check_partner("k", k, "v", v, k)
+    _check_alike("k", k, "v", v, keys=k)
 
 
-def _check_partner(of: str, q: Tensor, name: str, x: Any, k: Tensor | None = None) -> None:
-    """x has the leading axes, dtype and device of q and, if k is given, one row for each key."""
+def _check_alike(
+    first_name: str, first: Tensor, name: str, x: Any, keys: Tensor | None = None
+) -> None:
+    """x has the leading axes, dtype and device of `first` and, with keys, one row per key."""
     check_float_tensor(name, x, min_axes=2)
-    if x.shape[:-2] != q.shape[:-2]:
+    if x.shape[:-2] != first.shape[:-2]:
         raise ValueError(
-            f"{name} must have the leading axes of {of}, {tuple(q.shape[:-2])}, got "
-            f"{tuple(x.shape[:-2])} ({of} {format_shape(q)}, {name} {format_shape(x)}); "
+            f"{name} must have the leading axes of {first_name}, {tuple(first.shape[:-2])}, got "
+            f"{tuple(x.shape[:-2])} ({first_name} {shape_text(first)}, {name} {shape_text(x)}); "
             f"use {name}.expand(...)"
         )
-    if x.dtype != q.dtype:
+    if x.dtype != first.dtype:
         raise TypeError(
-            f"{name} must have the dtype of {of}, {q.dtype}, got {x.dtype}; "
-            f"use {name}.to({of}.dtype)"
+            f"{name} must have the dtype of {first_name}, {first.dtype}, got {x.dtype}; "
+            f"use {name}.to({first_name}.dtype)"
         )
-    if x.device != q.device:
+    if x.device != first.device:
         raise ValueError(
-            f"{name} must be on the device of {of}, {q.device}, got {x.device}; "
-            f"use {name}.to({of}.device)"
+            f"{name} must be on the device of {first_name}, {first.device}, got {x.device}; "
+            f"use {name}.to({first_name}.device)"
         )
-    if k is not None and x.size(-2) != k.size(-2):
+    if keys is not None and x.size(-2) != keys.size(-2):
         raise ValueError(
-            f"{name} must have one row per key, {k.size(-2)}, got {x.size(-2)} "
-            f"(k {format_shape(k)}, {name} {format_shape(x)})"
+            f"{name} must have one row per key, {keys.size(-2)}, got {x.size(-2)} "
+            f"(k {shape_text(keys)}, {name} {shape_text(x)})"
         )

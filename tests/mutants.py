@@ -29,14 +29,14 @@ class Mutant(NamedTuple):
 ATTENTION = [
     Mutant(
         "scores are not divided by the root of the width",
-        "attention/dot_product.py",
+        "attention/inputs.py",
         "scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale",
         "scale = 1.0 if scale is None else scale",
         "attention/test_dot_product.py",
     ),
     Mutant(
         "scores are divided by the root of the number of keys",
-        "attention/dot_product.py",
+        "attention/inputs.py",
         "1 / math.sqrt(q.size(-1))",
         "1 / math.sqrt(k.size(-2))",
         "attention/test_dot_product.py",
@@ -44,24 +44,23 @@ ATTENTION = [
     Mutant(
         "the bias is added after the division",
         "attention/dot_product.py",
-        "    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)\n",
-        "    scores = add_bias((x.q @ x.k.mT) * scale, x.bias) / scale\n",
+        "scores = (x.q @ x.k.mT + x.bias) * x.scale",
+        "scores = x.q @ x.k.mT * x.scale + x.bias",
         "attention/test_dot_product.py",
     ),
     Mutant(
         "the weights are returned after dropout",
         "attention/dot_product.py",
-        "    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)  "
-        "# (..., T, Dv)\n",
+        "    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)",
         "    weights = nn.functional.dropout(weights, dropout)\n"
-        "    output = mix(weights, x.v, x.allowed)\n",
+        "    output = mix(weights, x.v, x.allowed)",
         "attention/test_dot_product.py",
     ),
     Mutant(
         "padding in keys is not shielded",
         "attention/inputs.py",
-        "    k, v = zero_unseen(allowed, k, v)\n",
-        "    (v,) = zero_unseen(allowed, v)\n",
+        "v, k = v.masked_fill(unseen, 0.0), k.masked_fill(unseen, 0.0)",
+        "v = v.masked_fill(unseen, 0.0)",
         "attention",
     ),
     Mutant(
@@ -102,29 +101,29 @@ ATTENTION = [
     Mutant(
         "a query that sees nothing spreads over all keys",
         "attention/softmax.py",
-        ".softmax(dim=-1).masked_fill(empty, 0.0)",
-        ".softmax(dim=-1)",
+        "return weights.masked_fill(forbidden, 0.0)",
+        "return weights.masked_fill(forbidden & ~empty, 0.0)",
         "attention",
     ),
     Mutant(
         "a forbidden key beside a NaN gets a weight",
         "attention/softmax.py",
-        "return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)",
-        "return weights.to(scores.dtype)",
+        "return weights.masked_fill(forbidden, 0.0)",
+        "return weights.masked_fill(empty, 0.0)",
         "attention",
     ),
     Mutant(
         "softmax in half precision",
         "attention/softmax.py",
-        "fill_forbidden(widen(scores), allowed, -torch.inf)",
-        "fill_forbidden(scores, allowed, -torch.inf)",
+        "exponents = widen(scores)",
+        "exponents = scores",
         "attention",
     ),
     Mutant(
         "a broken value reaches every query",
-        "attention/mixture.py",
-        "return torch.where(reached, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))",
-        "return weights @ v",
+        "attention/softmax.py",
+        "n_broken > 0, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0)",
+        "n_broken >= 0, weights @ v, weights @ v",
         "attention",
     ),
     Mutant(
@@ -137,8 +136,8 @@ ATTENTION = [
     Mutant(
         "argmax attention looks at forbidden keys",
         "attention/argmax.py",
-        "scores = fill_forbidden(add_bias(x.q @ x.k.mT, x.bias), x.allowed, -torch.inf)",
-        "scores = add_bias(x.q @ x.k.mT, x.bias)",
+        "scores = fill_forbidden(x.q @ x.k.mT + x.bias, x.allowed, -torch.inf)",
+        "scores = x.q @ x.k.mT + x.bias",
         "attention/test_argmax.py",
     ),
     Mutant(
@@ -245,8 +244,8 @@ MASKS_AND_POSITIONS = [
     Mutant(
         "a causal mask hides the query itself",
         "attention/mask_parts.py",
-        "return offsets(T, S, device) >= 0",
-        "return offsets(T, S, device) > 0",
+        ".tril(S - T)",
+        ".tril(S - T - 1)",
         "attention/test_masks.py",
     ),
     Mutant(
@@ -272,9 +271,9 @@ MASKS_AND_POSITIONS = [
     ),
     Mutant(
         "queries are the first of the keys, not the last",
-        "positions/distance.py",
-        "torch.arange(S - T, S, device=device)",
-        "torch.arange(0, T, device=device)",
+        "attention/mask_parts.py",
+        ".tril(S - T)",
+        ".tril(0)",
         "attention/test_masks.py",
     ),
     Mutant(

@@ -121,7 +121,7 @@ def test_a_wrong_import_would_be_found(name, source, complaint):
 
 def test_a_right_import_is_not_complained_about():
     source = (
-        "import torch\nfrom clearhead import __version__\nfrom clearhead.shapes import check_qk"
+        "import torch\nfrom clearhead import __version__\nfrom clearhead.shapes import check_qkv"
     )
     assert wrong_imports("attention/x.py", source) == []
 

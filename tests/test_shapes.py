@@ -20,7 +20,6 @@ from clearhead.shapes import (
     check_length,
     check_number,
     check_positive,
-    check_qk,
     check_qkv,
     check_token_mask,
     check_whole,
@@ -202,32 +201,32 @@ def test_a_sequence_is_at_most_as_long_as_the_module():
 
 def test_queries_and_keys_share_batch_width_dtype():
     q, k = torch.zeros(B, H, T, Dh), torch.zeros(B, H, S, Dh)
-    check_qk(q, k)
-    check_qk(q, torch.zeros(B, H, S, Dv), same_width=False)
+    check_qkv(q, k)
+    check_qkv(q, torch.zeros(B, H, S, Dv), same_width=False)
     with refused(
         ValueError,
         "k must be as wide as q, 4, got 6 (q (2, 3, 5, 4), k (2, 3, 7, 6)); "
         "project both to one width",
     ):
-        check_qk(q, torch.zeros(B, H, S, Dv))
+        check_qkv(q, torch.zeros(B, H, S, Dv))
     with refused(
         ValueError,
         "k must have the leading axes of q, (2, 3), got (2, 1) "
         "(q (2, 3, 5, 4), k (2, 1, 7, 4)); use k.expand(...)",
     ):
-        check_qk(q, k[:, :1])
+        check_qkv(q, k[:, :1])
     with refused(
         TypeError, "k must have the dtype of q, torch.float32, got torch.float16; use k.to(q.dtype)"
     ):
-        check_qk(q, k.half())
+        check_qkv(q, k.half())
     with refused(ValueError, "k must be on the device of q, cpu, got meta; use k.to(q.device)"):
-        check_qk(q, k.to("meta"))
+        check_qkv(q, k.to("meta"))
     with refused(TypeError, "q must be a torch.Tensor, got int"):
-        check_qk(1, k)
+        check_qkv(1, k)
     with refused(TypeError, "k must hold floating-point numbers, got torch.int64; use k.float()"):
-        check_qk(q, k.long())
+        check_qkv(q, k.long())
     with refused(ValueError, "q must have at least 2 axes, got shape (4,)"):
-        check_qk(q[0, 0, 0], k)
+        check_qkv(q[0, 0, 0], k)
 
 
 def test_values_have_a_row_for_each_key():

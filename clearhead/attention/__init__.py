@@ -2,15 +2,14 @@
 
 The equation
     dot_product.py       softmax((q kᵀ + bias) / √Dh) v, written out: the page to read first
-    inputs.py            the one door: checks, dense mask, precision, padding that may hold NaN
+    inputs.py            its first line: checks, the mask as a matrix, NaN in padding made harmless
+    softmax.py           softmax over the allowed keys, and the mixture of the values
     masks.py             Mask: who may attend to whom, joined by &
     mask_parts.py        what a mask is made of: causal, padding, segments, window
-    softmax.py           softmax over the allowed keys; an empty row is zeros
-    mixture.py           the weighted sum of the values
 
 Other ways to weigh the keys
     additive.py          wᵀ tanh(W_q q + W_k k): a small network compares query and key
-    argmax.py            the best key alone: what softmax is for
+    argmax.py            only the best key: why attention is trained with softmax
     features.py          feature maps φ, with φ(q)·φ(k) in place of exp(q·k/√Dh)
     linear.py            kernel attention as the O(T·S) sum
     summed.py            one score per token, two arrangements of the sum
@@ -19,11 +18,11 @@ The same functions, faster
     dot_product_fast.py  the dot product by fused kernels
     fused_kernels.py     PyTorch's kernels behind one call, with a gradient for the bias
     linear_fast.py       kernel attention in O(T): the sum rearranged
-    running_sums.py      its sums over all keys, or over the keys so far
-    packed_sums.py       its sums within packed documents
+    running_sums.py      the sums it needs, over all keys or over the keys so far
+    packed_sums.py       the same sums within packed documents
 
 Modules
-    mechanisms.py        each of these as a module, interchangeable inside a head
+    mechanisms.py        each way to weigh the keys as a module, interchangeable inside a head
     single_head.py       self-attention, cross-attention, and heads joined from a list
     multi_head.py        all heads in one product; shared key/value heads
     cache.py             keys and values kept between generation steps

@@ -8,7 +8,7 @@ Unlike the dot product, queries and keys may have different widths, and nothing 
 
 from torch import Tensor
 
-from clearhead.attention.inputs import add_bias, prepare
+from clearhead.attention.inputs import prepare
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.softmax import masked_softmax
 
@@ -27,7 +27,7 @@ def weights(
 
     w_q (F, d_query), w_k (F, d_key) and w (F,) with F the hidden width.
     """
-    x = prepare(q, k, mask=mask, bias=bias, dot_product=False)
+    x = prepare(q, k, mask=mask, bias=bias, for_dot_product=False)
     from_q, from_k = (x.q @ w_q.mT).unsqueeze(-2), (x.k @ w_k.mT).unsqueeze(-3)
     scores = (from_q + from_k).tanh() @ w  # (..., T, S, F) → (..., T, S)
-    return masked_softmax(add_bias(scores, x.bias), x.allowed).to(q.dtype)
+    return masked_softmax(scores + x.bias, x.allowed).to(q.dtype)

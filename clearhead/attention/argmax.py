@@ -12,16 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.attention.inputs import add_bias, fill_forbidden, prepare
+from clearhead.attention.inputs import fill_forbidden, prepare
 from clearhead.attention.masks import MaskLike
 
 
 def weights(q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None) -> Tensor:
     """q (..., T, Dh), k (..., S, Dh) → one-hot rows (..., T, S); an empty row is all zeros."""
     x = prepare(q, k, mask=mask, bias=bias)
-    scores = fill_forbidden(add_bias(x.q @ x.k.mT, x.bias), x.allowed, -torch.inf)  # (..., T, S)
+    scores = fill_forbidden(x.q @ x.k.mT + x.bias, x.allowed, -torch.inf)  # (..., T, S)
     best = _OneHotOfLargest.apply(scores)
-    best = best.masked_fill(scores.isnan().any(dim=-1, keepdim=True), torch.nan)  # never hidden
+    # A NaN score makes the whole row NaN.
+    best = best.masked_fill(scores.isnan().any(dim=-1, keepdim=True), torch.nan)
     return fill_forbidden(best, x.allowed, 0.0).to(q.dtype)
 
 

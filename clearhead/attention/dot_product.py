@@ -6,14 +6,11 @@
 The fused form of the same functions is in dot_product_fast.py.
 """
 
-import math
-
 from torch import Tensor, nn
 
-from clearhead.attention.inputs import add_bias, prepare
+from clearhead.attention.inputs import prepare
 from clearhead.attention.masks import MaskLike
-from clearhead.attention.mixture import mix
-from clearhead.attention.softmax import masked_softmax
+from clearhead.attention.softmax import masked_softmax, mix
 
 
 def weights(
@@ -29,10 +26,9 @@ def weights(
     mask and bias broadcast to (..., T, S); scale is 1/√Dh unless given. Each row sums to 1, or to 0
     if it allows nothing.
     """
-    x = prepare(q, k, mask=mask, bias=bias)
-    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)
-    return masked_softmax(scores * scale, x.allowed).to(q.dtype)
+    x = prepare(q, k, mask=mask, bias=bias, scale=scale)
+    scores = (x.q @ x.k.mT + x.bias) * x.scale  # (..., T, S)
+    return masked_softmax(scores, x.allowed).to(q.dtype)
 
 
 def attend(
@@ -51,9 +47,8 @@ def attend(
     q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → output (..., T, Dv), and with return_weights
     the weights (..., T, S) before dropout, which zeroes that share of them and scales up the rest.
     """
-    x = prepare(q, k, v, mask=mask, bias=bias)
-    scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    scores = add_bias(x.q @ x.k.mT, x.bias)  # (..., T, S)
-    weights = masked_softmax(scores * scale, x.allowed).to(q.dtype)
-    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)  # (..., T, Dv)
+    x = prepare(q, k, v, mask=mask, bias=bias, scale=scale)
+    scores = (x.q @ x.k.mT + x.bias) * x.scale  # (..., T, S)
+    weights = masked_softmax(scores, x.allowed).to(q.dtype)
+    output = mix(nn.functional.dropout(weights, dropout), x.v, x.allowed)  # weights v: (..., T, Dv)
     return (output, weights) if return_weights else output

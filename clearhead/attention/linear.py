@@ -14,7 +14,7 @@ from torch import Tensor
 from clearhead.attention.features import FeatureMap
 from clearhead.attention.inputs import Inputs, fill_forbidden, prepare, widen
 from clearhead.attention.masks import MaskLike
-from clearhead.attention.mixture import mix
+from clearhead.attention.softmax import mix
 
 
 def weights(

@@ -19,7 +19,7 @@ from clearhead.attention.features import FeatureMap
 from clearhead.attention.inputs import widen
 from clearhead.attention.linear import divide, refuse_bias
 from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
-from clearhead.attention.masks import Mask, MaskLike, as_mask, dense_mask
+from clearhead.attention.masks import Mask, MaskLike, dense_mask
 from clearhead.attention.packed_sums import sum_documents
 from clearhead.attention.running_sums import FeatureSums, Keys, join
 from clearhead.shapes import can_read_values, check_positive, check_qkv
@@ -86,7 +86,7 @@ def _read_mask(mask: MaskLike, q: Tensor, S: int) -> _Seen:
     """The structure of a mask that running sums can serve; any other is refused."""
     if mask is None:
         return _Seen()
-    mask = as_mask(mask)
+    mask = Mask.of(mask)
     for part in mask.parts:
         served = isinstance(part, Causal | Tokens | Segments)
         if not served and not (isinstance(part, Padding) and part.for_all_queries):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from clearhead.positions.distance import offsets
-from clearhead.shapes import can_read_values, format_shape
+from clearhead.positions.tables import offsets
+from clearhead.shapes import can_read_values, shape_text
 
 
 def _check_one_per_key(name: str, x: Tensor, S: int) -> None:
@@ -28,7 +28,7 @@ class Causal:
     """No looking ahead."""
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        return offsets(T, S, device) >= 0
+        return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
 
     def __repr__(self) -> str:
         return "Mask.causal()"
@@ -59,7 +59,7 @@ class Padding:
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
         lens = self.valid_lens.to(device)
-        if not self.for_all_queries and lens.size(1) != T:
+        if lens.ndim == 2 and lens.size(1) != T:
             raise ValueError(
                 f"valid_lens has shape {format_shape(lens)} but there are {T} queries; "
                 f"give (B,) lengths, or (B, {T}) with one for each query"
@@ -70,7 +70,7 @@ class Padding:
                 raise ValueError(
                     f"valid_lens has {longest} but there are only {S} keys; clamp it to {S}"
                 )
-        per_query = lens.unsqueeze(1) if self.for_all_queries else lens  # (B, 1 or T)
+        per_query = lens.unsqueeze(1) if lens.ndim == 1 else lens  # (B, 1 or T)
         return torch.arange(S, device=device) < per_query.unsqueeze(-1)
 
     def __repr__(self) -> str:
@@ -105,13 +105,13 @@ class Segments:
     def n_keys(self) -> int:
         return self.ids.size(-1)
 
-    def of_keys(self, S: int) -> Tensor:
-        """The ids of all S keys, (B, S)."""
+    def check_ids(self, S: int) -> Tensor:
+        """The ids (B, S), if there is one for each of S keys."""
         _check_one_per_key("segment ids", self.ids, S)
         return self.ids.long()
 
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
-        ids = self.of_keys(S).to(device)
+        ids = self.check_ids(S).to(device)
         queries = last_columns(ids, T, fill=-1)
         return (queries[:, :, None] == ids[:, None, :]) & (ids >= 0)[:, None, :]
 
@@ -158,7 +158,7 @@ def check_bool(name: str, x: object, true_means: str = "may attend") -> None:
 
 
 def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
-    """A part's matrix with the axes of the scores; what an axis means is never guessed."""
+    """A part's matrix with the axes of the scores; one that could mean two things is refused."""
     if allowed.ndim == 2:
         return allowed
     if axes == 2:
@@ -176,11 +176,6 @@ def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
             f"element, mask[None] for one per head"
         )
     return allowed
-
-
-def can_broadcast(a: Tensor, b: Tensor) -> bool:
-    """Whether the leading axes of two masks agree; 1 agrees with any size."""
-    return all(m == n or 1 in (m, n) for m, n in zip(a.shape[:-2], b.shape[:-2], strict=True))
 
 
 def last_columns(x: Tensor, T: int, fill: int) -> Tensor:

@@ -26,12 +26,17 @@ from clearhead.attention.mask_parts import (
     Segments,
     Tokens,
     Window,
-    can_broadcast,
     check_bool,
     last_columns,
     match_axes,
 )
-from clearhead.shapes import can_read_values, check_int_tensor, check_positive, format_shape
+from clearhead.shapes import (
+    broadcasts_to,
+    can_read_values,
+    check_int_tensor,
+    check_positive,
+    shape_text,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,8 +93,13 @@ class Mask:
         return Mask((Segments(ids.clone()),))
 
     @staticmethod
-    def of(allowed: Tensor) -> "Mask":
-        """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S)."""
+    def of(allowed: "Tensor | Mask") -> "Mask":
+        """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S).
+
+        A Mask stays as it is.
+        """
+        if isinstance(allowed, Mask):
+            return allowed
         check_bool("mask", allowed)
         if allowed.ndim < 2:
             raise ValueError(
@@ -145,14 +155,14 @@ class Mask:
         """Both must allow it."""
         if other is None:
             return self
-        new = as_mask(other).parts
+        new = Mask.of(other).parts
         if self.is_causal:  # one causal part is enough
             new = tuple(part for part in new if not isinstance(part, Causal))
         return Mask(self.parts + new)
 
     __rand__ = __and__
 
-    # What a mask says
+    # Reading a mask
 
     def dense(self, T: int, S: int, *, device: torch.device | str | None = None) -> Tensor:
         """The matrix written out, True = may attend.
@@ -160,19 +170,20 @@ class Mask:
         (T, S) if it is the same for every batch element, else (B, 1, T, S) – (B, H, T, S) if it
         differs by head – so that it broadcasts to scores (B, H, T, S).
         """
-        matrix = any(isinstance(part, Given) and part.allowed.ndim == 3 for part in self.parts)
-        dense = self.broadcastable(T, S, axes=3 if matrix else 4, device=device)
+        has_no_heads = any(isinstance(p, Given) and p.allowed.ndim == 3 for p in self.parts)
+        dense = self.broadcastable(T, S, axes=3 if has_no_heads else 4, device=device)
         return dense.expand(*dense.shape[:-2], T, S).contiguous()
 
     def broadcastable(
         self, T: int, S: int, *, axes: int, device: torch.device | str | None = None
     ) -> Tensor:
         """The smallest boolean tensor that broadcasts to scores with this number of axes."""
-        where = torch.device(device) if device is not None else self._device()
-        dense = torch.ones((1, 1), dtype=torch.bool, device=where)
+        device = self._device() if device is None else torch.device(device)
+        dense = torch.ones((1, 1), dtype=torch.bool, device=device)
         for part in self.parts:
-            allowed = match_axes(part, part.dense(T, S, where), axes)
-            if dense.ndim > 2 and allowed.ndim > 2 and not can_broadcast(dense, allowed):
+            allowed = match_axes(part, part.dense(T, S, device), axes)
+            batches = zip(dense.shape[:-2], allowed.shape[:-2], strict=False)
+            if any(m != n and 1 not in (m, n) for m, n in batches):
                 raise ValueError(
                     f"masks joined by & must agree in their batch, got shapes "
                     f"{format_shape(dense)} and {format_shape(allowed)} in {self}"
@@ -195,7 +206,7 @@ class Mask:
         real = None
         for part in self.parts:
             if isinstance(part, Segments):
-                found = part.of_keys(S) >= 0
+                found = part.check_ids(S) >= 0
             elif isinstance(part, Tokens) or (isinstance(part, Padding) and part.for_all_queries):
                 found = part.dense(1, S, self._device())[:, 0]
             else:
@@ -205,16 +216,16 @@ class Mask:
 
     def documents(self, S: int) -> Tensor | None:
         """The packed document of each key, (B, S), negative for none; None if not packed."""
-        joined = None
+        documents = None
         for part in self.parts:
             if isinstance(part, Segments):
-                ids = part.of_keys(S)
-                if joined is None:
-                    joined = ids
+                ids = part.check_ids(S)
+                if documents is None:
+                    documents = ids
                 elif ids.numel():  # two packings: each pair of ids is a document
-                    pairs = joined * (ids.amax() + 1) + ids
-                    joined = pairs.masked_fill((joined < 0) | (ids < 0), -1)
-        return joined
+                    pairs = documents * (ids.amax() + 1) + ids
+                    documents = pairs.masked_fill((documents < 0) | (ids < 0), -1)
+        return documents
 
     def positions(
         self, T: int, S: int | None = None, *, device: torch.device | str | None = None
@@ -273,21 +284,19 @@ class Mask:
 MaskLike = Mask | Tensor | None
 
 
-def as_mask(mask: Mask | Tensor) -> Mask:
-    """A Mask as it is, a boolean tensor as Mask.of; anything else is refused with the reason."""
-    return mask if isinstance(mask, Mask) else Mask.of(mask)
-
-
 def dense_mask(
     mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device
 ) -> Tensor | None:
     """The mask as a boolean tensor that broadcasts to scores (..., T, S); None = all."""
     if mask is None:
         return None
-    *leading, T, S = shape
-    dense = as_mask(mask).broadcastable(T, S, axes=len(shape), device=device)
-    given = (1,) * (len(shape) - dense.ndim) + tuple(dense.shape)
-    for axis, (have, want) in enumerate(zip(given, (*leading, T, S), strict=True)):
+    axes = len(shape)
+    is_written_out = isinstance(mask, Tensor) and mask.dtype == torch.bool
+    if is_written_out and mask.ndim in (2, axes) and broadcasts_to(mask, shape):
+        return mask.to(device)
+    dense = Mask.of(mask).broadcastable(*shape[-2:], axes=axes, device=device)
+    given = (1,) * (axes - dense.ndim) + tuple(dense.shape)
+    for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
         if have not in (1, want):
             raise ValueError(
                 f"mask has {have} entries in axis {axis} (shape {format_shape(dense)}) but the "

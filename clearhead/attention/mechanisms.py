@@ -18,7 +18,7 @@ from clearhead.attention import additive, argmax, dot_product, dot_product_fast,
 from clearhead.attention.features import FeatureMap
 from clearhead.attention.inputs import prepare
 from clearhead.attention.masks import MaskLike
-from clearhead.attention.mixture import mix
+from clearhead.attention.softmax import mix
 from clearhead.shapes import check_dropout, check_last_axis, check_positive
 
 
@@ -38,7 +38,7 @@ class Mechanism(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The mixture of the values by these weights, with dropout on them while training."""
-        x = prepare(q, k, v, mask=mask, dot_product=False)
+        x = prepare(q, k, v, mask=mask, for_dot_product=False)
         weights = self.weights(x.q, x.k, mask=x.allowed, bias=bias)
         return mix(nn.functional.dropout(weights, self.dropout, self.training), x.v, x.allowed)
 

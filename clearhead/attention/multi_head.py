@@ -17,7 +17,7 @@ from torch.nn.functional import linear
 from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
-from clearhead.attention.mixture import mix
+from clearhead.attention.softmax import mix
 from clearhead.positions import PositionScheme
 from clearhead.shapes import check_bias, check_divides, check_sequence, format_shape
 

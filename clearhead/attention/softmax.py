@@ -1,15 +1,15 @@
-"""Softmax over the allowed keys.
+"""Softmax over the allowed keys, and the mixture of the values by these weights.
 
     weights[t, s] = exp(scores[t, s]) / Σ_{s' allowed} exp(scores[t, s'])     0 where not allowed
+    output[t]     = Σ_{s allowed} weights[t, s] v[s]
 
-This is the only place that decides what softmax gives a query that may attend to nothing: zeros,
-with zero gradient.
+A query that may attend to nothing gets zeros, with zero gradient.
 """
 
 import torch
 from torch import Tensor
 
-from clearhead.attention.inputs import fill_forbidden, widen
+from clearhead.attention.inputs import widen
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.shapes import check_float_tensor
 
@@ -22,10 +22,28 @@ def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
     """
     check_float_tensor("scores", scores, min_axes=2)
     allowed = dense_mask(mask, scores.shape, scores.device)
-    exponents = fill_forbidden(widen(scores), allowed, -torch.inf)
+    exponents = widen(scores)
+    if allowed is not None:
+        exponents = exponents.masked_fill(~allowed, -torch.inf)
+    forbidden = exponents == -torch.inf  # also by a bias of −∞
     # An empty row would be 0/0: it gets finite scores first and zero weights after, so that neither
-    # the value nor the gradient ever sees a NaN.
-    empty = (exponents == -torch.inf).all(dim=-1, keepdim=True)
-    weights = exponents.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
-    # Beside a NaN score the whole row is NaN; a forbidden key has the weight 0 there, too.
-    return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)
+    # the value nor the gradient is ever NaN.
+    empty = forbidden.all(dim=-1, keepdim=True)
+    weights = exponents.masked_fill(empty, 0.0).softmax(dim=-1)
+    # Beside a NaN score the whole row is NaN, but a forbidden key has the weight 0 there, too.
+    return weights.masked_fill(forbidden, 0.0).to(scores.dtype)
+
+
+def mix(weights: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """weights (..., T, S) times v (..., S, Dv) → (..., T, Dv); allowed broadcasts to the weights.
+
+    A value that is NaN or infinite reaches exactly the queries that may see it. A plain product
+    would send it to all of them, because 0 · NaN is NaN.
+    """
+    if allowed is None:
+        return weights @ v
+    broken = ~v.isfinite()
+    # How many broken values each query may see, counted by a product of zeros and ones.
+    n_broken = allowed.expand_as(weights).to(v.dtype) @ broken.to(v.dtype)
+    # Where there is one, the output is NaN or infinite as the product gives it, with no gradient.
+    return torch.where(n_broken > 0, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from clearhead.attention.masks import Mask, as_mask
+from clearhead.attention.masks import Mask
 from clearhead.inspection.measures import Layers, check_one_size, named_layers
 from clearhead.inspection.picture import (
     WEIGHT_COLOURS,
@@ -180,7 +180,7 @@ def mask_picture(
     """Who may attend to whom: dark = may. One panel for each batch element and head that differ."""
     S = T if S is None else S
     check_positive(T=T, S=S)
-    mask = as_mask(mask)
+    mask = Mask.of(mask)
     allowed = mask.dense(T, S)
     heads = allowed.size(1) if allowed.ndim == 4 else 1
     panels = array(allowed.reshape(-1, T, S))

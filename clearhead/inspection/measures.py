@@ -17,8 +17,8 @@ from torch import Tensor
 
 from clearhead.attention.inputs import widen
 from clearhead.inspection.record import Trace
-from clearhead.positions.distance import offsets
-from clearhead.shapes import check_choice, check_float_tensor, check_positive, format_shape
+from clearhead.positions.tables import offsets
+from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
 
 Layers = Trace | Mapping[str, Any] | Sequence[Any]
 

@@ -7,11 +7,11 @@
     toeplitz.py      one learned number for each head and distance, in q kᵀ      limited by max_len
     alibi.py         a fixed penalty by distance, added to the scores            any length
     by_name.py       the table of names, positions="rotary", and the builder
-    tables.py        angles, tables computed once, and the checks of `positions`
-    distance.py      how far apart a query and a key are
+    tables.py        what schemes share: angles, distances, cached tables, checks
 
-`positions` are integers (T,) or (B, T), and None means 0 … T−1. Padded or packed tokens, and tokens
-after a cache, need them. A bias by distance needs none: padding on the left changes no distance.
+`positions` are integers (T,) or (B, T); None means 0 … T−1. Give them for padded or packed tokens
+and for tokens after a cache. A bias by distance does not take them: padding on the left changes no
+distance.
 """
 
 from clearhead.positions.alibi import AlibiBias

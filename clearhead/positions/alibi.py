@@ -11,8 +11,8 @@ one of the slopes of 2n.
 import torch
 from torch import Tensor
 
-from clearhead.positions.distance import offsets
 from clearhead.positions.scheme import PositionScheme
+from clearhead.positions.tables import offsets
 from clearhead.shapes import check_positive
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.positions.scheme import PositionScheme
-from clearhead.positions.tables import angles, check_positions, kept_table, rows_needed
+from clearhead.positions.tables import angles, cache_table, check_positions, count_rows
 from clearhead.shapes import check_above_zero, check_last_axis, check_positive
 
 
@@ -24,7 +24,7 @@ def turns(positions: Tensor, d_head: int, base: float) -> Tensor:
     return torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), dim=-2)
 
 
-@kept_table
+@cache_table
 def _table(n: int, d_head: int, base: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The turns of the first n positions, (n, 2, Dh), computed in float64 and then rounded."""
     return turns(torch.arange(n, device="cpu"), d_head, base).to(device=device, dtype=dtype)
@@ -66,7 +66,7 @@ class RotaryPositions(PositionScheme):
         check_positions(positions, x)
         if positions.ndim == 2:  # the axes between batch and T, such as the heads
             positions = positions.view(x.size(0), *[1] * (x.ndim - 3), x.size(-2))
-        if (n := rows_needed(positions)) is None:
+        if (n := count_rows(positions)) is None:
             return turns(positions, self.d_head, self.base).to(x.dtype)
         return _table(n, self.d_head, self.base, x.dtype, x.device)[positions.long()]
 

@@ -18,10 +18,10 @@ from torch.nn.functional import dropout
 from clearhead.positions.scheme import PositionScheme
 from clearhead.positions.tables import (
     angles,
+    cache_table,
     check_position_limit,
     check_positions,
-    kept_table,
-    rows_needed,
+    count_rows,
 )
 from clearhead.shapes import check_dropout, check_length, check_positive, check_sequence
 
@@ -39,7 +39,7 @@ def sinusoid_table(
     return sinusoids(torch.arange(n, device="cpu"), d).to(device=device, dtype=dtype)
 
 
-_table = kept_table(sinusoid_table)
+_table = cache_table(sinusoid_table)
 
 
 class SinusoidalPositions(PositionScheme):
@@ -77,7 +77,7 @@ class SinusoidalPositions(PositionScheme):
         check_positions(positions, x)
         if self.max_len is not None:
             check_position_limit(positions, self.max_len)
-        if (n := rows_needed(positions)) is None:
+        if (n := count_rows(positions)) is None:
             return sinusoids(positions, self.d_model).to(x.dtype)
         return _table(n, self.d_model, x.dtype, x.device)[positions.long()]
 

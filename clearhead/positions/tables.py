@@ -1,8 +1,10 @@
-"""What several schemes share: angles, tables computed once, and the checks of `positions`.
+"""What several schemes share: angles, distances, cached tables, and the checks of `positions`.
 
-    angle[p, i] = p / base^(2i / d)         of position p and pair of columns i
+    angle[p, i]  = p / base^(2i / d)          of position p and the pair of columns i
+    offset[t, s] = position of query t − position of key s
 
-Sinusoidal positions take the sine and cosine of these angles, rotary positions turn by them.
+Sinusoidal positions take the sine and cosine of these angles, rotary positions rotate by them.
+Queries are the last T of the S positions, so query t has position t + S − T.
 """
 
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clearhead.runtime import widest_float
-from clearhead.shapes import can_read_values, check_int_tensor, format_shape
+from clearhead.shapes import can_read_values, check_int_tensor, shape_text
 
 
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
@@ -22,10 +24,16 @@ def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
     return positions.unsqueeze(-1) * base**-exponents
 
 
-def kept_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Make build(n, *key) → (n, ...) keep its results: one for each key and rounded-up n.
+def offsets(T: int, S: int, device: torch.device | None = None) -> Tensor:
+    """Position of each of T queries minus position of each of S keys, (T, S): future < 0."""
+    queries = torch.arange(S - T, S, device=device)
+    return queries[:, None] - torch.arange(S, device=device)
 
-    The tables stay outside the modules: no checkpoint holds them, and all layers share them.
+
+def cache_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Make build(n, *key) → (n, ...) remember its tables: one for each key and rounded-up n.
+
+    The tables are not part of any module: no checkpoint holds them, and all layers share them.
     """
     kept: dict[Any, Tensor] = {}
 
@@ -42,10 +50,10 @@ def kept_table(build: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return table
 
 
-def rows_needed(positions: Tensor) -> int | None:
-    """The length of the table these positions need; None if they are better computed one by one.
+def count_rows(positions: Tensor) -> int | None:
+    """The length of the table that holds these positions, or None if a table does not pay.
 
-    That is so where reading them would mean waiting for a device, and for a few far positions.
+    It does not for a few positions far out, nor where reading them would wait for an accelerator.
     """
     if not can_read_values(positions):
         return None

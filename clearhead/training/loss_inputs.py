@@ -12,6 +12,7 @@ from clearhead.shapes import (
     check_int_tensor,
     format_shape,
     is_autocast,
+    shape_text,
 )
 
 HALVES = (torch.float16, torch.bfloat16)

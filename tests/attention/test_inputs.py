@@ -1,9 +1,11 @@
 """The door of attention: what an equation may rely on after it."""
 
+import math
+
 import pytest
 import torch
 
-from clearhead.attention.inputs import add_bias, fill_forbidden, prepare, shield, widen, zero_unseen
+from clearhead.attention.inputs import fill_forbidden, prepare, shield, widen
 from clearhead.attention.masks import Mask
 
 B, H, T, S, DH, DV = 2, 3, 4, 5, 2, 6
@@ -18,7 +20,9 @@ def test_without_a_mask_nothing_is_changed():
     q, k, v = inputs()
     x = prepare(q, k, v)
     assert (x.q, x.k, x.v) == (q, k, v)
-    assert x.allowed is x.bias is None
+    assert x.allowed is None
+    assert x.bias == 0
+    assert x.scale == 1 / math.sqrt(DH)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -27,7 +31,7 @@ def test_queries_and_keys_of_a_dot_product_are_widened_and_values_are_not(dtype)
     wide = torch.promote_types(dtype, torch.float32)
     x = prepare(q, k, v, mask=Mask.causal())
     assert (x.q.dtype, x.k.dtype, x.v.dtype) == (wide, wide, dtype)
-    x = prepare(q, k, v, mask=Mask.causal(), dot_product=False)
+    x = prepare(q, k, v, mask=Mask.causal(), for_dot_product=False)
     assert x.q.dtype == x.k.dtype == x.v.dtype == dtype
     assert widen(q).dtype == wide
 
@@ -57,23 +61,21 @@ def test_what_no_query_sees_is_zero_and_everything_else_stays():
         assert x[~live].eq(0).all()
         assert not live.all()
     assert shield(q, k, v, None) == (q, k, v)
-    assert zero_unseen(None, k, v) == (k, v)
 
 
-def test_forbidden_pairs_are_filled_and_a_bias_is_added_only_if_there_is_one():
+def test_forbidden_pairs_are_filled():
     scores, allowed = torch.randn(T, S), torch.rand(T, S) > 0.5
     filled = fill_forbidden(scores, allowed, -torch.inf)
     assert torch.equal(filled.isinf(), ~allowed)
     assert torch.equal(filled[allowed], scores[allowed])
-    assert fill_forbidden(scores, None, 0.0) is add_bias(scores, None) is scores
-    assert torch.equal(add_bias(scores, scores[:1]), scores + scores[:1])
+    assert fill_forbidden(scores, None, 0.0) is scores
 
 
 def test_wrong_arguments_are_refused_by_name():
     q, k, v = inputs()
     with pytest.raises(ValueError, match="k must be as wide as q, 2, got 6"):
         prepare(q, v, v)
-    assert prepare(q, v, v, dot_product=False).k is v
+    assert prepare(q, v, v, for_dot_product=False).k is v
     with pytest.raises(TypeError, match=r"v must be a torch\.Tensor, got NoneType"):
         prepare(q, k, None)
     with pytest.raises(ValueError, match="v must have one row per key, 5, got 4"):

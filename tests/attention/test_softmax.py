@@ -1,4 +1,4 @@
-"""Softmax over the allowed keys: exact zeros, whole rows, empty rows, large numbers."""
+"""Softmax over the allowed keys: exact zeros, whole rows, empty rows, large numbers; mixtures."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from clearhead.attention.masks import Mask
-from clearhead.attention.softmax import masked_softmax
+from clearhead.attention.softmax import masked_softmax, mix
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -235,3 +235,38 @@ def test_its_gradient_is_right():
     for mask in (None, allowed, Mask.padding(torch.tensor([0, 3])), Mask.causal()):
         assert torch.autograd.gradcheck(lambda x, mask=mask: masked_softmax(x, mask), (scores,))
         assert torch.autograd.gradgradcheck(lambda x, mask=mask: masked_softmax(x, mask), (scores,))
+
+
+# The mixture of values
+
+
+def test_a_broken_value_reaches_exactly_the_queries_that_may_see_it():
+    T, S, Dv = 3, 5, 2
+    weights, v = torch.rand(T, S), torch.randn(S, Dv)
+    allowed = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    weights = weights * allowed
+    clean = mix(weights, v, allowed)
+    torch.testing.assert_close(clean, weights @ v)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        broken = v.clone()
+        broken[2, 1] = value
+        got = mix(weights, broken, allowed)
+        assert got.isfinite().tolist() == [[True, True], [True, False], [True, True]]
+        assert torch.equal(got[got.isfinite()], clean[got.isfinite()])
+
+
+def test_an_infinite_value_is_shown_alike_with_and_without_a_mask():
+    weights, v = torch.full((1, 2), 0.5), torch.tensor([[torch.inf, -torch.inf], [1.0, 1.0]])
+    everything = torch.ones(1, 2, dtype=torch.bool)
+    assert torch.equal(mix(weights, v, everything), mix(weights, v))
+
+
+def test_a_broken_value_is_shown_but_sends_no_gradient_back():
+    weights = torch.full((2, 3), 0.5, requires_grad=True)
+    v = torch.tensor([[1.0], [torch.nan], [2.0]], requires_grad=True)
+    allowed = torch.tensor([[True, True, True], [True, False, True]])
+    output = mix(weights, v, allowed)
+    assert output.isnan().tolist() == [[True], [False]]
+    output.sum().backward()
+    assert weights.grad.isfinite().all()
+    assert v.grad.tolist() == [[0.5], [0.0], [0.5]]

@@ -177,10 +177,10 @@ def test_the_module_has_nothing_to_save():
 
 
 def test_a_few_positions_far_away_need_no_table() -> None:
-    from clearhead.positions.sinusoidal import rows_needed
+    from clearhead.positions.tables import count_rows
 
-    assert rows_needed(torch.tensor([3, 100])) == 101
-    assert rows_needed(torch.tensor([2_000_000])) is None
+    assert count_rows(torch.tensor([3, 100])) == 101
+    assert count_rows(torch.tensor([2_000_000])) is None
     x = torch.randn(1, 2, 1, 6, dtype=torch.float64)
     far, near = (RotaryPositions(6)(x, positions=torch.tensor([p])) for p in (2_000_000, 0))
     torch.testing.assert_close(far.norm(dim=-1), near.norm(dim=-1))

@@ -141,7 +141,7 @@ def test_a_table_made_in_inference_serves_training_later():
     assert x.grad is not None
 
 
-def test_nobody_can_write_into_the_kept_table():
+def test_nobody_can_write_into_the_cached_table():
     first = SinusoidalPositions(D)(torch.zeros(1, 3, D))
     first.fill_(9.0)
     sinusoid_table(3, D).fill_(9.0)
