@@ -266,9 +266,9 @@ def _check_alike(
     check_float_tensor(name, x, min_axes=2)
     if x.shape[:-2] != first.shape[:-2]:
         raise ValueError(
-            f"{name} must have the leading axes of {first_name}, {tuple(first.shape[:-2])}, got "
-            f"{tuple(x.shape[:-2])} ({first_name} {shape_text(first)}, {name} {shape_text(x)}); "
-            f"use {name}.expand(...)"
+            f"{name} must have the leading axes of {first_name}, {tuple(first.shape[:-2])}, "
+            f"got {tuple(x.shape[:-2])} ({first_name} {format_shape(first)}, "
+            f"{name} {format_shape(x)}); use {name}.expand(...)"
         )
     if x.dtype != first.dtype:
         raise TypeError(
@@ -283,5 +283,5 @@ def _check_alike(
     if keys is not None and x.size(-2) != keys.size(-2):
         raise ValueError(
             f"{name} must have one row per key, {keys.size(-2)}, got {x.size(-2)} "
-            f"(k {shape_text(keys)}, {name} {shape_text(x)})"
+            f"(k {format_shape(keys)}, {name} {format_shape(x)})"
         )

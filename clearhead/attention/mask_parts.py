@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.positions.tables import offsets
-from clearhead.shapes import can_read_values, shape_text
+from clearhead.shapes import can_read_values, format_shape
 
 
 def _check_one_per_key(name: str, x: Tensor, S: int) -> None:

@@ -35,7 +35,7 @@ from clearhead.shapes import (
     can_read_values,
     check_int_tensor,
     check_positive,
-    shape_text,
+    format_shape,
 )
 
 

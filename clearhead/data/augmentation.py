@@ -25,7 +25,7 @@ from clearhead.shapes import (
     check_float_tensor,
     check_int_tensor,
     check_positive,
-    shape_text,
+    format_shape,
 )
 
 MOST_ALPHA = 1e6  # gives weights of 0.5 ± 0.002; a far larger one overflows

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from clearhead.shapes import all_finite, can_read_values, check_int_tensor, shape_text
+from clearhead.shapes import all_finite, can_read_values, check_int_tensor, format_shape
 
 SPLITS = ("train", "test")
 

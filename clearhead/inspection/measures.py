@@ -18,7 +18,7 @@ from torch import Tensor
 from clearhead.attention.inputs import widen
 from clearhead.inspection.record import Trace
 from clearhead.positions.tables import offsets
-from clearhead.shapes import check_choice, check_float_tensor, check_positive, shape_text
+from clearhead.shapes import check_choice, check_float_tensor, check_positive, format_shape
 
 Layers = Trace | Mapping[str, Any] | Sequence[Any]
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from clearhead.attention import Mask
-from clearhead.shapes import all_finite, can_read_values, check_int_tensor, shape_text
+from clearhead.shapes import all_finite, can_read_values, check_int_tensor, format_shape
 
 
 def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None = None) -> None:

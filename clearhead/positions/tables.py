@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clearhead.runtime import widest_float
-from clearhead.shapes import can_read_values, check_int_tensor, shape_text
+from clearhead.shapes import can_read_values, check_int_tensor, format_shape
 
 
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:

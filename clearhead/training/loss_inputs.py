@@ -12,7 +12,6 @@ from clearhead.shapes import (
     check_int_tensor,
     format_shape,
     is_autocast,
-    shape_text,
 )
 
 HALVES = (torch.float16, torch.bfloat16)
