@@ -2,7 +2,6 @@
 
 Read the package in this order; each folder imports only from those above it.
 
-    renamed.py     old names, which still work for one release
     timing.py      how long something takes: one clock, the best of many rounds
     shapes.py      the checks of arguments, and the sentences they raise
     config.py      typed settings: the base of every config
@@ -21,6 +20,7 @@ Read the package in this order; each folder imports only from those above it.
     bench/         speed, as ratios measured in one run
     interop/       weights of other projects in our models, and ours in theirs
     cli/           the command line, one file per verb
+    renamed.py     old names, which still work for one release
 
 Nothing heavy is imported here, so `clearhead --help` is instant.
 """

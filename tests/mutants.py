@@ -101,22 +101,22 @@ ATTENTION = [
     Mutant(
         "a query that sees nothing spreads over all keys",
         "attention/softmax.py",
-        "return weights.masked_fill(forbidden, 0.0)",
-        "return weights.masked_fill(forbidden & ~empty, 0.0)",
+        ".softmax(dim=-1).masked_fill(empty, 0.0)",
+        ".softmax(dim=-1)",
         "attention",
     ),
     Mutant(
         "a forbidden key beside a NaN gets a weight",
         "attention/softmax.py",
-        "return weights.masked_fill(forbidden, 0.0)",
-        "return weights.masked_fill(empty, 0.0)",
+        "return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)",
+        "return weights.to(scores.dtype)",
         "attention",
     ),
     Mutant(
         "softmax in half precision",
         "attention/softmax.py",
-        "exponents = widen(scores)",
-        "exponents = scores",
+        "fill_forbidden(widen(scores), allowed, -torch.inf)",
+        "fill_forbidden(scores, allowed, -torch.inf)",
         "attention",
     ),
     Mutant(

@@ -18,9 +18,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
 
 # Data flows one way: each may import from those before it, never from those after.
-ORDER = ["renamed", "timing", "shapes", "config", "runtime", "files", "data", "positions"]
+ORDER = ["timing", "shapes", "config", "runtime", "files", "data", "positions"]
 ORDER += ["attention", "layers", "models", "generation", "training", "runs", "inspection"]
 ORDER += ["programs", "lab", "exercises", "parallel", "bench", "interop", "studio", "cli"]
+ORDER += ["renamed"]  # only the package itself imports it, before anything else
 HEAVY = {"torch", "numpy", "matplotlib", "scipy", "pandas", "PIL"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml"}
 

@@ -291,9 +291,10 @@ def dense_mask(
     if mask is None:
         return None
     axes = len(shape)
-    is_written_out = isinstance(mask, Tensor) and mask.dtype == torch.bool
-    if is_written_out and mask.ndim in (2, axes) and broadcasts_to(mask, shape):
-        return mask.to(device)
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim in (2, axes):
+        mask = mask.to(device)
+        if broadcasts_to(mask, shape):
+            return mask
     dense = Mask.of(mask).broadcastable(*shape[-2:], axes=axes, device=device)
     given = (1,) * (axes - dense.ndim) + tuple(dense.shape)
     for axis, (have, want) in enumerate(zip(given, shape, strict=True)):

@@ -9,7 +9,7 @@ A query that may attend to nothing gets zeros, with zero gradient.
 import torch
 from torch import Tensor
 
-from clearhead.attention.inputs import widen
+from clearhead.attention.inputs import fill_forbidden, widen
 from clearhead.attention.masks import MaskLike, dense_mask
 from clearhead.shapes import check_float_tensor
 
@@ -22,16 +22,13 @@ def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
     """
     check_float_tensor("scores", scores, min_axes=2)
     allowed = dense_mask(mask, scores.shape, scores.device)
-    exponents = widen(scores)
-    if allowed is not None:
-        exponents = exponents.masked_fill(~allowed, -torch.inf)
-    forbidden = exponents == -torch.inf  # also by a bias of −∞
-    # An empty row would be 0/0: it gets finite scores first and zero weights after, so that neither
-    # the value nor the gradient is ever NaN.
-    empty = forbidden.all(dim=-1, keepdim=True)
-    weights = exponents.masked_fill(empty, 0.0).softmax(dim=-1)
+    exponents = fill_forbidden(widen(scores), allowed, -torch.inf)
+    # A row without a finite score would be 0/0. It gets finite scores first and zero weights after,
+    # so that neither the value nor the gradient is ever NaN.
+    empty = (exponents == -torch.inf).all(dim=-1, keepdim=True)
+    weights = exponents.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
     # Beside a NaN score the whole row is NaN, but a forbidden key has the weight 0 there, too.
-    return weights.masked_fill(forbidden, 0.0).to(scores.dtype)
+    return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)
 
 
 def mix(weights: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:

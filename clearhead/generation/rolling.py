@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from clearhead.generation import reader
-from clearhead.renamed import forward
 
 
 class RollingReader:
@@ -52,6 +51,3 @@ class RollingReader:
             self.reader = self.start(self.token_mask)
         self.tokens = known
         return tokens
-
-
-__getattr__ = forward(__name__)

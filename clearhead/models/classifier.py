@@ -22,7 +22,6 @@ from clearhead.layers import StackConfig
 from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
 from clearhead.positions import PositionScheme, ToeplitzBias
-from clearhead.renamed import rename_members
 from clearhead.shapes import (
     check_last_axis,
     check_length,
@@ -81,7 +80,6 @@ class ClassifierConfig(StackConfig):
         return scheme
 
 
-@rename_members(encoder="embedding", decoder="head")
 class SequenceClassifier(Model):
     """Embedding → positions → blocks → head: (B, T, d_input) → (B, T, d_output)."""
 

@@ -19,7 +19,6 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
 from clearhead.models.model import Model, load_weights
-from clearhead.renamed import rename_members
 from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.runtime import pick_device
@@ -31,7 +30,6 @@ from clearhead.training.tasks.task import Predictor, Task
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
 
-@rename_members(answerer="predictor")
 @dataclass(frozen=True)
 class Run:
     """A trained model and everything that belongs to it."""

@@ -16,14 +16,12 @@ from typing import Any, Self
 from torch import nn
 
 from clearhead.config import Config, find_nearest, read_text
-from clearhead.renamed import rename_members
 from clearhead.shapes import check_above_zero, check_choice, check_divides, check_positive
 from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 from clearhead.training.tasks.task import DataConfig
 
 
-@rename_members(optimizer_for="make_optimizer")
 @dataclass(frozen=True)
 class TrainingConfig(Config):
     """How long and how fast to train, and how often to log, evaluate and save.

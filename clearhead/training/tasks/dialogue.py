@@ -28,7 +28,6 @@ from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.models.ngrams import find_best_order
-from clearhead.renamed import rename_members
 from clearhead.shapes import check_positive
 from clearhead.training.losses_fast import vocabulary_loss
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor, hash_text
@@ -87,7 +86,6 @@ def read_shakespeare() -> list[str]:
     return [speech for file in files for speech in read_speeches(file, only_spoken=True)]
 
 
-@rename_members(prompt="encode_prompt", written="write")
 class DialoguePredictor(TextPredictor):
     """Continues a speech by at most n_words words."""
 

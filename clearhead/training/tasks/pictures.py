@@ -38,7 +38,6 @@ from clearhead.layers import ConvolutionStem
 from clearhead.layers.patches import height_and_width
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import evaluation_mode
-from clearhead.renamed import rename_members
 from clearhead.shapes import check_choice, check_count, check_positive, is_number
 from clearhead.training.losses import class_loss
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
@@ -110,7 +109,6 @@ class PictureData(DataConfig):
         return PicturePredictor.load(folder)
 
 
-@rename_members(normalised="normalise", name_of="classify")
 class PicturePredictor(Predictor):
     """Names pictures. mean and std: of each channel of the training pictures, as shares of 255."""
 

@@ -27,7 +27,6 @@ from clearhead.data.randomness import choose_below, draw_bits, hash_rows, is_val
 from clearhead.models import TorchTransformerConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.models.smallest import TorchTransformer
-from clearhead.renamed import rename_members
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, hash_text
@@ -66,7 +65,6 @@ class SequenceData(DataConfig):
         return SequencePredictor(self.rule, self.max_len)
 
 
-@rename_members(examples="encode")
 class SequencePredictor(Predictor):
     """Knows the rule; sequences have up to max_len letters. Nothing is saved."""
 

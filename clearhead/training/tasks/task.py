@@ -28,14 +28,12 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import read_json
 from clearhead.models import build_model
 from clearhead.models.model import Model, evaluation_mode
-from clearhead.renamed import rename_members
 
 TOKENIZER = "tokenizer.json"
 
 Plan = Sequence[int]  # the numbers of the examples of a batch
 
 
-@rename_members(decided="model_sizes")
 class Predictor(ABC):
     """Turns an input into what a model reads, and the model's output into an answer.
 
@@ -112,7 +110,6 @@ def read_values(path: Path, *names: str) -> dict[str, Any]:
     return values
 
 
-@rename_members(answerer="load_predictor", decided="known_sizes")
 @dataclass(frozen=True)
 class DataConfig(Config):
     """Which examples; a subclass opens them."""
@@ -131,13 +128,6 @@ class DataConfig(Config):
         raise NotImplementedError
 
 
-@rename_members(
-    answerer="predictor",
-    prepared="initialise",
-    changed="augment",
-    writes="has_text_samples",
-    compiles="can_compile",
-)
 class Task(ABC):
     """Examples, loss and metrics of something to learn."""
 

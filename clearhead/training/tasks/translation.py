@@ -26,7 +26,6 @@ from clearhead.files.strict_json import write_json
 from clearhead.generation import beam_search
 from clearhead.models import Seq2Seq
 from clearhead.models.seq2seq import Seq2SeqConfig
-from clearhead.renamed import rename_members
 from clearhead.shapes import check_at_most, check_choice, check_positive
 from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, hash_text, read_values
@@ -96,7 +95,6 @@ class TranslationData(DataConfig):
         return TranslationPredictor.load(folder)
 
 
-@rename_members(text_of="decode")
 class TranslationPredictor(Predictor):
     """Translates sentences into sentences of at most n_tokens."""
 
