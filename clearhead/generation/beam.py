@@ -116,7 +116,8 @@ def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The n largest of the last axis, largest first; of equal ones the smallest index first."""
     values, indices = logits.topk(min(n + 1, logits.size(-1)))
     if values.size(-1) > n and bool((values[..., n - 1] == values[..., n]).any()):
-        values, indices = logits.sort(dim=-1, descending=True, stable=True)  # a tie for place n
+        # The last one kept equals one left out: topk does not say which index comes first.
+        values, indices = logits.sort(dim=-1, descending=True, stable=True)
         return values[..., :n], indices[..., :n]
     indices = indices[..., :n].sort(dim=-1).values
     values, order = logits.gather(-1, indices).sort(dim=-1, descending=True, stable=True)

@@ -116,7 +116,8 @@ def stream(
     change a model while a stream of it is open: later steps would mix old and new weights.
     """
     model = _pack_deprecated(model, weights)
-    config = _check_model(model, cache).config
+    _check_model(model, cache)
+    config = model.config
     check_prompt(config, tokens, token_mask)
     n_tokens = count_new_tokens(tokens.size(1), n_tokens, config.max_len, roll)
     stop_ids = make_stop_ids(stop, config.vocab_size, tokens.device)
@@ -183,7 +184,7 @@ def _make_reader(
     return start(token_mask)
 
 
-def _check_model(model: GPT | PackedGPT, cache: bool) -> GPT | PackedGPT:
+def _check_model(model: GPT | PackedGPT, cache: bool) -> None:
     if not isinstance(model, GPT | PackedGPT):
         raise TypeError(
             f"model must be a GPT or pack(model), got {type(model).__name__}; "
@@ -191,7 +192,6 @@ def _check_model(model: GPT | PackedGPT, cache: bool) -> GPT | PackedGPT:
         )
     if isinstance(model, PackedGPT) and not cache:
         raise ValueError("cache=False needs the model itself; a packed one always has a cache")
-    return model
 
 
 def _pack_deprecated(model: GPT | PackedGPT, weights: str) -> GPT | PackedGPT:

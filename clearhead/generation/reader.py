@@ -4,7 +4,7 @@
     logits = reader.read(prompt)            # (B, V): logits of the token after the prompt
     logits = reader.read(next_tokens)       # … and of the one after next_tokens
 
-A reader knows what it has read. With a cache it computes only the new tokens; without one it
+A reader keeps the tokens read so far. With a cache it computes only the new ones; without one it
 computes all of them again. fast/packed_reader.py does the same on packed weights.
 """
 

@@ -30,7 +30,7 @@ class RollingReader:
         self.tokens: Tensor | None = None  # (B, ·), what the current reader has read
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        tokens = self._roll(tokens)
+        tokens = self._roll(tokens)  # in a line of its own, since it may replace self.reader
         return self.reader.hidden(tokens)
 
     def read(self, tokens: Tensor) -> Tensor:

@@ -61,9 +61,8 @@ def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | Non
     sums = probs.to(widest_float(probs.device)).cumsum(-1)
     target = draws.to(sums)[:, None] * sums[:, -1:]
     found = torch.searchsorted(sums, target, right=True)[:, 0]
-    last = (
-        probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)
-    )  # the last with a chance, for a draw of almost 1
+    # A draw of almost 1 must not pass the last token whose probability is not 0.
+    last = probs.size(-1) - 1 - probs.flip(-1).ne(0).int().argmax(-1)
     return torch.minimum(found, last)
 
 

@@ -32,10 +32,10 @@ def check_tokens(name: str, tokens: Tensor, vocab_size: int, max_len: int | None
 
 
 def check_distances(mask: Mask, S: int) -> None:
-    """Refuse a mask with padding between real tokens, for a bias by distance.
+    """Refuse a mask with padding between the real tokens of a document, for a bias by distance.
 
-    Such a bias counts all tokens, other positions count real ones. The two agree where the real
-    tokens of a document are side by side.
+    Such a bias counts padding as distance, while other positions count real tokens only. Without
+    padding in between, both counts are equal.
     """
     real = mask.real_keys(S)
     if real is None or not can_read_values(real):

@@ -106,17 +106,10 @@ class GPT(Model):
         them. caches: from make_caches.
         """
         past = len(caches[0]) if caches else 0
-        check_tokens("tokens", tokens, self.config.vocab_size)
-        self._check_context(past, tokens.size(1))
-        allowed, (B, T) = Mask.causal(), tokens.shape
-        if token_mask is not None:
-            check_token_mask(token_mask, (B, past + T))
-            allowed = allowed & Mask.tokens(token_mask)
-        if mask is not None:
-            allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
-        if self.config.scheme.acts_on == "scores":
-            check_distances(allowed, past + T)
+        self._check_tokens(tokens, past)
+        allowed = self._make_mask(tokens, token_mask, mask, past)
         if positions is None and (past or not allowed.only_causal):
+            T = tokens.size(1)
             positions = allowed.positions(T, past + T, device=tokens.device)
         x = self.embedding(tokens.long())
         if self.positions is not None:
@@ -131,11 +124,27 @@ class GPT(Model):
         """Empty caches, one for each block, for generating token by token."""
         return [KVCache() for _ in self.stack.blocks]
 
-    def _check_context(self, past: int, length: int) -> None:
-        if past + length > self.config.max_len:
+    def _make_mask(
+        self, tokens: Tensor, token_mask: Tensor | None, mask: MaskLike, past: int
+    ) -> Mask:
+        """Causal, without padding, and as `mask` says."""
+        allowed, (B, T) = Mask.causal(), tokens.shape
+        if token_mask is not None:
+            check_token_mask(token_mask, (B, past + T))
+            allowed = allowed & Mask.tokens(token_mask)
+        if mask is not None:
+            allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
+        if self.config.scheme.acts_on == "scores":
+            check_distances(allowed, past + T)
+        return allowed
+
+    def _check_tokens(self, tokens: Tensor, past: int) -> None:
+        check_tokens("tokens", tokens, self.config.vocab_size)
+        length, max_len = tokens.size(1), self.config.max_len
+        if past + length > max_len:
             kept = f" after {past} kept in the caches" if past else ""
             raise ValueError(
-                f"tokens has length {length}{kept} but max_len is {self.config.max_len}; "
+                f"tokens has length {length}{kept} but max_len is {max_len}; "
                 f"shorten it or build the model with max_len={past + length}"
             )
 

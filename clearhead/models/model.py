@@ -1,4 +1,4 @@
-"""What every model has: a config that says all about it, and a table that describes it.
+"""The base of every model: it is built from a config, and describes its layers in a table.
 
 config = GPTConfig(vocab_size=65, max_len=64, d_model=128, n_layers=2, n_heads=4)
 model = GPT(config)

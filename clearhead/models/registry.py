@@ -39,15 +39,15 @@ def build_model(config: Config) -> Model:
 
 
 class _SkipRandomNumbers(TorchFunctionMode):
-    """Draw nothing. The meta device has no memory for random numbers, but drawing one there makes
-    PyTorch import its compiler, which takes a second or more."""
+    """Draw nothing. The meta device has no numbers to draw, but trying to makes PyTorch import its
+    compiler, which takes a second or more."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if getattr(func, "__module__", None) == "torch.nn.init":
             return args[0] if args else kwargs["tensor"]
-        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # 0.02 * randn(…)
+        if func in (Tensor.mul, Tensor.__mul__, Tensor.__rmul__):  # scales a drawn tensor
             return next(arg for arg in args if isinstance(arg, Tensor))
         return (torch.empty if func is torch.randn else func)(*args, **(kwargs or {}))
 

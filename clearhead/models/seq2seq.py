@@ -54,7 +54,7 @@ class Seq2SeqConfig(Config):
 
 
 class State(Protocol):
-    """The state of a translator after some words, for each of B rows.
+    """What a translator knows of the source and of the words so far, for each of B rows.
 
     A step may change the state it is given; continue with the one it returns.
     """

@@ -46,7 +46,7 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
     def check(self) -> None:
         added = tuple(name for name, scheme in SCHEMES.items() if scheme.acts_on == "x")
         check_choice("positions", self.positions, added)
-        if self.max_len is not UNDECIDED:  # here, since the rest is checked also without it
+        if self.max_len is not UNDECIDED:  # the checks below must run also if it is undecided
             check_positive(max_len=self.max_len)
         super().check()
 

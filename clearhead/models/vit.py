@@ -128,7 +128,7 @@ class VisionTransformer(Model):
                 "use clearhead.data.images.to_float(images)"
             )
         check_float_tensor("images", images, min_axes=4)
-        # Only dtype and device are checked: any width is right here.
+        # For its checks of dtype and device; images may have any width.
         check_last_axis("images", images, "width", images.size(-1), like=self.positions.weight)
 
 

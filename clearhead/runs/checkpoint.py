@@ -9,7 +9,7 @@
 A checkpoint is written under a temporary name, reaches the disk, is renamed in one step, is read
 back and compared, and only then called saved. So a crash at any moment leaves the checkpoint before
 or the new one. A run resumes from the newest good checkpoint; damaged ones are skipped with a
-sentence, and if all are damaged, nothing is started again in silence.
+sentence. If all are damaged, that is an error: the run does not silently start again.
 """
 
 import errno
@@ -84,9 +84,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
 def remove_old(
     folder: Path, step: int, keep: int, best: int | None, tell: Tell = lambda sentence: None
 ) -> None:
-    """Now that `step` is saved: keep the newest `keep` up to it and the best, remove the others.
+    """After saving `step`: keep the newest `keep` checkpoints and the best, remove the others.
 
-    Later ones are damaged, else the run had resumed from them; they do not count.
+    Checkpoints of later steps do not count and stay: the run skipped them as damaged.
     """
     found = [path for path in find_checkpoints(folder) if parse_step(path) <= step]
     last = {parse_step(path): path for path in found}  # of each step
@@ -187,7 +187,7 @@ def load_best(folder: Path, run: str, step: int, tell: Tell) -> Checkpoint | Non
 def is_finished(folder: Path) -> bool:
     """Whether the newest good checkpoint is that of a finished run.
 
-    One of an unfinished run is not checked in full: the run will be resumed, and `load` checks it.
+    If it is unfinished, only its state is checked: the run will be resumed, and `load` checks all.
     """
     for path in reversed(find_checkpoints(folder)):
         try:

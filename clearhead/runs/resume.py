@@ -1,10 +1,10 @@
 """Which run a command resumes, and whether it is still the same run.
 
-The same command again resumes its unfinished run. Everything a run's numbers depend on, its config
-and its environment, is written down when it starts and compared when it resumes: differences are
-listed field by field, and nothing is continued by mistake. With force a run resumes with other
-training settings or in another environment, which are then its own. Another model or other data
-make another run.
+The same command again resumes its unfinished run. Everything a run's numbers depend on is in its
+config and its environment. Both are written when it starts and compared when it resumes, and every
+difference is listed. With force a run resumes with other training settings or in another
+environment, which are written in place of the old ones. Another model or other data make another
+run.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ def _is_same_command(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """By the digest of what was asked for; a run of an earlier release, by all of its settings."""
     if then.get("asked") == now["asked"]:
         return True
-    then = _translate(then)
+    then = _translate_config(then)
     return all(then.get(name) == now[name] for name in ("data", "model", "training", "overfit"))
 
 
@@ -77,8 +77,8 @@ def check_same(
     environment: Mapping[str, Any],
     force: bool = False,
 ) -> list[str]:
-    """List what has changed of all that the numbers depend on; refuse it unless force covers it."""
-    then, now = {**run.environment, **_translate(run.config)}, {**environment, **config}
+    """List the differences that change the numbers; an error, unless force allows all of them."""
+    then, now = {**run.environment, **_translate_config(run.config)}, {**environment, **config}
     differences = list(_list_differences(then, now))
     is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
     if differences and (is_another or not force):
@@ -91,7 +91,7 @@ def check_same(
     return differences
 
 
-def _translate(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _translate_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """A config of an earlier release in today's words; unchanged if it cannot be read."""
     with suppress(ValueError, TypeError):
         return {**config, **read_recipe(config).to_dict()}

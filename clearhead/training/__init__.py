@@ -10,7 +10,7 @@ state.py           the state of a run, and the order of its data
 loop.py            the training loop
 storage.py         where the loop keeps metrics, samples and snapshots
 progress.py        what the loop reports: metrics, speed, time left
-tasks/             what is predicted from what, how well, and how the trained model is asked
+tasks/             what is predicted from what, how well, and how the trained model is used
 recipe.py          a run as a value, and changes of it
 recipes/           complete named runs
 

@@ -84,5 +84,5 @@ def class_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _mean(losses: Tensor, n: Tensor | int) -> Tensor:
-    """Σ / n, summed in 64 bits, so that more padding, which costs 0, does not change a digit."""
+    """Σ losses / n, summed in 64 bits: more padding, whose loss is 0, changes no digit."""
     return (losses.sum(dtype=widest_float(losses.device)) / n).to(losses.dtype)

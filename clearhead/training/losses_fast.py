@@ -78,7 +78,7 @@ class _VocabularyLoss(torch.autograd.Function):
 
 
 def _differentiate(logits: Tensor, targets: Tensor, soft_cap: float | None) -> Tensor:
-    """logits (n, V), targets (n, 1) → the loss of each row, (n, 1); logits become the gradient.
+    """logits (n, V), targets (n, 1) → the loss of each row, (n, 1); writes g over the logits.
 
     The loss is log Σ eˡ − l[target]. log Σ eˡ is computed as the largest logit minus the log of its
     probability, which is at least 1/V; the target's own probability may round to 0.

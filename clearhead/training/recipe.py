@@ -21,18 +21,24 @@ from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 from clearhead.training.tasks.task import DataConfig
 
+SECTIONS = ("data", "model", "training")
+
 
 @dataclass(frozen=True)
 class TrainingConfig(Config):
     """How long and how fast to train, and how often to log, evaluate and save.
 
-    A step is one update by the mean gradient of `accumulate` batches, of which `workers` are
-    computed side by side. schedule: "linear", "cosine" or "stable" (level until the cooldown);
-    warmup and cooldown are shares of the steps. optimizer: "adamw", or "muon", which uses
-    matrix_lr, momentum and newton_steps for the inner matrices, and AdamW for the rest. clip: the
-    largest norm of the gradient. eval_every: None for once an epoch. patience: evaluations without
-    improvement that end the run. keep: checkpoints that stay, beside the best. compile: use
-    torch.compile, which pays for long runs of large models only.
+    accumulate      batches whose mean gradient makes a step
+    workers         how many of them are computed side by side (gradient.py)
+    optimizer       "adamw", or "muon": matrix_lr, momentum and newton_steps are for the inner
+                    matrices, and AdamW updates the rest (optimizer.py)
+    schedule        "linear", "cosine", or "stable": level until the cooldown (schedule.py)
+    warmup          share of the steps, as is cooldown
+    clip            the largest norm of the gradient; None for no limit
+    patience        evaluations without improvement that end the run
+    eval_every      steps; None for once an epoch
+    keep            checkpoints that stay, beside the best
+    compile         use torch.compile, which pays for long runs of large models only
     """
 
     steps: int
@@ -140,9 +146,6 @@ class Recipe:
             if not isinstance(parts[name], wanted):
                 raise TypeError(f"{name} must be a {wanted.__name__}, got {parts[name]!r:.80}")
         return cls(str(values["recipe"]), **parts)
-
-
-SECTIONS = ("data", "model", "training")
 
 
 def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:

@@ -144,7 +144,7 @@ class PackedGPT:
         if self.best_word is None:
             return check_finite(self.logits(x)).argmax(-1)
         words = self.best_word(x)
-        # A product too large for a number would have won.
+        # If any product were infinite, it would be the largest, so checking the best is enough.
         check_finite((x * self.best_word.weight[words]).sum(-1))
         return words
 

@@ -98,10 +98,10 @@ def unique(max_len: int, sharpness: float = SHARPNESS) -> NumpyTransformer:
 def error_bound(name: str, sharpness: float, n: int) -> float:
     """How far any number in the output of a design can be from the ideal, for n letters.
 
-    identity, first: of n tokens, at most n − 1 are wrong to listen to, each e^−s times as loud as
-    the right one; what they say differs from it by 1. unique: beside CLS at score s stand n letters
-    at score 0, which say −1 for +1, a difference of 2; a repeated letter hears CLS at most e^−s
-    times as loud as its kind, which is less.
+    identity, first: at most n − 1 of n tokens are wrong, each with e^−s times the weight of the
+    right one; their values differ from its value by 1. unique: beside CLS at score s stand n
+    letters at score 0 with the value −1 instead of +1, a difference of 2; for a repeated letter,
+    CLS has at most e^−s times the weight of its own kind, which is less.
     """
     check_choice("name", name, ("identity", "first", "unique"))
     check_sharpness(sharpness)

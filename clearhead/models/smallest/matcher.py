@@ -10,14 +10,15 @@ norm and no bias. Every number in the residual stream has a name, and each block
     block 3   everyone looks for the token with the fewest misses
     decoder   1 − 2 · fewest misses, at [CLS]: +1 if the needle occurs, −1 if not
 
-A miss is a needle letter that is not there: relu(needle j is a − +j is a). Where the haystack ends
-too early there is one by itself, since the separator is no letter. The needle would find itself, so
-whoever stands after the separator is charged relu(own place − separator's place): 1 for the
-needle's first letter, which has no other miss – the fewest, if the needle does not occur. The empty
-needle misses nowhere: it occurs in every haystack, as in Python.
+A miss is a needle letter that is not there: relu(needle j is a − +j is a). If the haystack ends too
+early, there is a miss as well, because the separator is no letter. The needle itself must not count
+as a match, so every token after the separator adds relu(own place − separator's place) to its
+misses. For the needle's first letter, which has no other miss, this is 1: the fewest misses, if the
+needle does not occur. The empty needle misses nowhere: it occurs in every haystack, as in Python.
 
-As in designs.py the weights are lists of sentences (who, what, how much), a query is sure up to
-e^−sharpness, and where a head looks for a place that is not there, [CLS] answers – with nothing.
+As in designs.py, the weights are lists of sentences (who, what, how much), and all but about
+e^−sharpness of a head's attention is where it should be. A head that looks for a place that does
+not exist attends to [CLS], whose values are 0.
 """
 
 import math

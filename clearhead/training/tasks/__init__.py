@@ -1,4 +1,4 @@
-"""Tasks: what is predicted from what, how well, and how the trained model is asked.
+"""Tasks: what is predicted from what, how well, and how the trained model is used.
 
 task.py            what all tasks have: data, loss, metrics, a predictor
 substrings.py      whether a needle occurs in a haystack

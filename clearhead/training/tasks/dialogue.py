@@ -173,8 +173,8 @@ class DialogueTask(Task):
     def overfit(self, n: int) -> Self:
         """The n longest speeches that fit a row.
 
-        Which of the n it is can only be guessed at its start, which costs log n for each speech:
-        for ten speeches of 20 words the mean loss stays above 0.11, of 200 words above 0.011.
+        Which of the n speeches begins can only be guessed, which costs log n for each speech: for
+        ten speeches of 20 words the mean loss stays above 0.11, of 200 words above 0.011.
         """
         check_positive(n=n)
         lengths = {s: len(self.tokenizer.encode(s)) for s in self.train_speeches}

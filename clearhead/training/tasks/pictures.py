@@ -44,7 +44,7 @@ from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_valu
 
 PICTURES, EXAMPLE = "pictures.json", "example.png"
 EVAL_BATCH = 500  # pictures
-WHITENED = 1000  # training pictures whose patches the whitening is computed from
+N_WHITENING = 1000  # training pictures that whiten the stem
 
 
 @dataclass(frozen=True)
@@ -179,8 +179,8 @@ class PictureTask(Task):
         self.n_examples = len(train)
         self.fingerprint = hash_pictures(train, validation)
         is_augmented = data.mirror or data.shift or data.cutout or data.mixup
-        changed = ", changed a little each time" if is_augmented else ""
-        self.learned_from = f"{self.n_examples:,} pictures{changed}"
+        augmented = ", changed a little each time" if is_augmented else ""
+        self.learned_from = f"{self.n_examples:,} pictures{augmented}"
         n = f"{len(validation):,}"
         self.measured_on = f"the {n} test pictures, which it did not learn from"
         if data.held_out:
@@ -205,7 +205,7 @@ class PictureTask(Task):
         """Whiten the stem of a new model with the training pictures."""
         stem = model.patches
         if isinstance(stem, ConvolutionStem) and not stem.is_whitened:
-            images = self.predictor.normalise(self.train.images[:WHITENED])
+            images = self.predictor.normalise(self.train.images[:N_WHITENING])
             stem.whiten(images.to(stem.whitening.device))
         return model
 

@@ -147,11 +147,11 @@ class SequenceTask(Task):
     def initialise(self, model: TorchTransformer) -> TorchTransformer:
         """For `unique`, scale each position vector to length 1, the length of a letter.
 
-        As drawn, position vectors have length √d_pos, and the longer vectors are learned first.
-        Position 1 is filled in every sequence (position 0 is CLS), and in the shortest sequences
-        +1 is the right output there. But a letter that says +1 because of its position cannot tell
-        other letters that they are repeated, and this is hard to unlearn: to say −1 instead, it
-        would have to attend to CLS instead of to itself.
+        As drawn, position vectors have length √d_pos, and longer vectors are learned first. So the
+        model would learn the value +1 for position 1, the first letter, which is right in the
+        shortest sequences. But other letters of its kind need the value −1 from it to know that
+        they are repeated. This is hard to unlearn: to output +1 nevertheless, the letter would have
+        to attend to CLS instead of to itself.
         """
         if self.data.rule == "unique" and model.pos is not None:
             with torch.no_grad():

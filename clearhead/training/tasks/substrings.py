@@ -88,7 +88,7 @@ class SubstringTask(Task):
         self.max_len = self.train.max_len
         self.is_overfit = False  # then every epoch has the same examples
         self._epoch: tuple[int, Batch] | None = None  # its number and all its examples
-        texts, _ = self.train.examples(range(64))  # the rest follows by the same rule
+        texts, _ = self.train.examples(range(64))  # all others are drawn by the same rule
         self.fingerprint = hash_text("\n".join(texts))
         n = f"{self.n_validation:,}"
         self.measured_on = f"{n} texts drawn from those that it never learned from"
@@ -106,7 +106,7 @@ class SubstringTask(Task):
 
     def batch(self, plan: Sequence[int]) -> Batch:
         epoch = plan[0] // self.n_examples
-        if self._epoch is None or self._epoch[0] != epoch:  # all at once takes 6 µs for each
+        if self._epoch is None or self._epoch[0] != epoch:  # at once: 6 µs for each example
             first = epoch * self.n_examples
             self._epoch = epoch, self.train.batch(range(first, first + self.n_examples))
         examples, rows = self._epoch[1], torch.tensor(plan) % self.n_examples

@@ -4,10 +4,10 @@ Each task is one file with three classes:
 
     DataConfig    which examples; the `data` of a recipe. `open` reads them and returns the Task.
     Task          examples, loss and metrics: what training and evaluation need.
-    Predictor     how the trained model is asked. It is saved in the run folder and needs no data.
+    Predictor     how the trained model is used. It is saved in the run folder and needs no data.
 
-The training loop asks a task for the plans of an epoch, one for each batch, as a function of
-(seed, epoch). It makes each plan into a batch when it needs it, so a run resumes at any cursor.
+A plan lists the examples of a batch. The training loop asks a task for all plans of an epoch, as a
+function of (seed, epoch), and for each batch only when it is needed. So a run can resume anywhere.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Predictor(ABC):
     @property
     @abstractmethod
     def model_sizes(self) -> dict[str, Any]:
-        """The fields of the model's config that this decides, such as the vocabulary size."""
+        """The sizes of the model that the predictor's files decide, such as vocab_size."""
 
     @abstractmethod
     def predict(self, model: Any, text: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Predictor(ABC):
         """Write the files."""
 
     def check(self, config: Config, folder: Path) -> None:
-        """Refuse the files of another run, with which the model would answer nonsense."""
+        """Refuse the files of another run, whose tokens or classes mean something else."""
         for name, value in self.model_sizes.items():
             own = getattr(config, name)
             if own != value:
@@ -120,7 +120,7 @@ class DataConfig(Config):
 
     @property
     def known_sizes(self) -> dict[str, Any]:
-        """The fields of the model's config that are known before the data are read."""
+        """The sizes of the model that these settings decide, before the data are read."""
         return {}
 
     def load_predictor(self, folder: Path) -> Predictor:
@@ -136,7 +136,7 @@ class Task(ABC):
     best_by: str = "val_loss"  # the metric that chooses the best checkpoint
     unit: str = "examples"  # or "tokens": what its speed is counted in
     has_text_samples: bool = False  # its samples show progress better than numbers do
-    can_compile: bool = True  # its loss calls the whole model, as torch.compile needs
+    can_compile: bool = True  # its loss calls the model as a whole; torch.compile needs that
     fingerprint: str  # the SHA-256 of all examples in 64 hexadecimal digits
     n_examples: int  # of the training part
     max_len: int = 1  # tokens of the longest example
@@ -148,13 +148,13 @@ class Task(ABC):
 
     @property
     def model_sizes(self) -> dict[str, Any]:
-        """The fields of the model's config that the data decide."""
+        """The sizes of the model that the data decide: the predictor's, and maybe others."""
         return self.predictor.model_sizes
 
     def complete(self, config: Config) -> Any:
-        """The model's config with the sizes that the data decide filled in.
+        """The model's config with `model_sizes` and max_len filled in.
 
-        This is the one place where they are. A given max_len is raised to that of the data.
+        A given max_len stays, unless the longest example needs more.
         """
         if not isinstance(config, self.config_type):
             raise TypeError(

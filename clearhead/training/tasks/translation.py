@@ -31,10 +31,10 @@ from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, hash_text, read_values
 
 SOURCE, TARGET, LENGTH = "source_tokenizer.json", "target_tokenizer.json", "translation.json"
-MOST_TOKENS = 100_000  # of a sentence
+MOST_TOKENS = 100_000  # that translation.json may allow a translation
 EVAL_BATCH = 250  # sentences
 N_SHOWN = 4
-SPARE = 10  # tokens that a translation may be longer than the longest training target
+SPARE = 10  # tokens by which a translation may exceed the longest training target
 LEVELS = ("words", "characters")
 
 
