@@ -129,6 +129,7 @@ def stream(
     sampler = RowSampler(sampling, seed, tokens, token_mask, config.vocab_size)
     reader = _make_reader(model, tokens, n_tokens, token_mask, cache)
     texts = None if tokenizer is None else start_texts(tokenizer, tokens, token_mask)
+    # Everything is checked and set up now; each step is computed when it is asked for.
     choose_next = partial(_choose_next, reader, sampler, prefill, keep_logits)
     return _make_steps(choose_next, tokens, n_tokens, stop_ids, texts)
 

@@ -68,7 +68,7 @@ class Run:
         return task
 
     def _explain_path(self) -> str:
-        """Where a relative path of data starts, if the data are not found."""
+        """A hint for an error: a relative path of data that is not found from here."""
         path = getattr(self.recipe.data, "path", None)
         if path is None or os.path.isabs(path) or os.path.exists(path):
             return ""

@@ -120,7 +120,8 @@ class CharacterTask(Task):
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
         """Where the windows of each batch start."""
         T = self.data.context
-        room = len(self.train) - self.n_examples * T  # ≥ 1: the last target is one further
+        # Any offset at which all windows, and the target after the last, still fit.
+        room = len(self.train) - self.n_examples * T  # ≥ 1
         offset = int(choose_below(min(room, T), draw_bits(seed, "windows", epoch))[0])
         batches = plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
         return [[offset + T * i for i in batch] for batch in batches]
