@@ -113,7 +113,10 @@ class Seq2SeqTransformer(Seq2Seq):
         positions = None if mask is None else mask.positions(source.size(1))
         x = self.source_positions(self.source_embedding(source.long()), positions=positions)
         memory = self.encoder(self.dropout(x), mask=mask)
-        caches, memory_caches = ([_make_cache() for _ in self.decoder.blocks] for _ in range(2))
+        # Small blocks, because beam search copies whole buffers when it reorders them.
+        caches, memory_caches = (
+            [KVCache(block_size=32) for _ in self.decoder.blocks] for _ in range(2)
+        )
         return TransformerState(memory, real, caches, memory_caches)
 
     def decode_step(
@@ -154,8 +157,3 @@ class Seq2SeqTransformer(Seq2Seq):
 
 def _make_mask(real: Tensor | None) -> Mask | None:
     return None if real is None else Mask.tokens(real)
-
-
-def _make_cache() -> KVCache:
-    # Small blocks, because beam search copies whole buffers when it reorders them.
-    return KVCache(block_size=32)

@@ -73,13 +73,9 @@ class RunFolder:
         """Refuse a folder that is no run folder, or whose config cannot be read."""
         _ = self.config  # reading it checks it
 
-    def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Write the settings of a new run."""
-        self.checkpoints.mkdir()
-        self.describe(config, environment)
-
     def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write config.json and environment.json, replacing older ones."""
+        self.checkpoints.mkdir(exist_ok=True)
         write_json(self / ENVIRONMENT, dict(environment))
         write_json(self / CONFIG, dict(config))
 

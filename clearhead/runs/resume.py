@@ -109,9 +109,9 @@ def record_forced(
     for difference in differences:
         run.add_forced(difference)
         tell(f"resuming although this differs: {difference}")
-    if differences:  # the other parts keep the words of the release that began the run
-        changed = {name: config[name] for name in CHANGEABLE}
-        run.describe({**run.config, **changed}, environment)
+    # The other parts keep the words of the release that began the run.
+    changed = {name: config[name] for name in CHANGEABLE}
+    run.describe({**run.config, **changed}, environment)
 
 
 def _list_differences(one: Any, other: Any, name: str = "") -> Iterator[str]:

@@ -91,7 +91,8 @@ def train(
         training = Training(recipe, task, storage, device=where, tell=tell)
         with Signals(training.stop).catch() as signals, _name_checkpoint(storage):
             storage.restore(training)
-            record_forced(folder, config, environment, differences, tell)
+            if differences:
+                record_forced(folder, config, environment, differences, tell)
             training.run()
         if signals.number is not None:
             raise Interrupted(signals.number, folder.path, finished=training.is_done)
@@ -114,7 +115,7 @@ def _fill(
 ) -> None:
     """Write everything a run folder holds before the first step."""
     task.save(folder.path)
-    folder.create(config, environment)
+    folder.describe(config, environment)
 
 
 @contextmanager

@@ -151,11 +151,12 @@ class Recipe:
 def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
     """The recipe with changes such as "training.lr=3e-4", all made at once."""
     given: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    parts = {section: dataclasses.fields(getattr(recipe, section)) for section in SECTIONS}
+    known = [f"{section}.{field.name}" for section in SECTIONS for field in parts[section]]
     for change in changes:
         name, equals, text = (part.strip() for part in change.partition("="))
         if not equals:
             raise ValueError(f"a change is written section.name=value, got {change!r:.80}")
-        known = _list_names(recipe)
         if name not in known:
             near = find_nearest(name[:80], known)
             raise ValueError(f"{name!r:.80} is unknown; the nearest is {near!r}")
@@ -168,12 +169,3 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
     model = dataclasses.replace(recipe.model, **{**sizes, **given["model"]})
     training = dataclasses.replace(recipe.training, **given["training"])
     return dataclasses.replace(recipe, data=data, model=model, training=training)
-
-
-def _list_names(recipe: Recipe) -> list[str]:
-    """The names that a change may have."""
-    return [
-        f"{section}.{field.name}"
-        for section in SECTIONS
-        for field in dataclasses.fields(getattr(recipe, section))
-    ]

@@ -13,7 +13,7 @@ from clearhead.runs.folder import RunFolder, describe_environment, find_runs, ne
 
 @pytest.fixture
 def run(tmp_path):
-    return new_run(tmp_path, "tiny", lambda new: new.create({"recipe": "tiny"}, {"threads": 1}))
+    return new_run(tmp_path, "tiny", lambda new: new.describe({"recipe": "tiny"}, {"threads": 1}))
 
 
 def nothing_said(sentence):
@@ -22,7 +22,7 @@ def nothing_said(sentence):
 
 def empty(new):
     """Write down a run of nothing."""
-    new.create({}, {})
+    new.describe({}, {})
 
 
 def test_new_runs_are_numbered_after_the_highest(tmp_path):
@@ -57,7 +57,7 @@ CONFIG, ENVIRONMENT = {"a": 1}, {"b": 2}
 
 
 def described(new):
-    new.create(CONFIG, ENVIRONMENT)
+    new.describe(CONFIG, ENVIRONMENT)
 
 
 def seen(folder):
