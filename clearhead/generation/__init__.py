@@ -4,7 +4,7 @@ sampling.py       one token from its logits: greedy, temperature, top-k, top-p, 
 row_sampler.py    the next token of each row of a batch, each row with a random generator
 reader.py         a model read token by token, with a cache or without
 rolling.py        reading past the context length: continue from the last half
-prompt.py         the checks of a prompt and of the number of tokens asked for
+prompt.py         the checks of a prompt and of how much to generate
 row_text.py       the text that each new token adds
 generate.py       generate and stream: the tokens after a prompt
 beam.py           the best sequences of a translator

@@ -1,4 +1,4 @@
-"""The checks of a prompt and of what is asked for, all made before the first token."""
+"""The checks of a prompt and of how much to generate, all made before the first token."""
 
 from collections.abc import Collection
 

@@ -126,7 +126,7 @@ def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
 
 
 def check(path: Path) -> None:
-    """Refuse a checkpoint of which any byte is wrong; BadFile names what is wrong."""
+    """Refuse a checkpoint with any wrong byte; BadFile names the file."""
     files = read_manifest(path)["files"]
     for name in files:
         _check_file(path, name, files)

@@ -1,9 +1,8 @@
 """One process at a time writes to a run folder.
 
-The lock is filelock's, which uses what the system offers: flock on Unix, its counterpart on
-Windows. The system releases it when the process ends, however it ends. Where the disk has no locks,
-as some network disks have none, a marker file takes its place; it names its owner, and that of a
-process which has died on this machine is taken over.
+The lock is filelock's: flock on Unix, its counterpart on Windows. The system releases it when the
+process ends, however it ends. On a disk without locks, such as some network disks, a marker file
+is used instead. It names its owner, and is taken over if that process has died on this machine.
 """
 
 import errno

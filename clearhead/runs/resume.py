@@ -41,7 +41,7 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
 
 
 def _is_same_command(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """By the digest of what was asked for; a run of an earlier release, by all of its settings."""
+    """By the digest of the command; for a run of an earlier release, by all of its settings."""
     if then.get("asked") == now["asked"]:
         return True
     then = _translate_config(then)

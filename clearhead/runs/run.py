@@ -4,8 +4,8 @@
     run.predict("abccab|cca")           {"answer": "yes", "probability": 0.999, …}
     run.evaluate()                      {"val_loss": …, "val_accuracy": …}
 
-The folder is all that a model needs to make predictions. The data are read when the task is asked
-for, to evaluate or to draw, and then they must be those that the run was trained on.
+Predictions need only the folder. `task`, for evaluations and pictures, reads the data, which must
+be those that the run was trained on.
 """
 
 import os
