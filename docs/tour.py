@@ -15,7 +15,7 @@
 # `jupytext --to notebook tour.py` makes the notebook (`pip install 'clearhead[docs]'`), `python tour.py` runs it.
 #
 # 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. positions · 5. a transformer set by hand,
-# and the same one learned · 6. a run, from training to its report · 7. the laboratory
+# and the same one trained · 6. a run, from training to its report · 7. the laboratory
 
 # %% [markdown]
 # ## 1. Attention is a weighted mean
@@ -76,7 +76,7 @@ from clearhead.inspection import position_waves
 position_waves(d_model=20, dimensions=(4, 5, 8, 9), n_positions=60)
 
 # %% [markdown]
-# ## 5. A transformer set by hand, and the same one learned
+# ## 5. A transformer set by hand, and the same one trained
 #
 # One layer, one head, weights set by hand, no training. `designs.first` repeats the first token.
 

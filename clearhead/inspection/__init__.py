@@ -1,10 +1,11 @@
-"""Looking inside a model from outside: its calls recorded, measured and drawn.
+"""Looking inside a model: its calls recorded from outside, measured and drawn.
 
 record.py             with record(model) as trace: the calls of every attention and block
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
 figures.py            attention and masks as pictures
 position_figures.py   positions as pictures
-picture.py            what all pictures share: the style, matrices, token names, saving
+picture.py            what all pictures share: the style, panels, saving
+matrices.py           a matrix as a picture: colours, cells, token names
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
 report/               a run on one page: from inspection.report import write_report

@@ -4,8 +4,8 @@
     distance(w)[t]  = Σ_s w[t, s] |position of t − s|   how far away a query looks, in tokens
     rollout         = Ā_L ··· Ā_1 with Ā = (mean over heads + I) / 2, rows summing to 1
 
-Rollout (Abnar & Zuidema 2020) follows the mixtures through all layers: half of what a token becomes
-is its own residual path, half comes from where it looks. Queries are the last T of S positions.
+Rollout (Abnar & Zuidema 2020) multiplies the layers: in each, half of a token comes from its own
+residual path and half from the tokens it attends to. Queries are the last T of S positions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def entropy(weights: Tensor) -> Tensor:
 
 
 def distance(weights: Tensor) -> Tensor:
-    """How far away each query looks on average, in tokens: (..., T, S) → (..., T)."""
+    """The mean distance from each query to its keys, in tokens: (..., T, S) → (..., T)."""
     check_float_tensor("weights", weights, min_axes=2)
     T, S = weights.shape[-2:]
     return (widen(weights) * offsets(T, S, weights.device).abs()).sum(dim=-1)
@@ -39,46 +39,49 @@ def distance(weights: Tensor) -> Tensor:
 def rollout(layers: Layers) -> Tensor:
     """How much of each input token is in each output token: L × (B, H, T, T) → (B, T, T).
 
-    Layers come first layer first; a Trace, a list of tensors, or a mapping from names to tensors.
+    layers: the first layer first; a Trace, a list of tensors, or a mapping from names to tensors.
     """
-    named = named_layers(layers)
+    named = name_layers(layers)
     check_one_size(named, square=True)
     first = next(iter(named.values()))
     identity = torch.eye(first.size(-1), dtype=widen(first).dtype, device=first.device)
-    joined = identity.expand(first.size(0), -1, -1)
+    product = identity.expand(first.size(0), -1, -1)
     for weights in named.values():
-        mixing = (widen(weights).mean(dim=1) + identity) / 2  # (B, T, T)
-        joined = mixing / mixing.sum(dim=-1, keepdim=True) @ joined
-    return joined
+        layer = (widen(weights).mean(dim=1) + identity) / 2  # (B, T, T)
+        product = layer / layer.sum(dim=-1, keepdim=True) @ product
+    return product
+
+
+def mean_attention(layers: Layers) -> Tensor:
+    """The mean over all heads and layers: L × (B, H, T, S) → (B, T, S)."""
+    every = name_layers(layers).values()
+    return torch.stack([widen(weights).mean(dim=1) for weights in every]).mean(dim=0)
 
 
 def class_token_map(layers: Layers, grid: tuple[int, int], method: str = "mean") -> Tensor:
-    """Where on the image the class token looks: L × (B, H, 1 + P, 1 + P) → (B, rows, columns).
+    """Which patches the class token attends to: L × (B, H, 1 + P, 1 + P) → (B, rows, columns).
 
-    The class token is token 0 and the patches follow row by row, P = rows · columns. "mean"
-    averages its attention over heads and layers, "rollout" follows it through the layers.
+    The class token is token 0; the P = rows · columns patches follow row by row. "mean" averages
+    the attention over heads and layers, "rollout" multiplies the layers.
     """
     check_choice("method", method, ("mean", "rollout"))
     rows, columns = grid
     check_positive(rows=rows, columns=columns)
-    named = named_layers(layers)
+    named = name_layers(layers)
     S = check_one_size(named, square=True)[1]
     if 1 + rows * columns != S:
         raise ValueError(
             f"grid is {rows} × {columns} = {rows * columns} patches but layers have {S} tokens; "
             f"with the class token they must have {1 + rows * columns}"
         )
-    if method == "rollout":
-        seen = rollout(named)
-    else:
-        seen = torch.stack([widen(weights).mean(dim=1) for weights in named.values()]).mean(dim=0)
-    return seen[:, 0, 1:].unflatten(-1, (rows, columns))
+    weights = rollout(named) if method == "rollout" else mean_attention(named)
+    return weights[:, 0, 1:].unflatten(-1, (rows, columns))
 
 
-def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str, Tensor]:
-    """Attention weights of any origin as name → (B, H, T, S).
+def name_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+    """Give the weights of each layer a name: name → (B, H, T, S).
 
-    A Trace, a mapping from names, or a list of tensors or arrays such as other libraries return.
+    layers: a Trace, a mapping, or a list of tensors or arrays such as other libraries return.
     """
     if isinstance(layers, Trace):
         found = dict(zip(layers.attention, layers.weights(), strict=True))
@@ -103,7 +106,7 @@ def named_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str
 
 
 def check_one_size(named: dict[str, Tensor], square: bool = False) -> tuple[int, int]:
-    """The T and S that all layers share, with one batch."""
+    """Check that all layers have one batch size and one T × S; returns (T, S)."""
     batches = {weights.size(0) for weights in named.values()}
     if len(batches) > 1:
         raise ValueError(f"layers must have one batch size, got {sorted(batches)}")
@@ -131,14 +134,14 @@ def _as_tensor(name: str, x: Any) -> Tensor:
 
 
 def alignment_weights(trace: Trace, name: str) -> Tensor:
-    """What each written word took from each source token: (B, T, S), the mean over heads.
+    """How much each target token attends to each source token: (B, T, S), the mean over heads.
 
         with record(model) as trace:
             model(source, target_inputs)
         alignment_weights(trace, model.alignment_name)
 
-    All calls are joined in their order, so it is the same after a forward pass and after its steps.
-    For a sentence that beam search found, record a forward pass over its words.
+    All calls are joined in order, so one forward pass and decoding token by token give the same.
+    For a sentence found by beam search, record a forward pass over its tokens.
     """
     calls = trace.calls(name)
     if not calls:

@@ -1,7 +1,10 @@
-"""What all pictures share: the style, how a matrix is drawn, how tokens are named, how it is saved.
+"""What all pictures share: the style, panels, saving.
 
-Weights have one scale, 0 to 1, so that two pictures can be compared; colours grow darker with the
-number and stay readable in grey. matplotlib is imported when something is drawn.
+    with panels(7.5, 3.4) as (figure, [axes]):
+        axes.plot(x, y)
+    Picture(figure, "y over x").save("curve.svg")
+
+How a matrix is drawn is in matrices.py. matplotlib is imported when something is drawn.
 """
 
 import base64
@@ -16,11 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+
+from clearhead.files.writing import replace_file
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
+else:
+    Axes = Figure = Any
 
 Array = np.ndarray[Any, Any]
 
@@ -41,18 +47,14 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "clearhead",  # the same picture is the same file
 }
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Hiragino Sans", "Microsoft YaHei", "Noto Emoji")
-WEIGHT_COLOURS = "Blues"  # 0 is white paper
-SIGNED_COLOURS = "cividis"  # lightness grows from −1 to 1, so both ends differ in grey too
-NAN_COLOUR = "#D55E00"  # NaN is shown, not hidden
+# Colour and dashes of each line: they differ in grey too.
 LINES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#000000", "-")]
-LABEL_INCHES = 0.16  # room that one token label needs along an axis
-CELL_INCHES = 0.34  # room that a weight written into its cell wants
 
 
 class Picture:
-    """A drawn figure: saves itself, shows itself in a notebook, says in words what it shows."""
+    """A drawn figure with a description in words; notebooks show it, `save` writes it."""
 
-    def __init__(self, figure: "Figure", description: str) -> None:
+    def __init__(self, figure: Figure, description: str) -> None:
         self.figure = figure
         self.description = description
 
@@ -67,7 +69,7 @@ class Picture:
     def _render(self, form: str) -> bytes:
         file = io.BytesIO()
         with style(), warnings.catch_warnings():
-            # A script that no font has is boxes in a PNG; an SVG leaves the choice to its reader.
+            # Letters that no font has are boxes in a PNG; an SVG leaves the font to its viewer.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
             self.figure.savefig(
                 file, format=form, metadata={"Date": None} if form == "svg" else None
@@ -77,7 +79,7 @@ class Picture:
     def _repr_html_(self) -> str:
         png = self._render("png")
         pixels = int.from_bytes(png[16:20], "big")  # the width, by the PNG standard
-        width = round(pixels / STYLE["savefig.dpi"] * 96)  # 96 of a browser's pixels are one inch
+        width = round(pixels / STYLE["savefig.dpi"] * 96)  # a browser has 96 pixels per inch
         return (
             f'<img alt="{html.escape(self.description)}" style="width:{width}px;max-width:100%" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
@@ -88,73 +90,16 @@ class Picture:
 
 
 def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file under another name beside it, then rename it: no reader sees half a file."""
+    """Write a file, and its folders, whole or not at all; returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(path) as file:
+        file.write(data)
     return path
-
-
-# Tokens
-
-
-def readable_token(token: Any, longest: int = 24) -> str:
-    """A token as people see it: spaces and line ends visible, control characters written out."""
-    text = str(token)
-    shown = {" ": "␣", "\n": "↵", "\t": "⇥", "": "∅"}.get(text)
-    if shown is None:
-        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
-
-
-def token_names(
-    T: int, S: int, tokens: Sequence[str] | None, source_tokens: Sequence[str] | None
-) -> tuple[list[str] | None, list[str] | None]:
-    """Names of the T queries and the S keys, None where none were given.
-
-    Without source_tokens the tokens name all S keys, and the queries are the last T of them.
-    """
-    if source_tokens is not None:
-        check_tokens("source_tokens", source_tokens, S, "keys")
-        if tokens is None:
-            return None, list(source_tokens)
-        check_tokens("tokens", tokens, T, "queries")
-        return list(tokens), list(source_tokens)
-    if tokens is None:
-        return None, None
-    if T > S:
-        raise ValueError(f"{T} queries look at {S} other tokens; name those by source_tokens")
-    check_tokens("tokens", tokens, S, "keys")
-    return list(tokens)[S - T :], list(tokens)
-
-
-def check_tokens(name: str, tokens: Sequence[str], n: int, what: str) -> None:
-    """A list with one name for each of n queries or keys."""
-    if isinstance(tokens, str):
-        raise TypeError(
-            f"{name} must be a list of tokens, got the string {tokens!r}; use list({name})"
-        )
-    if len(tokens) != n:
-        raise ValueError(f"{name} has {len(tokens)} entries but the weights have {n} {what}")
-
-
-# Drawing
-
-
-def array(x: Any) -> Array:
-    """Any tensor or array as float32 NumPy."""
-    if isinstance(x, Tensor):
-        return x.detach().float().cpu().numpy()
-    return np.asarray(x, dtype=np.float32)
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The typography of all pictures, for the length of a `with`."""
+    """The typography of all pictures, inside a `with`."""
     import matplotlib
 
     settings: Any = {**STYLE, "font.family": _fonts()}
@@ -170,91 +115,62 @@ def _fonts() -> list[str]:
     return [name for name in FONTS if name in installed]
 
 
-def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own, in inches: pyplot does not know it, so nothing has to be closed."""
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches. pyplot does not know it, so nothing has to be closed."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="compressed")
 
 
-def inches(n: int, least: float, most: float) -> float:
-    """The side of a matrix with n rows or columns."""
-    return min(max(n * CELL_INCHES, least), most)
+@contextmanager
+def panels(
+    width: float, height: float, columns: int = 1, rows: int = 1, **options: Any
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure in inches and its panels, row by row; options as those of `Figure.subplots`."""
+    with style():
+        figure = new_figure(width, height)
+        yield figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
-def draw_weights(axes: "Axes", weights: Array, top: float = 1.0) -> Any:
-    """A matrix of weights from 0 (white) to top (dark)."""
-    return _draw(axes, weights, WEIGHT_COLOURS, 0.0, top)
+@contextmanager
+def panel_grid(
+    n: int, panel: tuple[float, float], margin: tuple[float, float], most_columns: int
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure of n panels, each (width, height) inches, in rows of up to `most_columns`."""
+    columns = max(1, min(n, most_columns))
+    rows = max(1, -(-n // columns))
+    size = columns * panel[0] + margin[0], rows * panel[1] + margin[1]
+    with panels(*size, columns, rows) as (figure, grid):
+        for axes in grid[n:]:
+            axes.set_axis_off()
+        yield figure, grid[:n]
 
 
-def draw_signed(axes: "Axes", matrix: Array, top: float) -> Any:
-    """A matrix of numbers from −top to top."""
-    return _draw(axes, matrix, SIGNED_COLOURS, -top, top)
+def keep_outer_labels(grid: Sequence[Axes], most_columns: int) -> None:
+    """Remove the axis labels of panels of a `panel_grid` that have one to the left, or below."""
+    for i, axes in enumerate(grid):
+        if i % most_columns:
+            axes.set_ylabel("")
+        if i + most_columns < len(grid):
+            axes.set_xlabel("")
 
 
-def _draw(axes: "Axes", matrix: Array, colours: str, low: float, high: float) -> Any:
-    import matplotlib
-    from matplotlib.ticker import MaxNLocator
-
-    axes.tick_params(length=2)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    colour_map = matplotlib.colormaps[colours].with_extremes(bad=NAN_COLOUR)
-    T, S = matrix.shape
-    box = (-0.5, max(S, 1) - 0.5, max(T, 1) - 0.5, -0.5)  # an empty matrix still has an outline
-    return axes.imshow(
-        matrix, cmap=colour_map, vmin=low, vmax=high, interpolation="nearest", extent=box
-    )
-
-
-def label_tokens(
-    axes: "Axes",
-    queries: Sequence[str] | None,
-    keys: Sequence[str] | None,
-    size: tuple[float, float],
-) -> None:
-    """Token names along both axes of a (height, width) panel; every n-th if all would not fit."""
-    for axis, names, room in zip((axes.yaxis, axes.xaxis), (queries, keys), size, strict=True):
-        if names is None:
-            continue
-        step = max(1, -int(-len(names) * LABEL_INCHES // room))
-        places = range(0, len(names), step)
-        # Tokens are text: $ and _ are no mathematics here.
-        axis.set_ticks(list(places), [readable_token(names[i]) for i in places], parse_math=False)
-    if keys and max(len(readable_token(name)) for name in keys) > 2:
-        axes.tick_params(axis="x", labelrotation=90)
-
-
-def write_numbers(axes: "Axes", weights: Array, size: tuple[float, float]) -> None:
-    """The weights as text in the cells of a (height, width) panel, if they fit."""
-    if any(n and room / n < 0.3 for n, room in zip(weights.shape, size, strict=True)):
-        return
-    for (t, s), weight in np.ndenumerate(weights):
-        if not weight < 0.005:
-            colour = "white" if weight > 0.55 else "#333333"
-            text = f"{weight:.2f}".removeprefix("0")
-            axes.text(s, t, text, ha="center", va="center", fontsize=7, color=colour)
-
-
-def draw_cell_lines(axes: "Axes", T: int, S: int) -> None:
-    """Thin lines between the cells of a (T, S) matrix."""
-    axes.set_xticks(np.arange(S) + 0.5, minor=True)
-    axes.set_yticks(np.arange(T) + 0.5, minor=True)
-    axes.grid(which="minor", color="#cccccc", linewidth=0.4)
-    axes.tick_params(which="minor", length=0)
-
-
-def open_axes(axes: "Axes") -> None:
-    """For curves and bars: a light grid, and no frame above and to the right."""
+def open_axes(axes: Axes) -> None:
+    """Axes for curves and bars: a light grid, no frame at the top and at the right."""
     axes.grid(color="#e3e3e3", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def colour_bar(figure: "Figure", image: Any, axes: "list[Axes]", label: str) -> None:
-    """The scale beside the panels, as thin on a large page as on a small one."""
-    thin = 5 * float(figure.get_figheight())
-    bar = figure.colorbar(
-        image, ax=axes, label=label, shrink=0.8, aspect=thin, pad=0.02, fraction=0.1
-    )
-    bar.outline.set_visible(False)
+def draw_dimmed(axes: Axes, image: Array, light: Array, darkness: float) -> None:
+    """An image (height, width, 3), dimmed where light (rows, columns) is 0, as it is where 1."""
+    axes.imshow(image)
+    veil: dict[str, Any] = {"cmap": "gray", "interpolation": "bilinear"}
+    opacity = darkness * (1 - light)
+    axes.imshow(np.zeros_like(light), alpha=opacity, extent=image_box(image), **veil)
+
+
+def image_box(image: Array) -> tuple[float, float, float, float]:
+    """The `extent` with which a map of any size covers this image."""
+    height, width = image.shape[:2]
+    return (-0.5, width - 0.5, height - 0.5, -0.5)

@@ -1,4 +1,4 @@
-"""Positions as pictures: the sinusoids as waves and as a table, biases by distance as matrices."""
+"""Positions as pictures: sinusoids as waves and as a table, biases by distance as matrices."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from clearhead.inspection.matrices import array, colour_bar, draw_signed
 from clearhead.inspection.picture import (
     LINES,
     Array,
     Picture,
-    array,
-    colour_bar,
-    draw_signed,
-    new_figure,
+    keep_outer_labels,
     open_axes,
-    style,
+    panel_grid,
+    panels,
 )
 from clearhead.positions.sinusoidal import sinusoid_table
 from clearhead.shapes import check_positive, format_shape
@@ -35,9 +34,7 @@ def position_waves(
         raise ValueError(
             f"dimensions has {wrong} but d_model is {width}: they go from 0 to {width - 1}"
         )
-    with style():
-        figure = new_figure(7.5, 3.4)
-        axes = figure.subplots()
+    with panels(7.5, 3.4) as (figure, [axes]):
         for order, i in enumerate(dimensions):
             colour, dashes = LINES[order % len(LINES)]
             kind = "" if isinstance(d_model, Tensor) else (" (cos)" if i % 2 else " (sin)")
@@ -59,9 +56,7 @@ def position_table(d_model: int | Tensor, n_positions: int = 60) -> Picture:
     """
     table = _position_table(d_model, n_positions)
     top = _largest(table) if isinstance(d_model, Tensor) else 1.0
-    with style():
-        figure = new_figure(7.5, 4.2)
-        axes = figure.subplots()
+    with panels(7.5, 4.2) as (figure, [axes]):
         image = draw_signed(axes, table, top)
         axes.set(xlabel="dimension", ylabel="position (tokens)", aspect="auto")
         colour_bar(figure, image, [axes], "value of the encoding")
@@ -71,9 +66,9 @@ def position_table(d_model: int | Tensor, n_positions: int = 60) -> Picture:
 
 
 def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
-    """The bias that each head adds by distance: (H, T, S), or a module such as ToeplitzBias.
+    """The bias by distance of each head: a tensor (H, T, S), or a module such as ToeplitzBias.
 
-    Of a module, T × T is drawn. Constant diagonals are what makes a Toeplitz matrix.
+    A module is drawn for T queries and T keys. A Toeplitz matrix is constant along each diagonal.
     """
     if isinstance(bias, nn.Module):
         with torch.no_grad():
@@ -83,22 +78,14 @@ def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
         raise ValueError(
             f"bias must have shape (H, T, S) with at least one head, got {matrices.shape}"
         )
-    n_heads = len(matrices)
-    columns = min(n_heads, 4)
-    rows = -(-n_heads // columns)
-    with style():
-        figure = new_figure(columns * 2.15 + 1.5, rows * 2.3 + 0.5)
-        grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-        for head, axes in enumerate(grid.flat):
-            if head >= n_heads:
-                axes.set_axis_off()
-                continue
+    with panel_grid(len(matrices), (2.15, 2.3), (1.5, 0.5), most_columns=4) as (figure, grid):
+        for head, axes in enumerate(grid):
             image = draw_signed(axes, matrices[head], _largest(matrices))
             axes.set_title(f"head {head}")
-            axes.set(xlabel="key (position)" if head // columns == rows - 1 else "")
-            axes.set(ylabel="query (position)" if head % columns == 0 else "")
-        colour_bar(figure, image, list(grid.flat), "bias of the score")
-    return Picture(figure, f"Relative position bias of {n_heads} heads")
+            axes.set(xlabel="key (position)", ylabel="query (position)")
+        keep_outer_labels(grid, most_columns=4)
+        colour_bar(figure, image, grid, "bias of the score")
+    return Picture(figure, f"Relative position bias of {len(matrices)} heads")
 
 
 def _position_table(d_model: int | Tensor, n_positions: int) -> Array:

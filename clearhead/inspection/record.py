@@ -1,14 +1,14 @@
-"""Looking inside a model while it runs, from outside.
+"""Record what the attention and the blocks of a model compute, from outside.
 
     with record(model) as trace:
         model(tokens)
     trace["blocks.0.attention"].weights                         # (B, H, T, S), computed when asked
     trace["blocks.0.attention"].weights_of(heads=2, rows=-1)    # (B, 1, 1, S), and no more
 
-The recorder hooks every attention mechanism and every block and keeps references to what each was
-called with. The model is not changed: the fused kernel runs as always and the result is the same to
-the bit. A fused kernel never holds the weights, so they are computed from the same queries and keys
-by the textbook form, when they are asked for.
+The recorder hooks every attention mechanism and every block and keeps the arguments of each call.
+The model is not changed: the fused kernel runs as always, and the result is the same bit for bit.
+A fused kernel never holds the weights, so the textbook form computes them from the same queries and
+keys when they are asked for.
 """
 
 import difflib
@@ -25,7 +25,7 @@ from clearhead.attention.mechanisms import Mechanism
 from clearhead.layers.block import Block
 from clearhead.shapes import format_shape
 
-Chosen = int | slice | Sequence[int] | None
+Selection = int | slice | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,27 +44,24 @@ class AttentionCall:
     bias: Tensor | None
     output: Tensor
     autocast: torch.dtype | None = None
-    versions: tuple[int, ...] | None = None  # of the mechanism's parameters at the time of the call
+    versions: tuple[int, ...] | None = None  # of the mechanism's parameters during the call
 
     @property
     def weights(self) -> Tensor:
         """How much each query takes from each key, before dropout: (B, H, T, S) or (B, T, S)."""
         return self._weights(self.q, self.k, self.mask, self.bias)
 
-    def weights_of(self, heads: Chosen = None, rows: Chosen = None) -> Tensor:
+    def weights_of(self, heads: Selection = None, rows: Selection = None) -> Tensor:
         """The weights of some heads and query rows only: (B, heads asked, rows asked, S).
 
-        Each is a number, a slice or a list; None means all. Work and memory are those of the part.
+        Each is a number, a slice or a list; None means all. Only the selected weights are computed.
         """
         q, k, bias = self.q, self.k, self.bias
         allowed = dense_mask(self.mask, (*q.shape[:-1], k.size(-2)), q.device)
         if rows is not None:
             index = _index("rows", rows, q.size(-2), q.device)
             q = q.index_select(-2, index)
-            allowed, bias = (
-                _broadcast_select(allowed, -2, index),
-                _broadcast_select(bias, -2, index),
-            )
+            allowed, bias = (_broadcast_select(x, -2, index) for x in (allowed, bias))
         if heads is not None:
             if q.ndim < 4:
                 raise ValueError(
@@ -73,10 +70,7 @@ class AttentionCall:
                 )
             index = _index("heads", heads, q.size(-3), q.device)
             q, k = q.index_select(-3, index), k.index_select(-3, index)
-            allowed, bias = (
-                _broadcast_select(allowed, -3, index),
-                _broadcast_select(bias, -3, index),
-            )
+            allowed, bias = (_broadcast_select(x, -3, index) for x in (allowed, bias))
         return self._weights(q, k, allowed, bias)
 
     def _weights(self, q: Tensor, k: Tensor, mask: MaskLike, bias: Tensor | None) -> Tensor:
@@ -85,9 +79,8 @@ class AttentionCall:
                 f"the parameters of {type(self.mechanism).__name__} have changed since this call, "
                 f"so its weights cannot be computed any more; ask before the optimizer's step"
             )
-        # Whatever precision surrounds the question, the answer is in that of the call.
-        precision = _precision(q.device.type, self.autocast)
-        with torch.no_grad(), precision:
+        # The weights have the precision of the recorded call, whatever autocast is active now.
+        with torch.no_grad(), _set_autocast(q.device.type, self.autocast):
             return self.mechanism.weights(q, k, mask=mask, bias=bias)
 
     def __repr__(self) -> str:
@@ -107,11 +100,11 @@ class BlockCall:
 
 
 class Trace(Mapping[str, Any]):
-    """The recorded calls, by the names of the model's modules, in the model's order.
+    """The recorded calls by module name, in the model's order.
 
-    A mapping from names to an AttentionCall or, for a block, a BlockCall: the last call of that
-    module. `trace.calls(name)` are all of them, for instance one for each step of generation. It
-    stays readable after the recording has ended.
+    A mapping from each name to the last call of that module: an AttentionCall or a BlockCall.
+    `trace.calls(name)` lists all calls, for instance one for each step of generation. A trace stays
+    readable after the recording has ended.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -150,8 +143,9 @@ class Trace(Mapping[str, Any]):
         return {name: call for name, call in self.items() if isinstance(call, BlockCall)}
 
     def weights(self) -> list[Tensor]:
-        """The weights of every attention that was called: (B, H, T, S), H = 1 where it had none."""
-        return [_with_heads(call.weights) for call in self.attention.values()]
+        """The weights of every attention that was called: (B, H, T, S); H = 1 without heads."""
+        every = (call.weights for call in self.attention.values())
+        return [weights.unsqueeze(1) if weights.ndim == 3 else weights for weights in every]
 
     def __repr__(self) -> str:
         width = max(map(len, map(repr, self._calls)))
@@ -164,58 +158,55 @@ class Trace(Mapping[str, Any]):
 
 @contextmanager
 def record(model: nn.Module) -> Iterator[Trace]:
-    """Watch every attention and every block of the model for the length of a `with`.
+    """Record every attention and every block of the model inside a `with`.
 
-    An attention goes by the name of the module that holds it as `.mechanism`. Every call is kept
-    until the trace is deleted, so record a few passes, not a whole training.
+    An attention has the name of the module whose `.mechanism` it is. Every call is kept until the
+    trace is deleted, so record a few passes, not a whole training.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-    places = _find_watched(model)
-    if not places:
+    watched = _find_watched(model)
+    if not watched:
         raise ValueError(
             f"model {type(model).__name__} holds no attention Mechanism and no Block, so there is "
             f"nothing to record; build its attention with a clearhead mechanism"
         )
-    trace = Trace([name for named in places.values() for name in named])
-    with ExitStack() as hooks:  # unhooks in any case, also when the model raises
-        for module, named in places.items():
-            watch = _Watch(trace._calls, next(iter(named)))
-            handle = module.register_forward_hook(watch.keep, with_kwargs=True)
-            hooks.callback(handle.remove)
-            if len(named) > 1:
-                for name, holder in named.items():
-                    hooks.callback(holder.register_forward_pre_hook(watch.called_from(name)).remove)
+    trace = Trace([name for holders in watched.values() for name in holders])
+    with ExitStack() as hooks:  # removes them in any case, also when the model raises
+        for module, holders in watched.items():
+            watch = _Watch(trace._calls, next(iter(holders)))
+            hooks.enter_context(module.register_forward_hook(watch.keep, with_kwargs=True))
+            if len(holders) > 1:
+                for name, holder in holders.items():
+                    hooks.enter_context(holder.register_forward_pre_hook(watch.called_from(name)))
         yield trace
 
 
 def _find_watched(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
-    """Each module to watch, with its names and, for each name, the module that holds it there.
+    """Each module to record: its names, and for each name the module that holds it there.
 
-    One mechanism may serve several attentions: then it has a name for each of them.
+    One mechanism may serve several attentions; then it has a name for each of them.
     """
     modules = dict(model.named_modules(remove_duplicate=False))
-    watched = {name for name, module in modules.items() if isinstance(module, Mechanism | Block)}
-    places: dict[nn.Module, dict[str, nn.Module]] = {}
-    for name in modules:  # in the model's order
-        if name not in watched:
-            continue
-        module, (above, _, own) = modules[name], name.rpartition(".")
-        known = places.setdefault(module, {})
-        if known and (isinstance(module, Block) or modules[above] in known.values()):
-            continue  # the same part of the model, reached by another way
-        known[above if own == "mechanism" and above not in watched else name] = modules[above]
-    return places
+    names = [name for name, module in modules.items() if isinstance(module, Mechanism | Block)]
+    watched: dict[nn.Module, dict[str, nn.Module]] = {}
+    for name in names:  # in the model's order
+        module, (parent, _, own) = modules[name], name.rpartition(".")
+        holders = watched.setdefault(module, {})
+        if holders and (isinstance(module, Block) or modules[parent] in holders.values()):
+            continue  # the same part of the model under a second name
+        holders[parent if own == "mechanism" and parent not in names else name] = modules[parent]
+    return watched
 
 
 class _Watch:
-    """Adds the calls of one module to the trace, under the name of the attention that made them."""
+    """Adds the calls of one module to the trace, under the name of the attention that called it."""
 
     def __init__(self, calls: dict[str, list[Any]], name: str) -> None:
         self.calls, self.name = calls, name
 
     def called_from(self, name: str) -> Callable[..., None]:
-        """A hook for the module that holds the watched one: the next call comes from there."""
+        """A hook for the holder of this name: the next call of the module comes from there."""
 
         def hook(*_: Any) -> None:
             self.name = name
@@ -241,55 +232,46 @@ def _attention_call(
     mask: MaskLike = None,
     bias: Tensor | None = None,
 ) -> AttentionCall:
-    device = q.device.type
-    return AttentionCall(
-        mechanism,
-        q.detach(),
-        k.detach(),
-        v.detach(),
-        mask,
-        None if bias is None else bias.detach(),
-        output.detach(),
-        torch.get_autocast_dtype(device) if _autocast(device) else None,
-        _versions(mechanism),
-    )
+    q, k, v, output = (x.detach() for x in (q, k, v, output))
+    bias = None if bias is None else bias.detach()
+    autocast, versions = _autocast_dtype(q.device.type), _versions(mechanism)
+    return AttentionCall(mechanism, q, k, v, mask, bias, output, autocast, versions)
 
 
-def _precision(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
-    """The autocast of the call, or none."""
+def _autocast_dtype(device: str) -> torch.dtype | None:
+    """The dtype of the autocast that is active now, or None."""
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def _set_autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager[Any]:
+    """Autocast to this dtype inside a `with`; None switches it off."""
     if not torch.amp.is_autocast_available(device):
         return nullcontext()
     return torch.autocast(device, dtype, enabled=dtype is not None)
 
 
-def _autocast(device: str) -> bool:
-    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-
-
 def _versions(module: nn.Module) -> tuple[int, ...]:
-    """How often each parameter has been written to."""
+    """How often each parameter has been changed."""
     return tuple(p._version for p in module.parameters() if not p.is_inference())
 
 
-def _with_heads(weights: Tensor) -> Tensor:
-    return weights.unsqueeze(1) if weights.ndim == 3 else weights
-
-
-def _index(name: str, chosen: Chosen, n: int, device: torch.device) -> Tensor:
-    """A number, slice or list as a tensor of places from 0 to n − 1."""
-    if isinstance(chosen, slice):
-        return torch.arange(n, device=device)[list(range(n)[chosen])]
-    if chosen is None:
-        return torch.arange(n, device=device)
-    places = [chosen] if isinstance(chosen, int) else [int(place) for place in chosen]
-    for place in places:
-        if not -n <= place < n:
-            raise IndexError(f"{name} has no {place}: this call has {n} {name}, from 0 to {n - 1}")
-    return torch.tensor([place % n for place in places], dtype=torch.long, device=device)
+def _index(
+    name: str, selection: int | slice | Sequence[int], n: int, device: torch.device
+) -> Tensor:
+    """A number, slice or list as a tensor of indices from 0 to n − 1."""
+    if isinstance(selection, slice):
+        selection = range(n)[selection]
+    indices = [selection] if isinstance(selection, int) else [int(i) for i in selection]
+    for i in indices:
+        if not -n <= i < n:
+            raise IndexError(f"{name} has no {i}: this call has {n} {name}, from 0 to {n - 1}")
+    return torch.tensor([i % n for i in indices], dtype=torch.long, device=device)
 
 
 def _broadcast_select(x: Tensor | None, axis: int, index: Tensor) -> Tensor | None:
-    """The chosen places of an axis, or the axis as it is where it is only broadcast."""
+    """The selected entries of an axis; an axis of size 1 is broadcast and stays as it is."""
     if x is None or x.ndim < -axis or x.size(axis) == 1:
         return x
     return x.index_select(axis, index)

@@ -1,36 +1,31 @@
-"""The smallest transformer at a glance: its three matrices and all that it computes with them.
+"""The smallest transformer as a picture: its three matrices and everything computed with them.
 
 smallest_panels(designs.first(4), np.eye(3)[[2, 0, 2]], tokens=list("CAC")).save("first.png")
 
-Km    Qm    Vm    Attn        what is fixed, and who listens to whom in this sequence
-K     Q     V     Out         a row for each token; K = x Km stands under Km, column by column
+Km    Qm    Vm    Attn        the parameters, and the attention weights of this sequence
+K     Q     V     Out         a row for each token; K = x Km stands below Km, column by column
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from clearhead.inspection.picture import (
-    Array,
-    Picture,
+from clearhead.inspection.matrices import (
     array,
     check_tokens,
     draw_signed,
     draw_weights,
     inches,
     label_tokens,
-    new_figure,
-    style,
+    write_cells,
     write_numbers,
 )
+from clearhead.inspection.picture import Array, Axes, Picture, new_figure, panels, style
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-# In the order of reading; each with its place in the grid and what its columns are.
+# In reading order: row and column in the grid, and the name of the columns.
 PANELS = {
     "Km": (0, 0, "d_qk"),
     "Qm": (0, 1, "d_qk"),
@@ -41,6 +36,7 @@ PANELS = {
     "Attn": (0, 3, "key"),
     "Out": (1, 3, "d_v"),
 }
+MAX_WRITTEN = 14  # rows or columns of a matrix whose numbers are written into its cells
 
 
 def smallest_panels(
@@ -52,20 +48,19 @@ def smallest_panels(
 ) -> Picture:
     """Km Qm Vm K Q V Attn Out of a model on one sequence (n, d_input).
 
-    tokens name the rows of seq, inputs the numbers of a token and of its place: the rows of Km, Qm
-    and Vm. Each panel is coloured by its own largest number; in a small picture the numbers stand
-    in their cells.
+    tokens name the rows of seq. inputs name the rows of Km, Qm and Vm: the entries of a token, then
+    those of its position. Each panel has its own scale; small matrices have their numbers in cells.
     """
-    matrices = _matrices(model, seq)
+    matrices = _compute_matrices(model, seq)
     if tokens is not None:
         check_tokens("tokens", tokens, len(matrices["K"]), "queries")
     if inputs is not None and len(inputs) != len(matrices["Km"]):
         raise ValueError(f"inputs has {len(inputs)} entries but Km has {len(matrices['Km'])} rows")
-    return _draw(matrices, tokens, inputs)
+    return _draw_panels(matrices, tokens, inputs)
 
 
-def _matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> dict[str, Array]:
-    """What the panels show, in their order."""
+def _compute_matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> dict[str, Array]:
+    """The matrices by the names of their panels, in the same order."""
     if isinstance(model, TorchTransformer):
         model = model.to_numpy()
     if not isinstance(model, NumpyTransformer):
@@ -73,12 +68,12 @@ def _matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> dict[str,
             f"model must be a NumpyTransformer or TorchTransformer, got {type(model).__name__}"
         )
     steps = model.steps(seq)
-    matrices = {"Km": model.Km, "Qm": model.Qm, "Vm": model.Vm, "K": steps.K, "Q": steps.Q}
-    matrices |= {"V": steps.V, "Attn": steps.attention, "Out": steps.output}
-    return {name: array(matrix) for name, matrix in matrices.items()}
+    parameters, keys_and_queries = (model.Km, model.Qm, model.Vm), (steps.K, steps.Q)
+    matrices = (*parameters, *keys_and_queries, steps.V, steps.attention, steps.output)
+    return {name: array(matrix) for name, matrix in zip(PANELS, matrices, strict=True)}
 
 
-def _draw(
+def _draw_panels(
     matrices: dict[str, Array], tokens: Sequence[str] | None, inputs: Sequence[str] | None
 ) -> Picture:
     heights = [
@@ -89,46 +84,48 @@ def _draw(
         inches(max(matrices[name].shape[1] for name in names), 0.7, 5.0)
         for names in (("K",), ("Q",), ("V",), ("Attn", "Out"))
     ]
-    small = max(side for matrix in matrices.values() for side in matrix.shape) <= 14
-    with style():
-        figure = new_figure(sum(widths) + 3.6, sum(heights) + 1.6)
-        grid = figure.subplots(2, 4, width_ratios=widths, height_ratios=heights)
+    is_small = max(side for matrix in matrices.values() for side in matrix.shape) <= MAX_WRITTEN
+    page, ratios = (sum(widths) + 3.6, sum(heights) + 1.6), (widths, heights)
+    with panels(*page, 4, 2, width_ratios=ratios[0], height_ratios=ratios[1]) as (figure, grid):
         for name, (row, column, meaning) in PANELS.items():
-            axes, size = grid[row, column], (heights[row], widths[column])
-            rows = inputs if name in ("Km", "Qm", "Vm") else tokens
+            axes, matrix, size = (
+                grid[4 * row + column],
+                matrices[name],
+                (heights[row], widths[column]),
+            )
             if name == "Attn":
-                draw_weights(axes, matrices[name])
-                write_numbers(axes, matrices[name], size if small else (0.0, 0.0))
+                draw_weights(axes, matrix)
+                write_numbers(axes, matrix, size if is_small else (0.0, 0.0))
             else:
-                meaning += _draw_numbers(axes, matrices[name], small)
+                top = float(np.abs(matrix).max(initial=0.0)) or 1.0
+                draw_signed(axes, matrix, top)
+                if is_small:
+                    _write_entries(axes, matrix, top)
+                else:
+                    meaning += f"\ncolours ±{top:.3g}"
+            rows = inputs if name in ("Km", "Qm", "Vm") else tokens
             label_tokens(axes, rows, tokens if name == "Attn" else None, size)
             axes.set(title=name, xlabel=meaning)
-        for axes, label in zip(grid[:, 0], ("input", "token"), strict=True):
-            axes.set(ylabel=label)
-        grid[0, 3].set(ylabel="query")
+        for panel, label in ((0, "input"), (4, "token"), (3, "query")):
+            grid[panel].set(ylabel=label)
     n = len(matrices["K"])
     return Picture(figure, f"The smallest transformer on {n} tokens: {' '.join(PANELS)}")
 
 
-def _draw_numbers(axes: "Axes", matrix: Array, small: bool) -> str:
-    """Draw it, and say how to read its colours if no numbers stand in the cells."""
-    top = float(np.abs(matrix).max(initial=0.0)) or 1.0
-    draw_signed(axes, matrix, top)
-    if not small:
-        return f"\ncolours ±{top:.3g}"
-    for (row, column), value in np.ndenumerate(matrix):
-        if abs(value) >= 0.005 * top:  # less is 0 beside the largest
-            colour = "#222222" if value > 0.2 * top else "white"
-            text = (f"{value:.0f}" if abs(value) >= 99.5 else f"{value:.2g}").replace("-", "−")
-            axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
-    return ""
+def _write_entries(axes: Axes, matrix: Array, top: float) -> None:
+    def format_entry(x: float) -> str:
+        if abs(x) < 0.005 * top:  # less is 0 beside the largest
+            return ""
+        return (f"{x:.0f}" if abs(x) >= 99.5 else f"{x:.2g}").replace("-", "−")
+
+    write_cells(axes, matrix, format_entry, is_dark=matrix <= 0.2 * top)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Models by their names, to be seen on one sequence (n, d_input), whose rows tokens name.
+    """Models to compare, by name, on one sequence (n, d_input) whose rows tokens name.
 
-    inputs, of a model: the names of the numbers of a token and of its place, the rows of Km.
+    inputs: for a model's name, the names of the rows of its Km.
     """
 
     title: str
@@ -139,13 +136,13 @@ class Compared:
 
 
 def smallest_rows(groups: Sequence[Compared]) -> Picture:
-    """The eight panels of several models, a row for each, each panel rescaled to 0–1.
+    """The eight panels of several models, a row for each model.
 
-    So one sees the pattern of a matrix, whatever its size.
+    Each panel is rescaled to 0–1, so that the patterns of matrices of any scale can be compared.
     """
     n_models = [len(group.models) for group in groups]
     heights = [1.02 * n + 0.4 for n in n_models]
-    heights[-1] += 0.35  # for what stands below the last row
+    heights[-1] += 0.35  # for the labels below the last row
     with style():
         figure = new_figure(11.0, sum(heights))
         parts = figure.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
@@ -158,18 +155,19 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
                 axes.set_title(panel)
         for axes, (_, _, meaning) in zip(grid[-1], PANELS.values(), strict=True):
             axes.set_xlabel(meaning)
-        parts[-1].supxlabel("each panel: white is its least number, dark its largest", fontsize=8)
+        scale = "each panel has its own scale: white = its smallest entry, dark = its largest"
+        parts[-1].supxlabel(scale, fontsize=9)
     shown = "; ".join(f"{group.title}: {', '.join(group.models)}" for group in groups)
     return Picture(figure, f"{' '.join(PANELS)} of {sum(n_models)} transformers. {shown}")
 
 
-def _draw_row(row: "Sequence[Axes]", group: Compared, model: str) -> None:
-    matrices = _matrices(group.models[model], group.seq)
+def _draw_row(row: Sequence[Axes], group: Compared, model: str) -> None:
+    matrices = _compute_matrices(group.models[model], group.seq)
     for axes, (name, matrix) in zip(row, matrices.items(), strict=True):
         low, high = float(matrix.min()), float(matrix.max())
         draw_weights(axes, (matrix - low) / (high - low if high > low else 1.0))
         axes.set(aspect="auto", xticks=[], yticks=[])
-        axes.tick_params(labelsize=6, length=0, pad=1)
+        axes.tick_params(labelsize=7, length=0, pad=1)
         names = {"Km": group.inputs.get(model), "Attn": group.tokens}.get(name)
         if names is not None:
             axes.set_yticks(range(len(names)), names, parse_math=False)

@@ -1,24 +1,24 @@
 """A run's metrics for TensorBoard: the lines of metrics.jsonl as an event file.
 
     write_events("runs/substring-0001")     → runs/substring-0001/events.out.tfevents.clearhead
-    tensorboard --logdir runs               shows all runs that have such a file, one over the other
+    tensorboard --logdir runs               shows all runs with such a file in the same charts
 
 The writer is our own for two reasons: TensorBoard's needs the whole of TensorBoard installed, and
-starts a new file in each process, where this one extends the same file with the lines that are new.
-To view it, install TensorBoard: pip install 'clearhead[tb]'.
+it starts a new file in each process, while this one appends the new lines to the same file.
+To view the file, install TensorBoard: pip install 'clearhead[tb]'.
 
 An event file is a sequence of records (TensorFlow's TFRecord format), little-endian:
 
-    length of the data (8 bytes), its checksum (4), the data, their checksum (4)
+    length (8 bytes), checksum of the length (4), data, checksum of the data (4)
 
-The data are a protocol buffers message. Each field is a key, 8 · number + kind, and its content:
+The data are a protocol buffers message. Each field is a key, 8 · number + kind, then its content:
 
     Event       1 wall_time, double     2 step, varint     3 file_version, text     5 Summary
     Summary     1 Value, once for each metric
     Value       1 tag, text             2 simple_value, float
 
-metrics.jsonl holds no times, since equal runs write equal files. So every event has the time at
-which the run was started, and charts are drawn over steps.
+metrics.jsonl holds no times, so that equal runs write equal files. So every event has the time at
+which the run was started; view the charts over steps.
 """
 
 import os
@@ -34,7 +34,7 @@ from clearhead.shapes import is_number
 
 EVENTS = "events.out.tfevents.clearhead"  # TensorBoard reads files with tfevents in their name
 VERSION = b"brain.Event:2"
-LARGEST = 3.4028234663852886e38  # of a 32-bit float
+MAX_FLOAT32 = 3.4028234663852886e38
 
 VARINT, DOUBLE, BYTES, FLOAT = 0, 1, 2, 5  # kinds of fields
 
@@ -71,7 +71,7 @@ def _events(lines: Iterable[Mapping[str, Any]], started: float) -> Iterator[byte
 
 def _value(name: str, number: float) -> bytes:
     """A field of a Summary: one metric, clipped to what 32 bits can hold."""
-    clipped = max(-LARGEST, min(LARGEST, number))
+    clipped = max(-MAX_FLOAT32, min(MAX_FLOAT32, number))
     tag = _bytes(1, name.encode(errors="replace"))
     return _bytes(1, tag + _field(2, FLOAT, struct.pack("<f", clipped)))
 

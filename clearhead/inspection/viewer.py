@@ -1,4 +1,4 @@
-"""All heads on one interactive web page, which holds its data and loads nothing.
+"""All heads on one interactive web page, which contains its data and loads nothing.
 
     attention_view(trace, tokens=["the", "cat", "sat"]).save("attention.html")
 
@@ -16,10 +16,11 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.inspection.measures import Layers, check_one_size, named_layers
-from clearhead.inspection.picture import readable_token, token_names, write_whole
+from clearhead.inspection.matrices import readable_token, token_names
+from clearhead.inspection.measures import Layers, check_one_size, name_layers
+from clearhead.inspection.picture import write_whole
 
-MOST_WEIGHTS = 4_000_000
+MAX_WEIGHTS = 4_000_000
 
 
 class AttentionView:
@@ -58,13 +59,13 @@ def attention_view(
     the queries and source_tokens the keys; without source_tokens, tokens name all S keys, and the
     queries are the last T.
     """
-    named = named_layers(layers, names)
+    named = name_layers(layers, names)
     T, S = check_one_size(named)
     queries, keys = token_names(T, S, tokens, source_tokens)
     n_weights = sum(weights.size(1) * T * S for weights in named.values())
-    if n_weights > MOST_WEIGHTS:
+    if n_weights > MAX_WEIGHTS:
         raise ValueError(
-            f"layers hold {n_weights:,} weights but a page shows at most {MOST_WEIGHTS:,}; ask for "
+            f"layers hold {n_weights:,} weights but a page shows at most {MAX_WEIGHTS:,}; ask for "
             f"fewer layers, heads or tokens, such as [weights[:, :2, -100:] for weights in layers]"
         )
     data = {

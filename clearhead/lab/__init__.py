@@ -1,22 +1,22 @@
-"""One experiment per file or folder. Each states a claim, tests it, and returns a `Finding`.
+"""Claims as experiments: each file or folder states a claim, tests it and returns a `Finding`.
 
     run("vanishing").picture.save("vanishing.png")
 
 An experiment is a function `experiment(*, seed, full, device)`: the same seed gives the same
-numbers, except times, and `full` uses the large sizes. In the order in which they are best read:
+numbers, except times, and `full` uses larger sizes. In reading order:
 
 attention.py            two heads, step by step on a sentence
 masks.py                a masked input changes nothing
 why_sqrt_d.py           what the division by √d is for
 argmax.py               why attention to the best match alone cannot be learned
-positions/              five ways to tell where a token stands
+positions/              five ways to give attention the order of tokens
 vanishing.py            how much of the first input is left after T inputs
 costs.py                time, memory and steps over T
 kernels/                attention linear in T
 purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
-tools/                  what the experiments share: findings, drawing, measuring, the page of all
+tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
 """
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EXPERIMENTS", "check_name", "run"]
 
-# In the order in which they are best read.
+# In reading order.
 EXPERIMENTS = {
     "attention": "Attention lets a word find what it needs, by content or by position.",
     "masks": "An output depends on an input where the mask allows it, elsewhere by not one bit.",
     "why-sqrt-d": "Scores grow with √d; divided by it, the softmax is equally soft at every width.",
     "argmax": "Taking only the best match gives no gradient, so nothing learns where to attend.",
     "positions": "Without positions a sentence is a bag of tokens; five schemes give it an order.",
-    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention goes by scores.",
+    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention depends on scores.",
     "costs": "Attention does T² work in a fixed number of steps; an RNN takes T steps in sequence.",
     "kernels": "A kernel that is a product of features makes attention linear in T.",
     "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",

@@ -1,13 +1,13 @@
-"""Why attention that takes only the best match cannot learn where to attend.
+"""Why attention to the best match alone cannot learn where to attend.
 
     argmax     output = v[argmax_s q·k_s]                a step function of q and k
     softmax    output = Σ_s softmax(q·k / √d)_s v_s      a smooth one
 
 A small change of q or k does not change which key is best, so the derivative is 0 wherever it
-exists. First the worked example: one query, four keys. Then the smallest transformer learns the
-rule `first` (CAC → CCC: each token should attend to the first one) with either mechanism, from the
-same weights and the same batches. With argmax the values can still be learned. The best that any
-values can do with the keys it takes is a linear least-squares problem, which is solved exactly.
+exists. First a worked example: one query, four keys. Then the smallest transformer is trained on
+the rule `first` (CAC → CCC: each token should attend to the first one) with each mechanism, from
+the same weights and the same batches. With argmax the values can still be learned; the least loss
+that any values reach with the keys it takes is a linear least-squares problem, solved exactly.
 """
 
 import math
@@ -23,7 +23,7 @@ from clearhead.data.batch import Batch
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.record import record
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import Axes, finish, line_look, panels
+from clearhead.lab.tools.drawing import Axes, finish, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, format_cell, format_vector
 from clearhead.models.model import evaluation_mode
 from clearhead.models.smallest import TorchTransformer
@@ -37,24 +37,24 @@ QUERY = (1.0, 1.0, 2.0)
 KEYS = ((1.0, 2.0, 0.0), (0.0, 3.0, 4.0), (5.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 VALUES = ((2.0, 0.0, 1.0), (1.0, 4.0, 3.0), (0.0, -1.0, 4.0), (1.0, 0.0, -1.0))
 MECHANISMS: dict[str, type[Mechanism]] = {"softmax": DotProductAttention, "argmax": ArgmaxAttention}
-LOOKS = {kind: line_look(order, marker="") for order, kind in enumerate(MECHANISMS)}
+LINE_STYLES = {kind: line_style(order, marker="") for order, kind in enumerate(MECHANISMS)}
 PARAMETERS = ("Qm.weight", "Km.weight", "Vm.weight", "pos.weight")
-STEP = 10  # between two measurements
-BLIND = 2 / 9  # the loss of ⅓ ⅓ ⅓ for every letter: (4/9 + 1/9 + 1/9) / 3
+EVAL_EVERY = 10  # steps
+GUESSING = 2 / 9  # the loss of answering ⅓ ⅓ ⅓: (4/9 + 1/9 + 1/9) / 3
 
 Numbers = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """How one model was trained."""
+class TrainedRun:
+    """The measurements of one training."""
 
-    losses: list[float]  # on the validation sequences, every STEP steps
-    learned: float  # the loss on the training sequences at the end
-    best: float  # the least loss there that any values reach with these attention weights
-    first_before: float  # the mean weight on the first token, before training
+    losses: list[float]  # on the validation sequences, every EVAL_EVERY steps
+    train_loss: float  # on the training sequences, at the end
+    best_loss: float  # the least train_loss that any values reach with these attention weights
+    first_before: float  # the mean weight of the first token, before training
     first_after: float
-    moved: dict[str, float]  # the largest change of a number in each parameter
+    changes: dict[str, float]  # the largest change of an entry, for each parameter
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
@@ -62,14 +62,16 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     recipe = with_changes(first(), [f"training.steps={500 if full else 150}"])
     task = cast(SequenceTask, recipe.data.open())
     seeds = range(seed, seed + (20 if full else 5))
-    lessons = {kind: [learn(task, recipe, kind, s, device) for s in seeds] for kind in MECHANISMS}
-    numbers = {**worked_example(device), **_collect(lessons)}
+    runs_by_kind = {
+        kind: [learn(task, recipe, kind, s, device) for s in seeds] for kind in MECHANISMS
+    }
+    numbers = {**worked_example(device), **_collect(runs_by_kind)}
     return Finding(
         claim=EXPERIMENTS["argmax"],
         tables=_tabulate(numbers, seeds),
         seen=_describe(numbers),
-        numbers={**numbers, "loss_blind": BLIND},
-        picture=_draw(lessons),
+        numbers={**numbers, "loss_blind": GUESSING},
+        picture=_draw(runs_by_kind),
     )
 
 
@@ -90,13 +92,13 @@ def worked_example(device: torch.device | str = "cpu") -> Numbers:
     return numbers
 
 
-# Learning
+# Training
 
 
 def learn(
     task: SequenceTask, recipe: Recipe, kind: str, seed: int, device: torch.device | str = "cpu"
-) -> Lesson:
-    """Train the model of a recipe with this mechanism, and measure it before and after."""
+) -> TrainedRun:
+    """Train the model of a recipe with this mechanism; measure it before and after."""
     model = _build_model(task, recipe, seed).to(device)
     model.set_submodule("attention", MECHANISMS[kind]())
     before = {name: parameter.clone() for name, parameter in model.state_dict().items()}
@@ -104,7 +106,7 @@ def learn(
     first_before = _weight_of_first(model, validation)
     losses = _train(task, model, recipe.training, seed)
     after = model.state_dict()
-    return Lesson(
+    return TrainedRun(
         losses,
         *_learned_and_best(model, task.train.to(device)),
         first_before,
@@ -123,7 +125,7 @@ def _build_model(task: SequenceTask, recipe: Recipe, seed: int) -> TorchTransfor
 def _train(
     task: SequenceTask, model: TorchTransformer, c: TrainingConfig, seed: int
 ) -> list[float]:
-    """Take the steps of the training loop; returns the loss before, and after every STEP steps."""
+    """Train as the training loop does; returns the validation loss every EVAL_EVERY steps."""
     optimizer, schedule = c.make_optimizer(model), c.make_schedule()
     state, order = State(), DataOrder(task, seed, c.batch_size)
     losses = [task.evaluate(model)["val_loss"]]
@@ -131,7 +133,7 @@ def _train(
         task.loss(model, task.batch(order.next(state)).to(model.device)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), c.clip or math.inf)
         optimizer.step(schedule(step + 0.5))
-        if (step + 1) % STEP == 0:
+        if (step + 1) % EVAL_EVERY == 0:
             losses.append(task.evaluate(model)["val_loss"])
     return losses
 
@@ -165,17 +167,18 @@ def _learned_and_best(model: TorchTransformer, examples: Batch) -> tuple[float, 
 # Numbers, tables and sentences
 
 
-def _collect(lessons: dict[str, list[Lesson]]) -> Numbers:
+def _collect(runs_by_kind: dict[str, list[TrainedRun]]) -> Numbers:
     numbers: Numbers = {}
-    for kind, runs in lessons.items():
+    for kind, runs in runs_by_kind.items():
         numbers[f"loss_{kind}"] = [run.losses[-1] for run in runs]
         numbers[f"first_before_{kind}"] = [run.first_before for run in runs]
         numbers[f"first_after_{kind}"] = [run.first_after for run in runs]
-        numbers[f"moved_{kind}"] = [max(run.moved[name] for run in runs) for name in PARAMETERS]
-    numbers["learned_argmax"] = [run.learned for run in lessons["argmax"]]
-    numbers["best_argmax"] = [run.best for run in lessons["argmax"]]
+        numbers[f"moved_{kind}"] = [max(run.changes[name] for run in runs) for name in PARAMETERS]
+    numbers["learned_argmax"] = [run.train_loss for run in runs_by_kind["argmax"]]
+    numbers["best_argmax"] = [run.best_loss for run in runs_by_kind["argmax"]]
     numbers["above_best"] = [
-        (run.learned - run.best) / max(run.best, 1e-12) for run in lessons["argmax"]
+        (run.train_loss - run.best_loss) / max(run.best_loss, 1e-12)
+        for run in runs_by_kind["argmax"]
     ]
     return numbers
 
@@ -211,7 +214,7 @@ def _tabulate(numbers: Numbers, seeds: Sequence[int]) -> list[Table]:
 
 
 def _exact(number: float) -> float | int:
-    """A float that is whole becomes an int, which is printed without decimals: an exact 0."""
+    """A whole float as an int, which is printed without decimals: so 0 means exactly 0."""
     return int(number) if number.is_integer() else number
 
 
@@ -223,7 +226,7 @@ def _describe(numbers: Numbers) -> str:
         f"Of {len(softmax)} runs with softmax the worst ends at a loss of "
         f"{format_cell(softmax[-1])}; those with argmax end between\n"
         f"{format_cell(argmax[0])} and {format_cell(argmax[-1])}, "
-        f"where ⅓ for every letter costs {BLIND:.3f}.\n"
+        f"where ⅓ for every letter costs {GUESSING:.3f}.\n"
         f"With argmax the numbers in Qm and Km moved by {moved}, but the values were learned: "
         f"no run ends more than\n{above:.2%} above the best that any values can do with the keys "
         f"it takes."
@@ -233,12 +236,12 @@ def _describe(numbers: Numbers) -> str:
 # The picture
 
 
-def _draw(lessons: dict[str, list[Lesson]]) -> Picture:
+def _draw(runs_by_kind: dict[str, list[TrainedRun]]) -> Picture:
     ratios, gap = (1, 1, 1.2), {"wspace": 0.06}
     with panels(11.0, 3.6, 3, width_ratios=ratios, gridspec_kw=gap) as (figure, axes):
         _draw_example(axes[0])
         _draw_change(axes[1])
-        _draw_losses(axes[2], lessons)
+        _draw_losses(axes[2], runs_by_kind)
     return Picture(
         figure,
         "The scores of four keys, of which argmax takes the best; the weight of that key over a "
@@ -252,11 +255,11 @@ def _draw_example(axes: Axes) -> None:
     example = worked_example()
     for s, score in enumerate(example["scores"]):
         is_best = example["weights_argmax"][s] == 1
-        colour = LOOKS["argmax"]["color"] if is_best else "#d8d8d8"
+        colour = LINE_STYLES["argmax"]["color"] if is_best else "#d8d8d8"
         axes.bar(s, score, 0.65, color=colour, edgecolor="#333333", linewidth=0.6)
         axes.text(s, score + 0.2, f"{score:g}", ha="center")
         if is_best:
-            output = f"the best: the output\nis {format_vector(example['output_argmax'])}"
+            output = f"best match: output\n= {format_vector(example['output_argmax'])}"
             axes.text(s + 0.42, score, output, va="top")
     names = [f"{format_vector(k)}\n{format_vector(v)}" for k, v in zip(KEYS, VALUES, strict=True)]
     axes.set_xticks(range(len(KEYS)), names)
@@ -272,20 +275,20 @@ def _draw_change(axes: Axes) -> None:
     q[:, -1] = last
     for kind, mechanism in MECHANISMS.items():
         weights = mechanism().weights(q, torch.tensor(KEYS))[:, 1]
-        axes.plot(last, weights, **LOOKS[kind], label=kind)
-        point = LOOKS[kind] | {"marker": "o", "markersize": 5}
+        axes.plot(last, weights, **LINE_STYLES[kind], label=kind)
+        point = LINE_STYLES[kind] | {"marker": "o", "markersize": 5}
         axes.plot(QUERY[-1], example[f"weights_{kind}"][1], **point)
-    axes.text(QUERY[-1] + 0.05, 0.91, "the query\non the left", va="top")
+    axes.text(QUERY[-1] + 0.05, 0.91, "query of the\nleft panel", va="top")
     finish(axes, "lower right", title="A step has slope 0", xlabel="x in the query (1, 1, x)")
     axes.set_ylabel(f"weight of the key {format_vector(KEYS[1])}")
 
 
-def _draw_losses(axes: Axes, lessons: dict[str, list[Lesson]]) -> None:
-    for kind, runs in lessons.items():
+def _draw_losses(axes: Axes, runs_by_kind: dict[str, list[TrainedRun]]) -> None:
+    for kind, runs in runs_by_kind.items():
         for order, run in enumerate(runs):
-            steps = range(0, STEP * len(run.losses), STEP)
+            steps = range(0, EVAL_EVERY * len(run.losses), EVAL_EVERY)
             label = None if order else f"{kind}, {len(runs)} runs"
-            axes.plot(steps, run.losses, **LOOKS[kind], linewidth=1, label=label)
-    axes.axhline(BLIND, color="black", linestyle=":", linewidth=1, label="blind guess (⅓ each)")
+            axes.plot(steps, run.losses, **LINE_STYLES[kind], linewidth=1, label=label)
+    axes.axhline(GUESSING, color="black", linestyle=":", linewidth=1, label="guessing (⅓ each)")
     finish(axes, "lower left", xlabel="training step", yscale="log")
     axes.set(title="Only softmax learns where to attend", ylabel="validation loss (squared error)")

@@ -1,4 +1,4 @@
-"""One attention, computed step by step on a sentence, with weights set by hand.
+"""Attention step by step on a sentence, with weights set by hand.
 
     the hungry dog left the crowded park
 

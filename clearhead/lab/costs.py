@@ -1,4 +1,4 @@
-"""What reading T inputs costs: time, memory, work, and steps that wait for each other.
+"""What reading T inputs costs: time, memory, work and sequential steps.
 
     RNN                  O(T) work     T steps, each waits for the one before
     softmax attention    O(T²) work    a fixed number of steps: all pairs at once
@@ -6,10 +6,9 @@
     linear attention     O(T) work     few steps
 
 Time is the best of many rounds on one thread; memory, work and steps are counted as the form runs.
-Exponents are fitted where T is far above the width and the fixed cost of a call is small, but
-tensors are still small enough that a call reuses memory instead of asking the system for more.
-Softmax attention is written out here, with its T × T weights; a fused kernel does the same work
-without keeping them.
+Exponents are fitted where T is far above the width and the fixed cost of a call is small, but a
+call still reuses memory instead of asking the system for more. Softmax attention is written out
+here, with its T × T weights; a fused kernel does the same work without storing them.
 """
 
 import math
@@ -23,13 +22,13 @@ from torch import Tensor
 from clearhead.attention import EluFeatures, LinearAttention, dot_product, summed_attention
 from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_look, panels
+from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.lab.tools.measuring import Count, best_milliseconds, fit_slope
 from clearhead.layers import LinearRNN
 
 D = 32  # width of inputs, states, queries, keys, values and outputs
-COMMON = (256, 1024)  # lengths at which all forms are compared
+COMMON = (256, 1024)  # lengths T at which all forms are compared
 NAMES = {
     "rnn": "RNN",
     "softmax": "softmax attention",
@@ -37,7 +36,7 @@ NAMES = {
     "rearranged": "summed, rearranged",
     "linear": "linear attention",
 }
-RANGES = {  # of lengths T: where the fit begins, and the longest that is measured
+RANGES = {  # of T: where the fit begins, and the longest that is measured
     "rnn": (256, 2048),
     "softmax": (256, 1024),
     "pairwise": (512, 2048),
@@ -63,12 +62,12 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         forms = make_forms(matrices.to(device))
         costs = _count(forms, x.to(device), ends)
         costs["milliseconds"] = _time(forms, x.to(device), ends, 60.0 if full else 6.0)
-        apart = _difference(make_forms(matrices.double()), x.double())
+        difference = _difference(make_forms(matrices.double()), x.double())
     slopes = {
         kind: {form: fit_slope(_select_range(costs[kind][form], form)) for form in forms}
         for kind in ("milliseconds", "megabytes", "products")
     }
-    numbers = _collect(costs, slopes, apart)
+    numbers = _collect(costs, slopes, difference)
     return Finding(
         claim=EXPERIMENTS["costs"],
         tables=[_tabulate_exponents(costs, slopes), _tabulate_costs(numbers)],
@@ -130,7 +129,7 @@ def _time(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int], seconds
 
 
 def _difference(forms: Mapping[str, Form], x: Tensor) -> float:
-    """The largest between the two arrangements of summed attention."""
+    """The largest difference between the two arrangements of summed attention."""
     differences = [
         forms["pairwise"](x[:, :T]) - forms["rearranged"](x[:, :T]) for T in (1, 2, *COMMON)
     ]
@@ -145,10 +144,10 @@ def _select_range(costs: Mapping[int, float], form: str) -> dict[int, float]:
 # Numbers, tables and sentences
 
 
-def _collect(costs: Costs, slopes: Slopes, apart: float) -> Numbers:
+def _collect(costs: Costs, slopes: Slopes, difference: float) -> Numbers:
     rnn, softmax = (costs["milliseconds"][form] for form in ("rnn", "softmax"))
     numbers: Numbers = {
-        "pairwise_minus_rearranged": [apart],
+        "pairwise_minus_rearranged": [difference],
         "softmax_over_rnn_milliseconds": [softmax[T] / rnn[T] for T in COMMON],
     }
     for kind, by_form in costs.items():
@@ -209,8 +208,8 @@ def _describe(numbers: Numbers) -> str:
 def _draw(costs: Costs, slopes: Slopes) -> Picture:
     kinds = {
         "milliseconds": ("time (ms, one thread)", "Time: all pairs cost T²"),
-        "megabytes": ("memory (MB)", "Memory: T² where all pairs are kept"),
-        "steps": ("steps that wait for each other", "Steps: T in the RNN, few in attention"),
+        "megabytes": ("memory (MB)", "Memory: T² where all pairs are stored"),
+        "steps": ("sequential steps", "Steps: T in the RNN, few in attention"),
     }
     with panels(11.0, 4.2, len(kinds)) as (figure, grid):
         for axes, (kind, (label, title)) in zip(grid, kinds.items(), strict=True):
@@ -228,15 +227,15 @@ def _draw(costs: Costs, slopes: Slopes) -> Picture:
 
 
 def _draw_costs(axes: Axes, costs: Curves, slopes: dict[str, tuple[float, float]] | None) -> None:
-    """The measured costs as joined marks; where exponents are given, with their lines instead."""
+    """Marks: measured costs, joined by lines, or by the fitted lines where there are slopes."""
     for order, (form, curve) in enumerate(costs.items()):
-        look = line_look(order, markersize=4, markevery=2)
+        look = line_style(order, markersize=4, markevery=2)
         if slopes is None:
             axes.plot(list(curve), list(curve.values()), **look)
             continue
         axes.plot(list(curve), list(curve.values()), **look | {"linestyle": "none"})
         ends, heights = _fitted_line(_select_range(curve, form), slopes[form][0])
-        axes.plot(ends, heights, **line_look(order, marker=""))
+        axes.plot(ends, heights, **line_style(order, marker=""))
         axes.plot([], [], **look, label=f"T$^{{{slopes[form][0]:.2f}}}$")
     if slopes is not None:
         axes.legend(loc="upper left", title="fitted", frameon=False, labelspacing=0.2)

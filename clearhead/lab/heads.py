@@ -2,9 +2,9 @@
 
     output = Σ_h head_h W_O[h] + bias        W_O[h]: the rows of W_O that belong to head h
 
-So attention is a sum over heads, and a head is removed by setting its term to 0, from outside,
-while the rest of the model stays as trained. The model has learned to find a needle in a haystack
-(the recipe `substring` with Toeplitz positions) and answers at [CLS], the first token:
+Attention is a sum over heads, so a head is removed by setting its term to 0, from outside; the rest
+of the model stays as trained. The model has learned to find a needle in a haystack (the recipe
+`substring` with Toeplitz positions) and answers at [CLS], the first token:
 
     [CLS] a b c c a b | c c a → yes
 
@@ -23,8 +23,15 @@ from torch import Tensor
 
 from clearhead.attention import MultiHeadAttention
 from clearhead.data.batch import Batch
-from clearhead.inspection import picture, record
-from clearhead.inspection.picture import Picture, array, draw_weights
+from clearhead.inspection import record
+from clearhead.inspection.matrices import (
+    array,
+    colour_bar,
+    draw_weights,
+    label_tokens,
+    write_cells,
+)
+from clearhead.inspection.picture import Axes, Picture, panels
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
@@ -35,11 +42,10 @@ from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
 
 STEPS, N_TEXTS = 1400, 2000  # of the recipe's 2,600 steps; texts that are answered
-MOST_MISSED, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
-# Keys by position and by content, as a letter sees them; and as [CLS] sees them.
+N_DRAWN, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
+# Kinds of keys: five relative to a query that is a letter, two relative to [CLS].
 OF_LETTERS = ("previous", "itself", "next", "same_letter", "separator")
 KINDS = (*OF_LETTERS, "haystack", "needle")
-FIRST = (slice(None), 0)  # [CLS] of every text
 
 Numbers = dict[str, Any]  # floats and lists of floats
 
@@ -51,8 +57,9 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     with evaluation_mode(model), record(model) as trace:
         model(texts.inputs, token_mask=texts.token_mask)
     maps, tokenizer = trace.weights(), task.train.tokenizer  # (B, H, T, T) of each layer
-    numbers = {**losses(model, texts), **jobs(maps, texts, tokenizer.encode("|")[-1])}
-    shown = int(((texts.inputs[:, -1] > 0) & (texts.targets == 1)).int().argmax())  # a long one
+    separator = tokenizer.encode("|")[-1]
+    numbers = {**lost_accuracy(model, texts), **weights_by_kind(maps, texts, separator)}
+    shown = int(((texts.inputs[:, -1] > 0) & (texts.targets == 1)).int().argmax())  # a long text
     tokens = tokenizer.spell(texts.inputs[shown].tolist(), specials=True)
     return Finding(
         claim=EXPERIMENTS["heads"],
@@ -89,7 +96,7 @@ def learn(
 
 @contextmanager
 def silence_heads(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
-    """Inside the `with`, these heads give zeros to proj_out."""
+    """Inside the `with`, proj_out gets zeros from these heads."""
 
     def silence(_: Any, given: tuple[Tensor]) -> tuple[Tensor]:
         parts = given[0].unflatten(-1, (attention.n_heads, attention.d_head)).clone()
@@ -107,8 +114,8 @@ def accuracy(model: SequenceClassifier, texts: Batch) -> float:
     return ((logits > 0) == (texts.targets == 1)).float().mean().item()
 
 
-def losses(model: SequenceClassifier, texts: Batch) -> Numbers:
-    """The accuracy, and how much it falls without a head, without a layer, with one head only."""
+def lost_accuracy(model: SequenceClassifier, texts: Batch) -> Numbers:
+    """The accuracy, and how much is lost without a head, without a layer, with one head only."""
     whole = accuracy(model, texts)
     layers = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
 
@@ -133,7 +140,7 @@ def losses(model: SequenceClassifier, texts: Batch) -> Numbers:
 
 
 def kinds_of_keys(texts: Batch, separator: int) -> dict[str, Tensor]:
-    """Which keys are of a kind as seen by each query: True in (B, T, T) where they are."""
+    """For each kind of key, True in (B, T, T) where a key is of that kind for a query."""
     tokens, real = texts.inputs, texts.token_mask
     assert real is not None  # the texts differ in length
     position = torch.arange(tokens.size(1), device=tokens.device)
@@ -153,32 +160,33 @@ def kinds_of_keys(texts: Batch, separator: int) -> dict[str, Tensor]:
 
 
 def mean_weights(weights: Tensor, texts: Batch, separator: int) -> dict[str, list[float]]:
-    """The mean weight that each head (B, H, T, T) gives to keys of a kind.
+    """The mean weight that each head (B, H, T, T) gives to keys of each kind.
 
-    OF_LETTERS is the mean over all letters of all texts; haystack and needle, over [CLS].
+    For the kinds OF_LETTERS, the mean over all letters of all texts; for the others, over [CLS].
     """
     kinds = kinds_of_keys(texts, separator)
-    letters = (kinds["haystack"] | kinds["needle"])[:, 0]  # (B, T), as [CLS] sees them
+    letters = (kinds["haystack"] | kinds["needle"])[:, 0]  # (B, T): all letters are keys of [CLS]
     means = {}
     for name, kind in kinds.items():
         given = (weights * kind[:, None]).sum(dim=-1).transpose(1, 2)  # (B, T, H)
-        means[name] = given[letters if name in OF_LETTERS else FIRST].mean(dim=0).tolist()
+        queries = given[letters] if name in OF_LETTERS else given[:, 0]
+        means[name] = queries.mean(dim=0).tolist()
     return means
 
 
-def jobs(maps: Sequence[Tensor], texts: Batch, separator: int) -> Numbers:
-    """What every head attends to, layer by layer; last, a head that weighs all tokens alike."""
+def weights_by_kind(maps: Sequence[Tensor], texts: Batch, separator: int) -> Numbers:
+    """The mean weights of every head, layer by layer; last, of a head with equal weights."""
     assert texts.token_mask is not None
     real = texts.token_mask[:, None, None].to(maps[0])
-    alike = (real / real.sum(dim=-1, keepdim=True)).expand_as(maps[0][:, :1])
-    each = [mean_weights(weights, texts, separator) for weights in (*maps, alike)]
+    equal = (real / real.sum(dim=-1, keepdim=True)).expand_as(maps[0][:, :1])
+    each = [mean_weights(weights, texts, separator) for weights in (*maps, equal)]
     return {f"weight_{kind}": [x for means in each for x in means[kind]] for kind in KINDS}
 
 
 # Tables, sentences and picture
 
 
-def _lost_accuracy(numbers: Numbers) -> Tensor:
+def _lost_table(numbers: Numbers) -> Tensor:
     """The accuracy lost without each head, and in a last column without all: (layers, H + 1)."""
     rows = [[*numbers[f"lost_layer_{n}"], x] for n, x in enumerate(numbers["lost_with_all"])]
     return torch.tensor(rows, dtype=torch.float64)
@@ -190,7 +198,7 @@ def _tabulate(numbers: Numbers, n_heads: int) -> list[Table]:
         return Table(caption, ["", *columns], [[n, *(f"{x:.1f}" for x in row)] for n, row in rows])
 
     most, whole = int(numbers["most_missed_layer"]), numbers["accuracy"]
-    lost, heads = _lost_accuracy(numbers), [f"head {h}" for h in range(n_heads)]
+    lost, heads = _lost_table(numbers), [f"head {h}" for h in range(n_heads)]
     layers = [f"layer {n}" for n in range(len(lost))]
     each = [*(f"{layer}, {head}" for layer in layers for head in heads), "all tokens alike"]
     left = torch.tensor([[*numbers["one_head_left"], whole - lost[most, -1]]])
@@ -210,7 +218,7 @@ def _tabulate(numbers: Numbers, n_heads: int) -> list[Table]:
 
 def _describe(numbers: Numbers) -> str:
     whole, most = numbers["accuracy"], int(numbers["most_missed_layer"])
-    lost = _lost_accuracy(numbers)
+    lost = _lost_table(numbers)
     single = lost[:, :-1]
     layer, head = divmod(int(single.argmax()), single.size(1))
     return (
@@ -223,34 +231,29 @@ def _describe(numbers: Numbers) -> str:
 
 def _draw(numbers: Numbers, maps: Tensor, tokens: Sequence[str]) -> Picture:
     """maps (layers, H, T, T): the weights on one text."""
-    lost = _lost_accuracy(numbers)
+    lost = _lost_table(numbers)
     single = lost[:, :-1].flatten()
-    most = single.argsort(descending=True)[:MOST_MISSED].tolist()
-    with picture.style():
-        figure = picture.new_figure(12.6, 3.5)
-        table, *grid = figure.subplots(1, 1 + MOST_MISSED, width_ratios=(1.15, 1, 1, 1))
+    most = single.argsort(descending=True)[:N_DRAWN].tolist()
+    with panels(12.6, 3.5, 1 + N_DRAWN, width_ratios=(1.15, 1, 1, 1)) as (figure, (table, *grid)):
         _draw_lost(table, 100 * lost)
         for axes, number in zip(grid, most, strict=True):
             layer, head = divmod(number, maps.size(1))
             image = draw_weights(axes, array(maps[layer, head]))
-            picture.label_tokens(axes, tokens, tokens, (2.4, 2.4))
+            label_tokens(axes, tokens, tokens, (2.4, 2.4))
             axes.tick_params(axis="x", labelrotation=0)  # all but [CLS] are one letter
             axes.get_xticklabels()[0].set_rotation(90)
-            axes.set_title(f"Layer {layer}, head {head}: {100 * single[number]:.1f} points")
+            axes.set_title(f"Layer {layer}, head {head}: {100 * single[number]:.1f} points lost")
             axes.set(xlabel="key (attended to)", ylabel="query (attends)")
-        picture.colour_bar(figure, image, grid, "attention weight")
-    what = f"the attention of the {MOST_MISSED} most needed heads on {''.join(tokens[1:])}"
+        colour_bar(figure, image, grid, "attention weight")
+    what = f"the attention of the {N_DRAWN} most needed heads on {''.join(tokens[1:])}"
     return Picture(figure, f"Accuracy lost without each of {len(single)} heads, and {what}")
 
 
-def _draw_lost(axes: Any, points: Tensor) -> None:
-    """Points lost (layers, H + 1), the last column by all heads, as numbers in their cells."""
-    top = max(float(points.max()), 1.0)
-    draw_weights(axes, array(points), top)
-    for layer, row in enumerate(points.tolist()):
-        for column, x in enumerate(row):
-            colour = "white" if x > 0.55 * top else "#333333"
-            axes.text(column, layer, f"{x:.1f}", ha="center", va="center", color=colour)
+def _draw_lost(axes: Axes, points: Tensor) -> None:
+    """Points lost without each head, and in the last column without all: (layers, H + 1)."""
+    top, matrix = max(float(points.max()), 1.0), array(points)
+    draw_weights(axes, matrix, top)
+    write_cells(axes, matrix, "{:.1f}".format, is_dark=matrix > 0.55 * top, size=9)
     axes.axvline(points.size(1) - 1.5, color="#333333", linewidth=0.8)
     axes.set_xticks(range(points.size(1)), [*map(str, range(points.size(1) - 1)), "all"])
     axes.set(xlabel="head removed", ylabel="layer", yticks=range(len(points)))

@@ -1,12 +1,12 @@
-"""A mask decides who may attend to whom; a masked input does not change one bit of the output.
+"""A masked input does not change one bit of the output.
 
     influence[i, j] = max |y_i(x with another x_j) − y_i(x)|     measured, one j at a time
-    gradient[i, j]  = max |∂y_i / ∂x_j|                          the same question to autograd
-    reach           = (mask ∨ I)ᴸ, a boolean power               which inputs L blocks can reach
+    gradient[i, j]  = max |∂y_i / ∂x_j|                          the same by autograd
+    reach           = (mask ∨ I)ᴸ, a boolean power               the inputs that L blocks can reach
 
-In one attention layer only the source is changed and the queries stay as they are, so that y_i can
-change only through the key and the value of j. In blocks the residual path also carries each
-position's own input, hence the I, and a position is reached through those it may attend to.
+In one attention layer only the source is changed and the queries stay as they are, so y_i can
+change only through the key and the value of j. Blocks also have a residual path, which carries each
+position's own input (hence the I), and each block passes on what the block before let through.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,32 +17,25 @@ import torch
 from torch import Tensor
 
 from clearhead.attention import Mask, MultiHeadAttention
-from clearhead.inspection.picture import (
-    Array,
-    Picture,
-    array,
-    colour_bar,
-    draw_cell_lines,
-    draw_weights,
-    new_figure,
-    style,
-)
+from clearhead.inspection.matrices import array, colour_bar, draw_cell_lines, draw_weights
+from clearhead.inspection.picture import Array, Axes, Picture, panels
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import Axes
 from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.layers import Block, Stack
 from clearhead.models.gpt import GPT, GPTConfig
 
 T, D, H, V = 8, 10, 2, 12  # positions, width, heads, vocabulary
 DEPTHS = {"one": "One attention layer, by the mask", "two": "Two blocks, by the mask's reach"}
-PAIRS, WHAT = ("forbidden", "allowed"), ("", "_changed", "_gradient")
-COLUMNS = [*(pairs + what for pairs in PAIRS for what in WHAT), "smallest_change"]
-LEAST = 1e-3  # the change that is drawn lightest
+COLUMNS = (  # pairs of an output and an input, those that changed, those with a gradient
+    *("forbidden", "forbidden_changed", "forbidden_gradient"),
+    *("allowed", "allowed_changed", "allowed_gradient", "smallest_change"),
+)
+LEAST = 1e-3  # a change up to this has the lightest colour
 Layer = Callable[[Tensor], Tensor]
 
 
 def masks(device: torch.device | str = "cpu") -> dict[str, Mask]:
-    """Each kind of mask, and causal joined with three of them; for T positions."""
+    """Each kind of mask, and causal joined with three of them, for T positions."""
     causal, window = Mask.causal(), Mask.window(2)
     padding = Mask.padding(torch.tensor([5], device=device))
     segments = Mask.segments(torch.tensor([[0, 0, 0, 1, 1, 1, -1, -1]], device=device))
@@ -60,16 +53,16 @@ def masks(device: torch.device | str = "cpu") -> dict[str, Mask]:
 
 
 def reach(allowed: Tensor, n_blocks: int) -> Tensor:
-    """Which inputs can change which outputs of so many blocks: (T, T) → (T, T), boolean."""
+    """Which outputs of n blocks can depend on which inputs: boolean, (T, T) → (T, T)."""
     step = (allowed | torch.eye(T, dtype=torch.bool, device=allowed.device)).float()
     return torch.linalg.matrix_power(step, n_blocks) > 0
 
 
 def influence(layer: Layer, x: Tensor, other: Tensor) -> Tensor:
-    """How far each output i moves when input j is replaced by that of `other`: (T, T).
+    """How much each output i changes when input j is replaced by that of `other`: (T, T).
 
-    x and other (1, T, ...). Each run changes one j, so all runs have one shape, and their numbers
-    can be compared bit for bit.
+    x and other (1, T, ...). All runs have the same shape, so that their numbers can be compared bit
+    for bit.
     """
     before = layer(x)
     columns = []
@@ -81,7 +74,7 @@ def influence(layer: Layer, x: Tensor, other: Tensor) -> Tensor:
 
 
 def gradient(layer: Layer, x: Tensor) -> Tensor:
-    """The largest entry of each ∂y_i/∂x_j: x (1, T, D) → (T, T)."""
+    """The largest entry of ∂y_i/∂x_j for each i and j: x (1, T, D) → (T, T)."""
     jacobian: Any = torch.autograd.functional.jacobian(layer, x)  # (1, T, D, 1, T, D)
     return jacobian.abs().amax(dim=(0, 2, 3, 5))
 
@@ -137,25 +130,24 @@ def _measure(tried: Mapping[str, Mask], device: torch.device | str) -> dict[str,
 
 
 def _count(may: Tensor, found: Tensor) -> dict[str, list[float]]:
-    """Forbidden and allowed pairs, and how many of them changed: for each mask, then for all.
+    """The numbers named by COLUMNS: for each mask, then for all masks together.
 
-    may (8, T, T), found (rounds, 8, 2, T, T).
+    may (8, T, T), found (rounds, 8, 2, T, T): influence and gradient.
     """
-    counts: dict[str, list[float]] = {}
-    for name, pairs in zip(PAIRS, (~may, may), strict=True):
+    counts: list[list[float]] = []
+    for pairs in (~may, may):
         tried = pairs.sum((1, 2)) * len(found)
-        moved = ((found != 0) & pairs[:, None]).sum((0, 3, 4))  # (8, 2)
-        for what, count in zip(WHAT, (tried, *moved.T), strict=True):
-            counts[name + what] = [*count.tolist(), int(count.sum())]
-    changes = found[:, :, 0].masked_fill(~may, torch.inf).amin((0, 2, 3)).tolist()
-    return counts | {"smallest_change": [*changes, min(changes)]}
+        changed = ((found != 0) & pairs[:, None]).sum((0, 3, 4))  # (8, 2)
+        counts += [[*count.tolist(), int(count.sum())] for count in (tried, *changed.T)]
+    smallest = found[:, :, 0].masked_fill(~may, torch.inf).amin((0, 2, 3)).tolist()
+    return dict(zip(COLUMNS, [*counts, [*smallest, min(smallest)]], strict=True))
 
 
 @torch.no_grad()
 def _check_decoder_and_empty_rows(
     with_empty_rows: Mask, device: torch.device | str
 ) -> dict[str, float]:
-    """A whole decoder, the check where it must fail, queries that may attend to nothing."""
+    """In pairs, how many were checked and how many were found: see _tabulate_checks."""
     attention, blocks, x, other = build(device)
     gpt = GPT(GPTConfig(vocab_size=V, max_len=T, d_model=D, n_layers=2, n_heads=H))
     tokens = torch.randint(V, (1, T)).to(device)
@@ -201,17 +193,19 @@ def _tabulate_checks(checks: Mapping[str, float]) -> Table:
         "a query that may attend to nothing: numbers of its output that are not 0",
         "the same by a plain softmax: weights that are NaN",
     )
-    values = list(checks.values())  # in twos: of how many, and how many were found
+    values = list(checks.values())  # in pairs: how many were checked, how many were found
     columns = (("", what), ("of", values[::2]), ("found", values[1::2]))
     return Table.from_columns("Searched for, and found.", *columns)
 
 
 def _describe(n: Mapping[str, Any]) -> str:
     def describe_depth(depth: str) -> str:
-        no, moved, sloped, yes, did_move, did_slope, _ = (n[f"{depth}_{c}"][-1] for c in COLUMNS)
+        no, no_changed, no_gradient, yes, changed, gradient, _ = (
+            n[f"{depth}_{column}"][-1] for column in COLUMNS
+        )
         return (
-            f"{moved:,} of {no:,} forbidden pairs changed an output and {did_move:,} of {yes:,} "
-            f"allowed ones did (by gradient {sloped:,} and {did_slope:,})"
+            f"{no_changed:,} of {no:,} forbidden pairs changed an output and {changed:,} of "
+            f"{yes:,} allowed ones did (by gradient {no_gradient:,} and {gradient:,})"
         )
 
     return wrap(
@@ -233,28 +227,26 @@ def _draw(names: list[str], dense: Tensor, one: Tensor, two: Tensor) -> Picture:
     measured = [array(one), array(two)]
     scale = LogNorm(LEAST, max(matrices.max() for matrices in measured))
     rows = ("dark: may attend\nquery i", "one attention layer\noutput i", "two blocks\noutput i")
-    with style():
-        figure = new_figure(11.6, 5.1)
-        grid = figure.subplots(3, len(names))
-        for column, name in enumerate(names):
-            draw_weights(grid[0, column], array(dense[column]), top=1.3)
-            for row, matrices in enumerate(measured, start=1):
-                image = _draw_influence(grid[row, column], matrices[column], scale)
-            grid[0, column].set_title(name.replace(" &", "\n&"))
-        for panel, axes in enumerate(grid.flat):
-            axes.set(xlabel="input j", ylabel=rows[panel // len(names)])
-            axes.set(xticks=[0, T - 1], yticks=[0, T - 1])
+    with panels(11.6, 5.1, len(names), len(rows)) as (figure, grid):
+        for panel, axes in enumerate(grid):
+            row, column = divmod(panel, len(names))
+            if row == 0:
+                draw_weights(axes, array(dense[column]), top=1.3)
+                axes.set_title(names[column].replace(" &", "\n&"))
+            else:
+                image = _draw_influence(axes, measured[row - 1][column], scale)
+            axes.set(xlabel="input j", ylabel=rows[row], xticks=[0, T - 1], yticks=[0, T - 1])
             draw_cell_lines(axes, T, T)
             axes.label_outer()
-        colour_bar(figure, image, list(grid[1:].flat), "largest change of output i")
-        figure.suptitle("Masked: not one bit changes (0); two blocks also reach through others")
+        colour_bar(figure, image, grid[len(names) :], "largest change of output i")
+        figure.suptitle("0: input j changes no bit of output i. Two blocks reach further than one")
     return Picture(
-        figure, f"{len(names)} masks, and under each how far every output moves with every input"
+        figure, f"{len(names)} masks, and under each how much every input changes every output"
     )
 
 
 def _draw_influence(axes: Axes, matrix: Array, scale: Any) -> Any:
-    """Darker where more; a 0 where not one bit has changed."""
+    """Darker = more; a 0 where not one bit has changed."""
     image = draw_weights(axes, matrix.clip(min=LEAST))
     image.set_norm(scale)
     i, j = (matrix == 0).nonzero()

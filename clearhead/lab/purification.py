@@ -1,12 +1,12 @@
-"""Linear purification: every token becomes a mixture of all tokens, and large weights cost.
+"""Linear purification: every token becomes a mixture of all tokens, with a penalty on the weights.
 
     L(W) = ‖X − W X‖² + λ ‖W‖²                        X (T, D): a row for each token; W (T, T)
     Ŵ    = X Xᵀ (X Xᵀ + λ I)⁻¹                        where the gradient of L is 0
          = U diag(σ² / (σ² + λ)) Uᵀ                   with X = U diag(σ) Vᵀ
 
-Attention computes W X too, with weights from a softmax. Of the direction with the singular value σ,
-Ŵ keeps the share σ² / (σ² + λ): nearly all if σ² ≫ λ, nearly nothing if σ² ≪ λ, a half at σ² = λ.
-All is computed in double precision, on the CPU.
+Attention computes W X too, with weights from a softmax. Ŵ keeps the share σ² / (σ² + λ) of the
+direction with the singular value σ: nearly all if σ² ≫ λ, nearly nothing if σ² ≪ λ, half at σ² = λ.
+Everything is computed in double precision, on the CPU.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +17,16 @@ from torch import Tensor
 
 from clearhead.inspection.picture import LINES, Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import Axes, finish, line_look, panels
+from clearhead.lab.tools.drawing import Axes, finish, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
 
 TWO_ROWS = [[-2.17, 1.98, 2.41, -2.03], [0.02, -0.01, 0.01, -0.02]]  # one strong, one weak
 SIGMAS = [10.0, 8.0, 4.0, 1.0, 0.5, 0.36, 0.16, 0.01]
-N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # at least 0.8 of each of the first three, 0.5 of the rest
-STRENGTHS = [0.1, 1.0, 4.0, 10.0]  # λ of the curves drawn
+N_KEPT, AT_LEAST, AT_MOST = 3, 0.8, 0.5  # keep ≥ 0.8 of the first three, ≤ 0.5 of the others
+STRENGTHS = [0.1, 1.0, 4.0, 10.0]  # λ of the curves
 T, D, NOISE = 32, 48, 0.08  # noisy data: tokens, width, standard deviation of the noise
 WAYS = ("agreement_strength", "singular_values_apart", "descent_apart", "descent_steps")
-MOST_STEPS = 1_000_000  # of gradient descent; the cases here take some thousand
+MAX_STEPS = 1_000_000  # of gradient descent; the cases here take some thousand
 ALLOWED = "#e4e4e4"  # where the conditions hold
 CURVES = ("strength", "signal_lost", "noise_left", "error")
 
@@ -35,14 +35,14 @@ CURVES = ("strength", "signal_lost", "noise_left", "error")
 
 
 def closed_form(X: Tensor, strength: Tensor | float) -> Tensor:
-    """Ŵ (..., T, T) of X (..., T, D) for one λ, or (n,) of them: the equation as it stands."""
+    """Ŵ (..., T, T) of X (..., T, D) by the equation, for one λ or for (n,) of them."""
     A = X @ X.mT  # (..., T, T)
     strengths = torch.as_tensor(strength, dtype=A.dtype)[..., None, None]
     return torch.linalg.solve(A + strengths * torch.eye(A.size(-1), dtype=A.dtype), A, left=False)
 
 
 def by_singular_values(X: Tensor, strength: float) -> Tensor:
-    """Ŵ (T, T) from the singular values of X (T, D): of each direction, its share."""
+    """Ŵ (T, T) from the singular values of X (T, D)."""
     U, sigma, _ = torch.linalg.svd(X, full_matrices=False)
     return U * share_kept(sigma, strength) @ U.mT
 
@@ -50,18 +50,18 @@ def by_singular_values(X: Tensor, strength: float) -> Tensor:
 def by_descent(X: Tensor, strength: float, until: float = 1e-13) -> tuple[Tensor, int]:
     """Ŵ (T, T) by gradient descent from W = 0, and the steps it took.
 
-    L curves by 2 (σ² + λ) along a direction; one over the largest of these is a step that never
-    overshoots. It ends when the gradient has fallen to `until` of the first one.
+    The second derivative of L along a direction is 2 (σ² + λ); a step of one over the largest never
+    overshoots. Descent ends when the gradient has fallen to `until` of the first one.
     """
     A = X @ X.mT
     step = 0.5 / (torch.linalg.matrix_norm(X, 2).item() ** 2 + strength)
     W, steps, first = torch.zeros_like(A), 0, 2 * A.norm().item()
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         gradient = 2 * (W @ A - A + strength * W)
         if gradient.norm().item() <= until * first:
             return W, steps
         W, steps = W - step * gradient, steps + 1
-    raise RuntimeError(f"gradient descent has not converged after {MOST_STEPS:,} steps")
+    raise RuntimeError(f"gradient descent has not converged after {MAX_STEPS:,} steps")
 
 
 def share_kept(sigma: Any, strength: float) -> Any:
@@ -73,7 +73,7 @@ def share_kept(sigma: Any, strength: float) -> Any:
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Purify two rows, a matrix of eight singular values, and noisy data."""
+    """Purify two rows, a matrix with eight singular values, and noisy data."""
     generator = torch.Generator().manual_seed(seed)
     two = torch.tensor(TWO_ROWS, dtype=torch.float64)
     eight = with_singular_values(SIGMAS, len(SIGMAS), 12, generator)
@@ -97,9 +97,9 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def _two_row_numbers(X: Tensor) -> dict[str, Any]:
-    """Keep both rows or only the first: the λ at which both cost the same, and what Ŵ costs there.
+    """The λ at which keeping both rows costs as much as keeping only the first.
 
-    Each list holds three numbers: for both rows, for the first alone, for Ŵ.
+    Each list: both rows kept, only the first, and Ŵ at that λ.
     """
 
     def terms(W: Tensor) -> tuple[float, float]:
@@ -118,14 +118,14 @@ def _two_row_numbers(X: Tensor) -> dict[str, Any]:
 
 
 def _range_numbers(X: Tensor, step: float) -> dict[str, Any]:
-    """Which λ keep enough of the first three singular values and little enough of the rest.
+    """Which λ keep enough of the first three singular values and little enough of the others.
 
-    σ²/(σ²+λ) ≥ a holds for λ ≤ σ² (1−a)/a: once from this, once by trying every λ up to 10.
+    Once by the equation, σ²/(σ²+λ) ≥ a for λ ≤ σ² (1−a)/a, and once by trying every λ up to 10.
     """
     U = torch.linalg.svd(X, full_matrices=False).U
     strengths = torch.arange(1, round(10 / step) + 1, dtype=X.dtype) * step
     kept = (U.mT @ closed_form(X, strengths) @ U).diagonal(dim1=-2, dim2=-1)  # (n, 8)
-    rounding = 1e-9  # at the ends of the range a share is just met
+    rounding = 1e-9  # at the ends of the range a share equals its limit
     enough = (kept[:, :N_KEPT] >= AT_LEAST - rounding).all(-1)
     little = (kept[:, N_KEPT:] <= AT_MOST + rounding).all(-1)
     fits = strengths[enough & little]
@@ -141,7 +141,7 @@ def _range_numbers(X: Tensor, step: float) -> dict[str, Any]:
 
 
 def _compare_ways(cases: Iterable[tuple[Tensor, float]]) -> dict[str, Any]:
-    """The largest difference of the three ways to Ŵ, and how many steps descent takes."""
+    """How far the three ways to Ŵ differ, and how many steps descent takes."""
     found = []
     for X, strength in cases:
         W, (descended, steps) = closed_form(X, strength), by_descent(X, strength)
@@ -151,7 +151,7 @@ def _compare_ways(cases: Iterable[tuple[Tensor, float]]) -> dict[str, Any]:
 
 
 def noisy_data(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """clean (T, D) with the first three singular values and no others; n noisy ones (n, T, D)."""
+    """clean (T, D) with only the first three singular values, and n noisy copies (n, T, D)."""
     clean = with_singular_values(SIGMAS[:N_KEPT], T, D, generator)
     noise = torch.randn(n, T, D, dtype=clean.dtype, generator=generator)
     return clean, clean + NOISE * noise
@@ -169,7 +169,7 @@ def with_singular_values(
 
 
 def _noise_curves(clean: Tensor, data: Tensor) -> dict[str, list[float]]:
-    """For λ from 0.001 to 1000: the signal lost, the noise left, and the error."""
+    """Signal lost, noise left and error, for λ from 0.001 to 1000."""
     curves: dict[str, list[float]] = {key: [] for key in CURVES}
     for strength in (10 ** (i / 20) for i in range(-60, 61)):
         W = closed_form(data, strength)  # (n, T, T)
@@ -252,7 +252,7 @@ def _draw(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture:
 
 
 def _draw_shares(axes: Axes, n: Mapping[str, Any]) -> None:
-    """A curve for each λ: at every marked singular value it should run through the grey."""
+    """A curve for each λ, which meets the conditions if all its marks are in the grey."""
     low, strong, weak, high = 0.006, SIGMAS[N_KEPT - 1], SIGMAS[N_KEPT], 60.0
     axes.fill_between([strong, high], AT_LEAST, 1, color=ALLOWED, linewidth=0)
     axes.fill_between([low, weak], 0, AT_MOST, color=ALLOWED, linewidth=0)
@@ -261,25 +261,25 @@ def _draw_shares(axes: Axes, n: Mapping[str, Any]) -> None:
     sigmas = torch.logspace(-2.3, 1.8, 200).tolist()
     for order, strength in enumerate(STRENGTHS):
         shares = [share_kept(sigma, strength) for sigma in sigmas]
-        axes.plot(sigmas, shares, **line_look(order, marker="", label=f"λ = {strength:g}"))
-        marks = line_look(order, linestyle="none", markersize=4)
+        axes.plot(sigmas, shares, **line_style(order, marker="", label=f"λ = {strength:g}"))
+        marks = line_style(order, linestyle="none", markersize=4)
         axes.plot(SIGMAS, n[f"kept_at_{strength:g}"], **marks)
     finish(axes, "upper left", xscale="log", xlim=(low, high), ylim=(0, 1.02))
     axes.set_xticks(SIGMAS, [f"{sigma:g}" for sigma in SIGMAS], rotation=90)
     axes.minorticks_off()
     axes.set(xlabel="singular value σ", ylabel="share kept, σ² / (σ² + λ)")
     fits = f"{n['range_low']:g} ≤ λ ≤ {n['range_high']:g}"
-    axes.set_title(f"Strong kept, weak dropped: only for {fits}")
+    axes.set_title(f"All marks are in the grey only for {fits}")
 
 
 def _draw_noise(axes: Axes, n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> None:
-    """Signal lost, noise left and the error over λ; grey is the range of the other panel."""
+    """Signal lost, noise left and error over λ; grey: the range of the other panel."""
     low, high = n["range_low"], n["range_high"]
     axes.axvspan(low, high, color=ALLOWED, linewidth=0)
     axes.text((low * high) ** 0.5, 47, f"{low:g} ≤ λ ≤ {high:g}", ha="center")
     for key, order in zip(CURVES[1:], (1, 2, 0), strict=True):
         percent = [100 * share for share in curves[key]]
-        look = line_look(order, marker="", label=key.replace("_", " "))
+        look = line_style(order, marker="", label=key.replace("_", " "))
         axes.plot(curves["strength"], percent, **look)
     best, least, before = n["best_strength"], 100 * n["best_error"], 100 * n["error_before"]
     axes.plot(best, least, "o", color=LINES[0][0])

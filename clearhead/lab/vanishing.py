@@ -1,12 +1,12 @@
-"""How much of the first input is left when T inputs have been read.
+"""How much the first input still matters after T inputs.
 
     linear RNN    ∂y_T/∂x_k = W_y W_h^{T−k} W_x                           T−k factors W_h
     attention     ∂y_T/∂x_k = weight_k (W_v + (v_k − y_T) ∂score_k/∂x_k)  k < T: one weight
 
-What is left of x_1 is ‖∂y_T/∂x_1‖ (Frobenius norm) divided by the same at T = 1, where nothing
-follows it. Its share is ‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a random matrix, scaled so that its
-largest eigenvalue has a given modulus. Attention scores all inputs alike, or its query asks for a
-mark that only x_1 carries.
+What is left of x_1 is ‖∂y_T/∂x_1‖ (Frobenius norm) divided by the same at T = 1. Its share is
+‖∂y_T/∂x_1‖ / Σ_k ‖∂y_T/∂x_k‖. W_h is a random matrix, scaled so that its largest eigenvalue has a
+given modulus. Attention gives all inputs the same score, or its query asks for a mark that only x_1
+has.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from clearhead.attention import SelfAttention
 from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_look, panels
+from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.layers import LinearRNN
 
@@ -31,26 +31,28 @@ NAMES = {model: f"RNN, eigenvalue {radius}" for model, radius in RADII.items()} 
 STRENGTH = 10.0  # the score of the marked key; all others have the score 0
 MARK = 0  # the feature that only x_1 has
 
-Norms = Mapping[str, Mapping[int, Tensor]]  # model → T → ‖∂y_T/∂x_k‖ of every k, (T,)
 Curves = Mapping[str, Mapping[int, float]]  # model → T → a number
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """An RNN forgets or explodes by its largest eigenvalue; attention does neither.
-
-    It is small, and in float64, which not every device has: it runs on the CPU.
-    """
+    """Differentiate an RNN and attention by their inputs; in float64, so on the CPU."""
     longest = 1000 if full else 200
     shown = [longest // 20, longest // 4, longest // 2, longest]
     lengths = sorted({1, 2, 4, 7, *range(longest // 20, longest + 1, longest // 20)})
     generator = torch.Generator().manual_seed(seed)
-    x, matrices = _draw_inputs(longest, generator), _normal(3, D, D, generator=generator)
+    x, matrices = _random_inputs(longest, generator), _random(3, D, D, generator=generator)
     rnns = {model: linear_rnn(radius, matrices) for model, radius in RADII.items()}
     models = {model: _last_output(rnn) for model, rnn in rnns.items()}
     models["attention_even"] = attention(0.0, matrices[0])
     models["attention_asked"] = attention(STRENGTH, matrices[0])
-    norms = {m: {T: influences(read, x[:T]) for T in lengths} for m, read in models.items()}
-    left, share = _left(norms), _share(norms)
+    left: dict[str, dict[int, float]] = {model: {} for model in models}
+    share: dict[str, dict[int, float]] = {model: {} for model in models}
+    for model, read in models.items():
+        alone = influences(read, x[:1])[0]
+        for T in lengths:
+            norms = influences(read, x[:T])  # (T,)
+            left[model][T] = (norms[0] / alone).item()
+            share[model][T] = (norms[0] / norms.sum()).item()
     numbers = {
         **{f"left_{model}": [left[model][T] for T in shown] for model in models},
         **{f"share_{model}": [share[model][T] for T in shown] for model in models},
@@ -69,13 +71,13 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 # The models
 
 
-def _normal(*shape: int, generator: torch.Generator) -> Tensor:
+def _random(*shape: int, generator: torch.Generator) -> Tensor:
     return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-def _draw_inputs(T: int, generator: torch.Generator) -> Tensor:
-    """x (T, D); only the first input carries the mark."""
-    x = _normal(T, D, generator=generator)
+def _random_inputs(T: int, generator: torch.Generator) -> Tensor:
+    """x (T, D); only the first input has the mark."""
+    x = _random(T, D, generator=generator)
     x[:, MARK] = 0.0
     x[0, MARK] = 1.0
     return x
@@ -115,29 +117,15 @@ def influences(read: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(jacobian, dim=(0, 2))
 
 
-def _left(norms: Norms) -> Curves:
-    return {
-        name: {T: (norm[0] / by_length[1][0]).item() for T, norm in by_length.items()}
-        for name, by_length in norms.items()
-    }
-
-
-def _share(norms: Norms) -> Curves:
-    return {
-        name: {T: (norm[0] / norm.sum()).item() for T, norm in by_length.items()}
-        for name, by_length in norms.items()
-    }
-
-
 def _growth(left: Mapping[int, float]) -> float:
-    """The factor of each step, fitted over the second half of the lengths."""
+    """The factor by which each step multiplies, fitted over the second half of the lengths."""
     lengths = [T for T in left if max(left) / 2 <= T]
     slope: float = np.polyfit(lengths, np.log([left[T] for T in lengths]), 1)[0]
     return float(np.exp(slope))
 
 
 def _difference(rnn: LinearRNN, x: Tensor) -> float:
-    """Between the last state step by step and in closed form, relative to its largest entry."""
+    """Of the last state, step by step minus in closed form, relative to its largest entry."""
     steps, closed = rnn(x[None])[1][:, -1], rnn.closed_form(x[None])
     return ((steps - closed).abs().max() / closed.abs().max()).item()
 
@@ -147,25 +135,22 @@ def _difference(rnn: LinearRNN, x: Tensor) -> float:
 
 def _tabulate(numbers: Mapping[str, list[float]], shown: list[int]) -> list[Table]:
     columns = ["", *(f"T = {T}" for T in shown)]
-    growth, apart = numbers["growth_per_step"], numbers["steps_minus_closed_form"]
+    captions = {
+        "left": "What is left of x₁: ‖∂y_T/∂x₁‖ divided by the same at T = 1.",
+        "share": "The share of x₁: ‖∂y_T/∂x₁‖ / Σ_k ‖∂y_T/∂x_k‖.",
+    }
     return [
-        Table(
-            "What is left of x₁: ‖∂y_T/∂x₁‖ divided by the same at T = 1.",
-            columns,
-            [[name, *numbers[f"left_{model}"]] for model, name in NAMES.items()],
-        ),
-        Table(
-            "The share of x₁: ‖∂y_T/∂x₁‖ / Σ_k ‖∂y_T/∂x_k‖.",
-            columns,
-            [[name, *numbers[f"share_{model}"]] for model, name in NAMES.items()],
+        *(
+            Table(caption, columns, [[name, *numbers[f"{what}_{m}"]] for m, name in NAMES.items()])
+            for what, caption in captions.items()
         ),
         Table.from_columns(
             f"The RNN: growth of ‖∂y_T/∂x₁‖ with each step from T = {shown[-2]} on; h_T step by "
             f"step against\nthe closed form Σ_k W_h^(T−k) W_x x_k at T = {shown[-1]} (float64, "
             f"largest difference / largest entry).",
             ("largest eigenvalue", map(str, RADII.values())),
-            ("growth per step", map("{:.4f}".format, growth)),
-            ("steps − closed form", map("{:.1e}".format, apart)),
+            ("growth per step", map("{:.4f}".format, numbers["growth_per_step"])),
+            ("steps − closed form", map("{:.1e}".format, numbers["steps_minus_closed_form"])),
         ),
     ]
 
@@ -190,7 +175,7 @@ def _draw(left: Curves, share: Curves) -> Picture:
         _draw_curves(second, share)
         first.set(title="In an RNN the first input vanishes or explodes")
         first.set(ylabel="‖∂y$_T$/∂x$_1$‖, 1 at T = 1")
-        second.set(title="In attention the content decides its share")
+        second.set(title="In attention its share depends on the content")
         second.set(ylabel="share of x$_1$ in y$_T$")
         _annotate(first, left["rnn_1.1"], "× 1.1 each step", (-6, 6))
         _annotate(first, left["rnn_0.9"], "× 0.9 each step", (6, 6))
@@ -206,7 +191,7 @@ def _draw(left: Curves, share: Curves) -> Picture:
 def _draw_curves(axes: Axes, curves: Curves) -> None:
     for order, (model, curve) in enumerate(curves.items()):
         marks = slice(4 + order, None, 5)  # at different T, since some lines coincide
-        look = line_look(order, markevery=marks, label=NAMES[model])
+        look = line_style(order, markevery=marks, label=NAMES[model])
         axes.plot(list(curve), list(curve.values()), **look)
     axes.set(yscale="log", xlabel="T (inputs read)")
     axes.margins(x=0.01)

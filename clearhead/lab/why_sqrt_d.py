@@ -1,4 +1,4 @@
-"""Why scores are divided by √d: without it they grow with the width and the softmax hardens.
+"""Why scores are divided by √d: else they grow with the width and one key takes all the weight.
 
     q = μ + a,  k = μ + b           every entry of a and b independent, of mean 0 and variance 1
     q·k = ‖μ‖² + μ·a + μ·b + a·b    four terms that are not correlated: their variances add
@@ -8,8 +8,8 @@
 At μ = 0 a score has the variance d, and after the division by √d the variance 1 at every width.
 The effect shows after the softmax, w = softmax(s) over the scores s of one query:
 
-    entropy  −Σ w ln w              ln S if all keys count alike, 0 if one key has all the weight
-    ∂w/∂s  = diag(w) − w wᵀ = J     0 if one key has all the weight: no score changes anything
+    entropy  −Σ w ln w              ln S if all weights are equal, 0 if one key has all the weight
+    ∂w/∂s  = diag(w) − w wᵀ = J     0 if one key has all the weight: no gradient
     ∂w/∂q  = J K · scale            the part that reaches the query; K (S, d) are the keys
 
 The size of a matrix of derivatives is its Frobenius norm. (Vaswani et al. 2017, section 3.2.1.)
@@ -25,17 +25,17 @@ from clearhead.attention import dot_product
 from clearhead.inspection.measures import entropy
 from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import NOTE, Axes, finish, line_look, panels
+from clearhead.lab.tools.drawing import NOTE, Axes, finish, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, format_cell
 from clearhead.runtime import widest_float
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MEANS = (0.0, 0.5, 1.0)  # of every entry: ‖μ‖² is d times the square
-N_PAIRS = 10_000  # drawn at once
-B, T, S = 50, 40, 32  # sets of keys, queries to each, keys in a set
-WITH, WITHOUT = 0, 1  # the lines of scores with the scale 1/√d and without
+N_PAIRS = 10_000  # in each round
+B, T, S = 50, 40, 32  # sets of keys, queries for each set, keys in a set
+WITH, WITHOUT = 0, 1  # line styles of scores with the scale 1/√d, and without
 
-Numbers = dict[str, list[float]]  # one for each width
+Numbers = dict[str, list[float]]  # a number for each width
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 def draw_pairs(
     d: int, generator: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
 ) -> dict[float, Tensor]:
-    """Scores q·k of independent pairs of width d, for each mean of the entries: (pairs,)."""
+    """Scores (pairs,) of independent pairs of width d, for each mean of their entries."""
     drawn: dict[float, list[Tensor]] = {mean: [] for mean in MEANS}
     for _ in range(rounds):
         a, b = (torch.randn(N_PAIRS, d, generator=generator).to(device) for _ in range(2))
@@ -79,7 +79,7 @@ def draw_pairs(
 def draw_softmaxes(
     d: int, generator: torch.Generator, device: torch.device | str = "cpu", rounds: int = 1
 ) -> dict[str, Softness]:
-    """The softmax of the same random queries and keys, "with" the scale and "without"."""
+    """How soft the softmax of random queries and keys is, "with" the scale and "without"."""
     wide = widest_float(torch.device(device))
     q = torch.randn(rounds * B, T, d, generator=generator, dtype=wide).to(device)
     k = torch.randn(rounds * B, S, d, generator=generator, dtype=wide).to(device)
@@ -100,7 +100,7 @@ def softness(q: Tensor, k: Tensor, scale: float) -> Softness:
 
 
 def _summarize_scores(scores: dict[int, dict[float, Tensor]]) -> Numbers:
-    """Mean and variance, for each mean of the entries."""
+    """Mean and variance of the scores, for each mean of the entries."""
     numbers: Numbers = {}
     for mean in MEANS:
         numbers[f"mean_{mean:g}"] = [x[mean].mean().item() for x in scores.values()]
@@ -110,7 +110,7 @@ def _summarize_scores(scores: dict[int, dict[float, Tensor]]) -> Numbers:
 
 
 def _summarize_softmaxes(soft: list[dict[str, Softness]]) -> Numbers:
-    """Entropy and gradient, with the scale and without."""
+    """Entropy and gradients, with the scale and without."""
     numbers: Numbers = {}
     for name in ("with", "without"):
         numbers[f"entropy_{name}"] = [x[name].entropy.mean().item() for x in soft]
@@ -183,11 +183,11 @@ def _draw(numbers: Numbers, scores: dict[int, Tensor]) -> Picture:
 
 
 def _draw_spread(axes: Axes, scores: dict[int, Tensor]) -> None:
-    """Between the lines lie nine of ten scores."""
+    """The range of the middle 90 % of the scores."""
     ends = torch.tensor([0.05, 0.95], dtype=torch.float64)
     for line, power, name in ((WITHOUT, 0.0, "q·k"), (WITH, 0.5, "q·k / √d")):
         edges = torch.stack([x.quantile(ends) / d**power for d, x in scores.items()])
-        look = line_look(line, marker="")
+        look = line_style(line, marker="")
         shade = {"color": look["color"], "alpha": 0.25, "linewidth": 0}
         axes.fill_between(list(scores), *edges.T.tolist(), **shade)
         axes.plot(list(scores), edges[:, 0], **look)
@@ -197,14 +197,14 @@ def _draw_spread(axes: Axes, scores: dict[int, Tensor]) -> None:
 
 
 def _draw_variance(axes: Axes, numbers: Numbers) -> None:
-    """Measured: marks; the law: lines."""
+    """Marks: measured. Lines: the law d + 2‖μ‖²."""
     widths = numbers["width"]
     laws = [(f"variance_{m:g}", [d + 2 * d * m**2 for d in widths]) for m in reversed(MEANS)]
     laws += [("variance_scaled", [1.0 for _ in widths])]
     names = [f"q·k, every entry of μ is {m:g}" for m in reversed(MEANS)] + ["q·k / √d, μ = 0"]
     for (key, law), name, line in zip(laws, names, (2, 3, WITHOUT, WITH), strict=True):
-        axes.plot(widths, law, **line_look(line, marker="", linewidth=1))
-        axes.plot(widths, numbers[key], **line_look(line, linestyle="none"), label=name)
+        axes.plot(widths, law, **line_style(line, marker="", linewidth=1))
+        axes.plot(widths, numbers[key], **line_style(line, linestyle="none"), label=name)
     finish(axes, "upper left", title="Their variance is d + 2‖μ‖²", yscale="log")
     axes.set_ylabel("variance (lines: d + 2‖μ‖²)")
 
@@ -212,7 +212,7 @@ def _draw_variance(axes: Axes, numbers: Numbers) -> None:
 def _draw_entropy(axes: Axes, numbers: Numbers) -> None:
     most = math.log(S)
     axes.axhline(most, color=NOTE["color"], linewidth=0.8)
-    axes.text(numbers["width"][0], most + 0.05, f"ln {S}: all keys count alike", va="bottom")
+    axes.text(numbers["width"][0], most + 0.05, f"ln {S}: all weights equal", va="bottom")
     _draw_both(axes, numbers, "entropy")
     axes.set(title="Without the scale one key takes all …")
     axes.set(ylabel="mean entropy of the weights (nats)", ylim=(0, most + 0.45))
@@ -228,4 +228,4 @@ def _draw_gradient(axes: Axes, numbers: Numbers) -> None:
 def _draw_both(axes: Axes, numbers: Numbers, what: str) -> None:
     for line, name in ((WITH, "with"), (WITHOUT, "without")):
         values, label = numbers[f"{what}_{name}"], f"{name} the scale 1/√d"
-        axes.plot(numbers["width"], values, **line_look(line), label=label)
+        axes.plot(numbers["width"], values, **line_style(line), label=label)

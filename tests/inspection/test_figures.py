@@ -24,7 +24,7 @@ from clearhead.inspection import (
     record,
     toeplitz_matrices,
 )
-from clearhead.inspection.picture import readable_token
+from clearhead.inspection.matrices import readable_token
 from clearhead.layers import Block, Stack
 from clearhead.positions import AlibiBias, ToeplitzBias, sinusoid_table
 
@@ -118,12 +118,10 @@ def test_a_failed_save_leaves_the_old_file_and_no_other(
     path = attention_map(weights(T, S)).save(tmp_path / "map.png")
     old = path.read_bytes()
 
-    def full_disk(self: Path, data: bytes) -> None:
-        with self.open("wb") as file:
-            file.write(data[:10])
+    def full_disk(file: int) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    monkeypatch.setattr("os.fsync", full_disk)
     with pytest.raises(OSError, match="no space left"):
         attention_map(weights(S, S)).save(path)
     assert path.read_bytes() == old

@@ -8,7 +8,7 @@ import torch
 
 from clearhead.attention import MultiHeadAttention
 from clearhead.inspection import class_token_map, distance, entropy, record, rollout
-from clearhead.inspection.measures import named_layers
+from clearhead.inspection.measures import name_layers
 
 B, H, T, S = 2, 3, 5, 7
 
@@ -123,9 +123,9 @@ def test_layers_may_be_a_trace_a_mapping_or_arrays_of_any_library() -> None:
     torch.testing.assert_close(rollout(trace), expected)
     torch.testing.assert_close(rollout({"one": trace[""].weights}), expected)
     torch.testing.assert_close(rollout((trace[""].weights.numpy(),)), expected)
-    assert list(named_layers(trace)) == [""]
-    assert list(named_layers([np.ones((1, 1, 2, 2))] * 2)) == ["layer 0", "layer 1"]
-    assert list(named_layers([np.ones((1, 1, 2, 2))], names=["mine"])) == ["mine"]
+    assert list(name_layers(trace)) == [""]
+    assert list(name_layers([np.ones((1, 1, 2, 2))] * 2)) == ["layer 0", "layer 1"]
+    assert list(name_layers([np.ones((1, 1, 2, 2))], names=["mine"])) == ["mine"]
 
 
 def test_layers_of_other_kinds_are_refused() -> None:
@@ -138,12 +138,12 @@ def test_layers_of_other_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="layers is empty"):
         rollout([])
     with pytest.raises(ValueError, match="names has 2 entries but there are 1 layers"):
-        named_layers([weights(B, H, T, T)], names=["a", "b"])
+        name_layers([weights(B, H, T, T)], names=["a", "b"])
 
 
 def test_layers_of_one_name_or_of_two_batches_are_refused() -> None:
     one, two = torch.rand(1, 2, 3, 3), torch.rand(2, 2, 3, 3)
     with pytest.raises(ValueError, match="names must differ"):
-        named_layers([one, one], names=["a", "a"])
+        name_layers([one, one], names=["a", "a"])
     with pytest.raises(ValueError, match=r"one batch size, got \[1, 2\]"):
         rollout([one, two])

@@ -60,10 +60,10 @@ def test_it_tells_what_was_trained_and_what_it_came_to(text, folder):
     assert "whether a needle occurs in a haystack" in text
     assert f"{run.model.n_parameters:,}" in text
     for section in (
-        "How it went",
-        "What it said during training",
+        "Metrics over steps",
+        "Samples during training",
         "What it answers",
-        "Where it looks",
+        "What it attends to",
     ):
         assert f"<h2>{section}</h2>" in text
     for name, value in run.evaluate().items():
@@ -117,18 +117,18 @@ def test_it_says_what_it_learned_from_and_what_it_is_measured_on(text):
     assert "learned from texts drawn at random while it learned; short ones come again" in told
     assert "It is measured on 32 texts drawn from those that it never learned from." in told
     assert "64 training examples" not in told  # 64 make an epoch, and each epoch draws others
-    assert "of its best checkpoint by val_accuracy, that of step" in told
+    assert "come from its best checkpoint by val_accuracy (step" in told
 
 
-def test_measures_are_explained(text):
+def test_metrics_are_explained(text):
     for name, meaning in (
         ("val_accuracy", "share of right answers"),
-        ("val_loss", "mean cost of a prediction: low is good"),
+        ("val_loss", "mean loss of a prediction: low is good"),
     ):
         assert re.search(f"<dt>{name}</dt><dd>[0-9.]+<small>{meaning}</small>", text)
 
 
-def test_no_measure_of_a_task_is_without_a_meaning(tmp_path):
+def test_no_metric_of_a_task_is_without_a_meaning(tmp_path):
     (tmp_path / "pairs.tsv").write_text("\n".join(f"cat {i}\tgato {i}" for i in range(40)))
     data = TranslationData(str(tmp_path / "pairs.tsv"), n_decoded=3)
     model = Seq2SeqGRUConfig(*[UNDECIDED] * 5, d_embedding=6, d_hidden=8)
@@ -266,9 +266,9 @@ def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
     run = trained(tmp_path, Recipe("digits", data, model, SHORT))
     text = write_report(run).read_text()
     assert "measured on the 30 test pictures, which it did not learn from" in text
-    assert "<h2>What it mixes up</h2>" in text
-    who = "the class token looks" if pool == "class" else "the patches look, on average,"
-    assert f"Where {who} in pictures" in text
+    assert "<h2>Which classes it confuses</h2>" in text
+    what = "the class token" if pool == "class" else "the mean of all patches"
+    assert f"What {what} attends to in validation pictures" in text
     assert "What it answers" not in text
     loaded = load_run(run)
     few = look_at(loaded, "3,17").picture.figure
@@ -296,7 +296,7 @@ def test_a_translator_shows_alignments_and_answers(tmp_path, model):
     run = trained(tmp_path, Recipe("dates", data, model, SHORT))
     text = write_report(run).read_text()
     loaded = load_run(run)
-    assert text.count("for each part that was written: a row for each part") == 2
+    assert text.count("What each token of the translation (row) attends to") == 2
     for source, right in loaded.task.validation_pairs[:3]:
         assert f"<td>{html.escape(source)}<td>" in text
         assert f"<td>{html.escape(right)}<td>" in text
@@ -336,8 +336,8 @@ def test_if_the_best_checkpoint_is_damaged_the_page_says_so_and_shows_the_other(
     told = []
     text = write_report(run, tell=told.append).read_text(encoding="utf-8")
     assert any("instead of the best" in sentence for sentence in told)
-    assert "The best checkpoint, that of step 1, cannot be used" in text
-    assert "shows that of step 2" in text
+    assert "The best checkpoint (step 1) cannot be used" in text
+    assert "shows the one of step 2" in text
     assert "<dt>val_loss</dt><dd>0.5" in text
 
 

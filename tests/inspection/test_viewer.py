@@ -15,7 +15,7 @@ from torch import Tensor
 
 from clearhead.attention import MultiHeadAttention
 from clearhead.inspection import attention_view, record
-from clearhead.inspection.viewer import MOST_WEIGHTS
+from clearhead.inspection.viewer import MAX_WEIGHTS
 
 B, H, T, S = 2, 3, 5, 7
 
@@ -120,7 +120,7 @@ def test_mistakes_are_named() -> None:
         attention_view([weights(B, H, T, S)], list("abcdefg"), batch=2)
     many = torch.zeros(1, 1, 1, 1).expand(1, 2, 1500, 1500)
     with pytest.raises(
-        ValueError, match=f"layers hold 4,500,000 weights but .* at most {MOST_WEIGHTS:,}; ask"
+        ValueError, match=f"layers hold 4,500,000 weights but .* at most {MAX_WEIGHTS:,}; ask"
     ):
         attention_view([many], ["a"] * 1500)
 

@@ -12,12 +12,12 @@ from clearhead.lab.heads import (
     KINDS,
     accuracy,
     experiment,
-    jobs,
     kinds_of_keys,
+    lost_accuracy,
     mean_weights,
     silence_heads,
+    weights_by_kind,
 )
-from clearhead.lab.heads import losses as losses_of
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.training.tasks.substrings import SubstringData
 
@@ -93,7 +93,7 @@ def test_accuracy_counts_the_texts_answered_right(model, texts):
 
 
 def test_losses_are_those_of_weights_set_to_zero(model, texts):
-    found, whole = losses_of(model, texts), accuracy(model, texts)
+    found, whole = lost_accuracy(model, texts), accuracy(model, texts)
     layers = [block.attention.proj_out.weight for block in model.stack.blocks]
 
     def with_only(layer, kept):
@@ -174,7 +174,7 @@ def test_attended_is_the_mean_over_letters_and_over_class_tokens():
 
 def test_a_head_that_weighs_all_alike_gives_each_part_its_share_of_the_tokens():
     maps = [torch.rand(2, HEADS, 7, 7) for _ in range(LAYERS)]
-    numbers = jobs(maps, two_texts(), BAR)
+    numbers = weights_by_kind(maps, two_texts(), BAR)
     assert all(len(row) == LAYERS * HEADS + 1 for row in numbers.values())
     assert numbers["weight_haystack"][-1] == pytest.approx((3 / 7 + 2 / 5) / 2)
     assert numbers["weight_needle"][-1] == pytest.approx((2 / 7 + 1 / 5) / 2)
@@ -212,7 +212,7 @@ def check_told(finding, n_layers, n_heads):
     table, *maps, _ = finding.picture.figure.axes
     assert len(table.texts) == n_layers * (n_heads + 1)
     assert len(maps) == 3
-    assert f"{100 * max(single):.1f} points" in maps[0].get_title()
+    assert f"{100 * max(single):.1f} points lost" in maps[0].get_title()
     assert "heads" in finding.picture.description
 
 

@@ -1,9 +1,9 @@
-"""A run on one page: what was trained, how it went, what it answers, where it looks.
+"""A run on one page: settings, curves, answers, attention.
 
 page.py         write_report: the page, section by section; its template is page.html
 html.py         the pieces of HTML it is made of
 curves.py       metrics and learning rates over steps; the confusion matrix
-attention.py    where a model looks, in its examples or in an input of yours
+attention.py    what a model attends to, in its examples or in an input of yours
 """
 
 from clearhead.inspection.report.attention import Look, look_at

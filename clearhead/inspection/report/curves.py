@@ -1,42 +1,30 @@
 """Metrics and learning rates over steps, and the confusion matrix, as pictures.
 
-A run has one figure for each metric; several runs share one figure with a panel for each metric.
+One run has a figure for each metric; several runs share one figure with a panel for each metric.
 A baseline is a dashed horizontal line.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from clearhead.inspection.picture import (
-    LINES,
-    Picture,
-    array,
-    draw_weights,
-    new_figure,
-    open_axes,
-    style,
-)
+from clearhead.inspection.matrices import NUMBER_INCHES, array, draw_weights, write_cells
+from clearhead.inspection.picture import LINES, Axes, Picture, open_axes, panel_grid, panels
 from clearhead.training.schedule import Schedule
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Points = Sequence[tuple[float, float]]
 Lines = Mapping[str, Points]
 
 CURVE_INCHES = (4.75, 2.8)
 N_POINTS = 501  # of a schedule
-LOG_FACTOR = 20  # a loss that falls by more than this factor has a logarithmic scale
+LOG_FACTOR = 20  # a loss that falls by more than this factor gets a logarithmic scale
 
 
 def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None) -> Picture:
     """Metrics over steps: name → (step, value) pairs; baselines: name → one value."""
-    with style():
-        figure = new_figure(*CURVE_INCHES)
-        axes = figure.subplots()
+    with panels(*CURVE_INCHES) as (figure, [axes]):
         _draw(axes, title, lines, baselines or {})
         if len(lines) + len(baselines or {}) > 1:
             axes.legend(frameon=False)
@@ -46,15 +34,9 @@ def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None
 def compare_runs(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
     """Several runs, name → metric → (step, value) pairs: a panel for each metric."""
     names = list(dict.fromkeys(name for series in runs.values() for name in series))
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    with style():
-        figure = new_figure(CURVE_INCHES[0] * columns, CURVE_INCHES[1] * rows + 0.3)
-        grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-        for axes, name in zip(grid, names, strict=False):
+    with panel_grid(len(names), CURVE_INCHES, (0, 0.3), most_columns=3) as (figure, grid):
+        for axes, name in zip(grid, names, strict=True):
             _draw(axes, name, {run: series.get(name, ()) for run, series in runs.items()})
-        for axes in grid[len(names) :]:
-            axes.set_axis_off()
         if len(runs) > 1:
             handles, labels = grid[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
@@ -62,7 +44,7 @@ def compare_runs(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
 
 
 def schedules_picture(schedules: Mapping[str, tuple[Schedule, float]]) -> Picture:
-    """name → a schedule and the learning rate at its factor 1."""
+    """name → a schedule, and the learning rate that its factor multiplies."""
     lines = {}
     for name, (schedule, lr) in schedules.items():
         steps = np.linspace(0, schedule.max_steps, N_POINTS)
@@ -72,16 +54,15 @@ def schedules_picture(schedules: Mapping[str, tuple[Schedule, float]]) -> Pictur
 
 
 def _draw(
-    axes: "Axes", title: str, lines: Lines, baselines: Mapping[str, float] | None = None
+    axes: Axes, title: str, lines: Lines, baselines: Mapping[str, float] | None = None
 ) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for (name, points), (colour, dashes) in zip(lines.items(), cycle(LINES)):
         steps, values = zip(*points, strict=True) if points else ((), ())
-        dot = "o" if len(points) < 40 else None
-        axes.plot(
-            steps, values, dashes, color=colour, label=name, marker=dot, ms=2.5, linewidth=1.2
-        )
+        marker = "o" if len(points) < 40 else None
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 2.5, "linewidth": 1.2}
+        axes.plot(steps, values, dashes, label=name, **look)
     for name, value in (baselines or {}).items():
         axes.axhline(value, color="#555555", linestyle=(0, (5, 4)), linewidth=1, label=name)
     heights = [value for points in lines.values() for _, value in points]
@@ -94,23 +75,16 @@ def _draw(
 
 
 def confusion_picture(table: Any, names: Sequence[str]) -> Picture:
-    """How many of each class (row) were taken for each (column); the colour is the row's share."""
+    """How many of each class (row) were taken for each class (column); colour: share of the row."""
     counts = array(table)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = min(max(len(names) * 0.5, 2.4), 9.0)
-    with style():
-        figure = new_figure(side + 1.4, side + 1.0)
-        axes = figure.subplots()
+    with panels(side + 1.4, side + 1.0) as (figure, [axes]):
         draw_weights(axes, shares)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks(range(len(names)), names, parse_math=False)
         axes.tick_params(axis="x", labelrotation=90)
-        axes.set(xlabel="taken for", ylabel="is")
-        if side / len(names) >= 0.3:
-            for (row, column), count in np.ndenumerate(counts):
-                if count:
-                    colour = "white" if shares[row, column] > 0.55 else "#333333"
-                    axes.text(
-                        column, row, f"{count:.0f}", ha="center", va="center", size=7, color=colour
-                    )
+        axes.set(xlabel="predicted class", ylabel="true class")
+        if side / len(names) >= NUMBER_INCHES:
+            write_cells(axes, counts, lambda n: f"{n:.0f}" if n else "", is_dark=shares > 0.55)
     return Picture(figure, f"Confusion of {len(names)} classes")

@@ -1,6 +1,6 @@
-"""The pieces of HTML that a page is made of: text, figures with notes, tables, pictures.
+"""The pieces of an HTML page: text, numbers with notes, tables, pictures.
 
-The page around them, with its style, is page.html. It holds its pictures and loads nothing.
+The page around them, with its style, is page.html. It contains its pictures and loads nothing.
 """
 
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from clearhead.inspection.picture import Picture
 
 
 def page(title: str, body: str) -> bytes:
-    """A whole page with this body."""
+    """The whole page with this body."""
     template = resources.files("clearhead.inspection.report").joinpath("page.html")
     empty = template.read_text("utf-8")
     return empty.replace("{{title}}", text(title)).replace("{{body}}", body, 1).encode()
 
 
 def text(value: object) -> str:
-    """Any value as plain text, with all HTML escaped."""
+    """Any value as text, with all HTML escaped."""
     return escape(str(value))
 
 

@@ -2,8 +2,8 @@
 
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
-Any run that has saved a checkpoint has a report, finished or not. Each section asks the task for
-what it shows: `baseline`, `confusion`, `examples`, `pictures`.
+Any run with a checkpoint can have a report, finished or not. The sections ask the task by its
+methods `baseline`, `confusion`, `examples` and `pictures`.
 """
 
 import os
@@ -23,17 +23,17 @@ from clearhead.runs.folder import MAX_METRICS, SAMPLES
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
-N_SAMPLES = 6  # shown of those written during training
+N_SAMPLES = 6  # of those written during training
 N_EXAMPLES = 12
-MOST_LETTERS = 3000  # of one sample
+MAX_CHARACTERS = 3000  # of one sample
 LABELS = {"loss": "training", "val_loss": "validation"}
 MEANINGS = {
-    "val_loss": "mean cost of a prediction: low is good",
+    "val_loss": "mean loss of a prediction: low is good",
     "val_accuracy": "share of right answers",
-    "val_perplexity": "as unsure as between so many words",
+    "val_perplexity": "e to the loss: a choice among so many equally likely words",
     "val_exact": "share of sentences without any mistake",
-    "val_bleu": "likeness to the right sentences, 0 to 100",
-    "val_worst": "largest error in any number",
+    "val_bleu": "agreement with the right sentences, 0 to 100",
+    "val_worst": "largest error of any number",
 }
 
 Points = Sequence[tuple[int, float]]
@@ -47,7 +47,7 @@ def write_report(
 ) -> Path:
     """Write report.html into a run folder, whole or not at all, and return its path.
 
-    run: its folder, or the run itself if it is loaded already. tell: is given a sentence on each
+    run: its folder, or the run itself if it is loaded already. tell(sentence) is called for each
     checkpoint that cannot be used.
     """
     loaded = run if isinstance(run, Run) else load_run(run, device=device, tell=tell)
@@ -71,7 +71,7 @@ def _body(run: Run) -> Iterator[str]:
 
 
 class Baseline(NamedTuple):
-    """What n-grams reach, by the names of the metrics."""
+    """The metrics that n-gram counts reach, by name."""
 
     order: int
     values: Mapping[str, float]
@@ -85,7 +85,7 @@ class Baseline(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What it is called in a note or a legend."""
+        """Its name in notes and legends."""
         return f"baseline, {self.order}-gram counts"
 
     def note(self, name: str) -> str:
@@ -93,12 +93,12 @@ class Baseline(NamedTuple):
         return f"{self.label}: {html.number(self.values[name])}" if name in self.values else ""
 
     def levels(self, names: Sequence[str]) -> dict[str, float]:
-        """The dashed line in a chart of these metrics."""
+        """The dashed line in the chart of these metrics: its name and height."""
         found = [self.values[name] for name in names if name in self.values]
         return {self.label: found[0]} if found else {}
 
 
-# What was trained, and the result
+# The run and its result
 
 
 def _heading(run: Run) -> Iterator[str]:
@@ -114,13 +114,13 @@ def _heading(run: Run) -> Iterator[str]:
         )
     if state.best_step not in (None, run.step):
         yield (
-            f'<p class="notice">The best checkpoint, that of step {state.best_step:,}, cannot be '
-            f"used; this page shows that of step {run.step:,}.</p>"
+            f'<p class="notice">The best checkpoint (step {state.best_step:,}) cannot be used; '
+            f"this page shows the one of step {run.step:,}.</p>"
         )
     if forced := run.folder.read_forced():
         yield (
-            f'<p class="notice">It did not have all of the settings below from its beginning, but '
-            f"was forced to change them: {html.text('; '.join(forced))}.</p>"
+            f'<p class="notice">Some of the settings below were changed by --force during the '
+            f"run: {html.text('; '.join(forced))}.</p>"
         )
 
 
@@ -146,7 +146,7 @@ def _summarise(run: Run) -> str:
     what = f"A {type(run.model).__name__} with {run.model.n_parameters:,} parameters learned "
     if run.folder.config["overfit"] is not None:
         return what + (
-            f"{task.n_examples:,} examples by heart, and is measured on the same: this tests the "
+            f"{task.n_examples:,} examples by heart and is measured on the same: this tests the "
             f"training, not what the model can do."
         )
     is_best = run.state.best_step == run.step
@@ -155,13 +155,13 @@ def _summarise(run: Run) -> str:
     return what + (
         f"from {task.learned_from}; {each} at a time, by {c.optimizer} with a {c.schedule} "
         f"schedule, on {here.get('device')} (threads: {here.get('threads')}), seed {c.seed}. It is "
-        f"measured on {task.measured_on}. Measures, answers and pictures are of {which}, that of "
-        f"step {run.step:,}."
+        f"measured on {task.measured_on}. Metrics, answers and pictures come from {which} "
+        f"(step {run.step:,})."
     )
 
 
 def _metrics(run: Run) -> dict[str, float]:
-    """The metrics of the model that is shown; none if it was saved between two evaluations."""
+    """The metrics of the model shown here; none if it was saved between two evaluations."""
     if run.state.best_step == run.step:
         return run.state.best_metrics
     lines = [line for line in run.folder.read_metrics() if line["step"] == run.step]
@@ -169,7 +169,7 @@ def _metrics(run: Run) -> dict[str, float]:
     return {name: value for name, value in found.items() if name.startswith("val_")}
 
 
-# How it went
+# Curves
 
 
 def collect_series(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
@@ -183,7 +183,7 @@ def _curves(series: Mapping[str, Points], baseline: Baseline) -> Iterator[str]:
     panels = [("loss", ["loss", "val_loss"])]
     panels += [(name, [name]) for name in series if name not in ("loss", "val_loss", "lr")]
     panels += [("learning rate", ["lr"])]
-    yield "<h2>How it went</h2>"
+    yield "<h2>Metrics over steps</h2>"
     yield '<div class="side">'
     for title, names in panels:
         lines = {LABELS.get(name, name): series[name] for name in names if series.get(name)}
@@ -192,11 +192,11 @@ def _curves(series: Mapping[str, Points], baseline: Baseline) -> Iterator[str]:
     yield "</div>"
 
 
-# What it says
+# Samples, answers, attention
 
 
 def _read_samples(run: Run) -> list[tuple[str, str]]:
-    """What samples.txt holds: (heading, text), oldest first."""
+    """The samples in samples.txt: (heading, text), oldest first."""
     path = run.folder / SAMPLES
     if not path.exists():
         return []
@@ -211,11 +211,11 @@ def _samples(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
         return
     n, few = len(samples), min(len(samples), N_SAMPLES)
     chosen = sorted({round(i * (n - 1) / max(1, few - 1)) for i in range(few)})
-    yield "<h2>What it said during training</h2>"
-    yield "<p>At some of its evaluations, always to the same questions.</p>"
+    yield "<h2>Samples during training</h2>"
+    yield "<p>Written at some of the evaluations, always from the same prompts.</p>"
     for i in chosen:
         heading, text = samples[i]
-        cut = text if len(text) <= MOST_LETTERS else text[:MOST_LETTERS] + " …"
+        cut = text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + " …"
         opened = " open" if i in (chosen[0], chosen[-1]) else ""
         yield f"<details{opened}><summary>After {html.text(heading)}</summary>"
         yield f"<pre>{html.text(cut)}</pre></details>"
@@ -224,7 +224,7 @@ def _samples(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _answers(run: Run) -> Iterator[str]:
     """A confusion matrix, or a table of a few examples with their answers."""
     if (table := run.task.confusion(run.model)) is not None:
-        yield "<h2>What it mixes up</h2>"
+        yield "<h2>Which classes it confuses</h2>"
         yield html.embed(
             confusion_picture(table, run.task.class_names),
             "How many pictures of each class (row) were taken for which class (column). "
@@ -232,8 +232,8 @@ def _answers(run: Run) -> Iterator[str]:
         )
     elif examples := run.task.examples(N_EXAMPLES):
         yield "<h2>What it answers</h2>"
-        yield "<p>Examples that it is measured on; wrong answers are coloured.</p>"
-        yield "<table><tr><th>input<th>its answer<th>right answer<th>how sure it is</tr>"
+        yield "<p>Validation examples; wrong answers are coloured.</p>"
+        yield "<table><tr><th>input<th>its answer<th>right answer<th>its probability</tr>"
         for text, right in examples:
             found = run.predict(text)
             wrong = "" if found["answer"] == right else ' class="wrong"'
@@ -245,12 +245,12 @@ def _answers(run: Run) -> Iterator[str]:
 
 def _attention(run: Run, sample: str | None) -> Iterator[str]:
     if looks := look_at_examples(run, sample):
-        yield "<h2>Where it looks</h2>"
+        yield "<h2>What it attends to</h2>"
     for look in looks:
         yield html.embed(look.picture, look.caption)
 
 
-# How to repeat it
+# Settings
 
 
 def _settings(run: Run) -> Iterator[str]:

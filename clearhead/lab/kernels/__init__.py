@@ -1,4 +1,4 @@
-"""Kernel attention: linear in T, with feature maps that are exact, estimated or wrong.
+"""Kernel attention: linear in T, with feature maps that are exact, approximate or wrong.
 
 features.py    the experiment: what feature maps get right and where they fail
 cost.py        what softmax and linear attention cost over the length T

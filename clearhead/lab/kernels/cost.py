@@ -1,7 +1,7 @@
 """What softmax and linear attention cost over the length T: products, time and memory.
 
-    softmax    T · T · (D + M)     every query meets every key, D wide, and every value, M wide
-    linear     T · C · 2M          C features of every key meet its value; of every query, the sum
+    softmax    T · T · (D + M)     each query with each key (width D) and each value (width M)
+    linear     T · C · 2M          C features of each key with its value; of each query with the sum
 
 In orders of growth, O(T² max(D, M)) and O(T C M). The products are equally many at
 T = 2CM / (D + M), which is C, the number of features, where M = D. Softmax also takes T²
@@ -28,17 +28,17 @@ from clearhead.lab.tools.measuring import Count, best_milliseconds
 
 WIDTH = 64  # of a head and of its values, D = M
 FEATURES = {"elu": 64, "fourier": 256, "quadratic": 65 * 66 // 2}  # C of each feature map
-SECONDS = 4.0  # for all times together, but five rounds at least
+SECONDS = 4.0  # for all measurements of time together; at least five rounds
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """A number for each length, by the name of the way to attend.
+    """Costs at each length, by the name of the form of attention.
 
-    products: those of matrices, which a fused kernel hides. bytes: the most that new tensors held
-    at one time.
+    products: multiplications in matrix products, which a fused kernel hides. bytes: the most that
+    new tensors held at one time.
     """
 
     lengths: Sequence[int]
@@ -62,7 +62,7 @@ def build_ways(device: torch.device | str) -> dict[str, Attend]:
 def measure(
     lengths: Sequence[int], generator: torch.Generator, device: torch.device | str
 ) -> Costs:
-    """Every way at every length, one head, no mask."""
+    """Measure every form at every length: one head, no mask."""
     ways = build_ways(device)
     inputs = {T: torch.randn(3, T, WIDTH, generator=generator).to(device) for T in lengths}
     works = {(name, T): partial(way, *inputs[T]) for name, way in ways.items() for T in lengths}
@@ -84,9 +84,9 @@ def _count(work: Callable[[], Tensor]) -> Count:
 
 
 def find_crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The length from which on ours is lower, between two lengths by a line in logarithms.
+    """The length from which on ours is lower, interpolated on logarithmic axes.
 
-    Infinity if ours is not lower at the longest, the first length if it is lower at all of them.
+    Infinity if ours is not lower at the longest length, the first length if it is lower at all.
     """
     gaps = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     if gaps[-1] >= 0:

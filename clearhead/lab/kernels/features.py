@@ -1,16 +1,16 @@
-"""Kernel attention: what feature maps get right, where they fail, and from which length they pay.
+"""Kernel attention: how exact feature maps are, where they fail, from which length they are faster.
 
     output_t = Σ_s sim(q_t, k_s) v_s / Σ_s sim(q_t, k_s)                  T² similarities
              = φ(q_t)·(Σ_s φ(k_s) v_sᵀ) / φ(q_t)·Σ_s φ(k_s)               two sums for all queries
 
-Four things are tested. (q·k + 1)² has exact features, if none is left out. Random features estimate
-exp(q·k/√D); with m frequencies the relative error has the variance
+Tested are: (q·k + 1)² has exact features, if none is left out. Both sums give the same output.
+Random features estimate exp(q·k/√D); with m frequencies the relative error has the variance
 
     Fourier     ((1 + e^{−2δ})/2 − e^{−δ}) / (m e^{−δ})       δ = ‖q − k‖² / √D
     positive    (e^{σ} − 1) / m                               σ = ‖q + k‖² / √D
 
-so it falls as 1/√m. The denominator is safe where no similarity can be negative: an even power, or
-a product of positive features. cost.py measures the cost, report.py writes tables and picture.
+so the error falls as 1/√m. The denominator cannot be negative where no similarity is: with an even
+power, or with positive features. cost.py measures the costs, report.py writes tables and picture.
 """
 
 import math
@@ -39,8 +39,8 @@ from clearhead.lab.tools.measuring import fit_slope
 
 T = 64  # queries, and as many keys
 FREQUENCIES = (16, 64, 256, 1024, 4096)  # m
-DRAWS = 20  # of each m frequencies
-SHORT = 2.0  # ‖q‖ and ‖k‖ where the random features are compared with the softmax kernel
+DRAWS = 20  # random feature maps for each m
+SHORT = 2.0  # ‖q‖ and ‖k‖ where random features are compared with the softmax kernel
 
 
 class WithoutCrossTerms(FeatureMap):
@@ -63,7 +63,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         **agreement(short_q, short_k, v),
         **convergence(short_q, short_k, v, frequencies, draws),
         **denominators(q, k, frequencies, draws),
-        **prices(costs),
+        **summarize_costs(costs),
     }
     return Finding(
         claim=EXPERIMENTS["kernels"],
@@ -75,7 +75,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def _scale_rows(x: Tensor, length: float) -> Tensor:
-    """The same directions, each row with this norm."""
+    """Scale each row to this norm."""
     return length * x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
@@ -87,7 +87,7 @@ def _build_map(name: str, m: int, seed: int) -> FeatureMap:
 def _build_maps(
     name: str, frequencies: Sequence[int], draws: Sequence[int]
 ) -> list[list[FeatureMap]]:
-    """A row for each m with one map for each draw, all of them independent."""
+    """A row for each m, with one independent map for each draw."""
     return [
         [_build_map(name, m, 1000 * row + draw) for draw in draws]
         for row, m in enumerate(frequencies)
@@ -131,8 +131,10 @@ def agreement(q: Tensor, k: Tensor, v: Tensor) -> Numbers:
 def convergence(
     q: Tensor, k: Tensor, v: Tensor, frequencies: Sequence[int], draws: Sequence[int]
 ) -> Numbers:
-    """Random features against the softmax kernel: relative error (RMS) of the similarity, and of
-    the output (RMS), by m; the mean over the draws and their spread."""
+    """Random features against the softmax kernel, by m: the mean over draws, and their spread.
+
+    error: relative, of the similarity (RMS). output: the error of the output (RMS).
+    """
     kernel, output = (q @ k.mT / math.sqrt(D)).exp(), dot_product.weights(q, k) @ v
     numbers: Numbers = {}
     for name in RANDOM:
@@ -155,7 +157,7 @@ def convergence(
 
 
 def _relative_variance(name: str, q: Tensor, k: Tensor) -> float:
-    """Of one frequency's estimate, by the equations above, averaged over all pairs."""
+    """The variance of one frequency's estimate by the equations above, the mean over all pairs."""
     sign = -1.0 if name == "fourier" else 1.0
     distance = (q[:, None] + sign * k).square().sum(dim=-1) / math.sqrt(D)
     if name == "positive":
@@ -165,15 +167,15 @@ def _relative_variance(name: str, q: Tensor, k: Tensor) -> float:
 
 
 def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequence[int]) -> Numbers:
-    """The share of queries whose sum of similarities is not above 0, by length and by m."""
+    """The share of queries whose denominator is not above 0, by length and by m."""
     numbers: Numbers = {"positive_bad": [], "elu_bad": [], "quadratic_bad": []}
     for length in LENGTHS:
         rows = _scale_rows(q, length), _scale_rows(k, length)
-        numbers["quadratic_bad"].append(_share_of_bad(QuadraticFeatures(), *rows))
-        numbers["elu_bad"].append(_share_of_bad(EluFeatures(), *rows))
+        numbers["quadratic_bad"].append(_bad_share(QuadraticFeatures(), *rows))
+        numbers["elu_bad"].append(_bad_share(EluFeatures(), *rows))
         by_m = {
             name: [
-                fmean(_share_of_bad(phi, *rows) for phi in maps)
+                fmean(_bad_share(phi, *rows) for phi in maps)
                 for maps in _build_maps(name, frequencies, draws)
             ]
             for name in RANDOM
@@ -183,13 +185,13 @@ def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequen
     return numbers
 
 
-def _share_of_bad(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
+def _bad_share(phi: FeatureMap, q: Tensor, k: Tensor) -> float:
     """The share of queries whose similarities add up to 0 or less."""
     return (phi.similarity(q, k).sum(dim=-1) <= 0).double().mean().item()
 
 
-def prices(costs: Costs) -> Numbers:
-    """Times and bytes, how time grows, and from which length on linear attention takes less."""
+def summarize_costs(costs: Costs) -> Numbers:
+    """Times and bytes, how time grows, and from which length on linear attention costs less."""
     numbers: Numbers = {}
     for name, times in costs.milliseconds.items():
         numbers[f"{name}_milliseconds"], numbers[f"{name}_bytes"] = times, costs.bytes[name]
@@ -201,7 +203,7 @@ def prices(costs: Costs) -> Numbers:
         if math.isfinite(faster):
             numbers[f"{name}_faster_from"] = faster
         numbers[f"{name}_lighter_from"] = find_crossover(costs.lengths, costs.bytes[name], written)
-        # Linear attention has the same products for every token, softmax T times 2·WIDTH.
+        # Linear attention needs the same products for every token, softmax T times 2·WIDTH.
         for_a_token = costs.products[name][-1] / costs.lengths[-1]
         numbers[f"{name}_fewer_from"] = for_a_token / (2 * WIDTH)
     return numbers

@@ -1,4 +1,4 @@
-"""What features.py found, as tables, as two sentences and as a picture."""
+"""The results of features.py as tables, two sentences and a picture."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 from clearhead.inspection.picture import Picture
 from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs
-from clearhead.lab.tools.drawing import NOTE, SMALL, Axes, finish, line_look, panels
+from clearhead.lab.tools.drawing import NOTE, SMALL, Axes, finish, line_style, panels
 from clearhead.lab.tools.finding import Table, wrap
 
 D = 16  # width of q and k
@@ -22,7 +22,7 @@ Numbers = dict[str, Any]  # floats, and lists of floats
 
 
 def tabulate(n: Numbers, frequencies: Sequence[int], costs: Costs) -> list[Table]:
-    """All numbers that a reader may want to look up."""
+    """All numbers, in six tables."""
     times = [[way, *n[f"{name}_milliseconds"], n[f"{name}_power"]] for name, way in WAYS.items()]
     return [
         _tabulate_exactness(n),
@@ -69,7 +69,7 @@ def _tabulate_errors(n: Numbers, frequencies: Sequence[int]) -> Table:
 
 
 def _tabulate_denominators(n: Numbers, frequencies: Sequence[int]) -> Table:
-    """Three maps have one row each: the largest share at any length."""
+    """For three of the maps one row: the largest share at any length."""
     shares = {f"Fourier, {x:g}": n[f"fourier_bad_{x:g}"] for x in LENGTHS}
     for name in ("positive", "elu", "quadratic"):
         range_of_lengths = f"{LENGTHS[0]:g} to {LENGTHS[-1]:g}"
@@ -147,9 +147,9 @@ def draw(n: Numbers, frequencies: Sequence[int], costs: Costs) -> Picture:
 def _draw_errors(axes: Axes, n: Numbers, frequencies: Sequence[int]) -> None:
     for order, name in enumerate(RANDOM):
         label = f"{NAMES[name]}: falls as $m^{{{n[f'{name}_slope']:.2f}}}$"
-        line = line_look(order, marker="", linewidth=1)
+        line = line_style(order, marker="", linewidth=1)
         axes.plot(frequencies, n[f"{name}_predicted"], **line)
-        bars = line_look(order, linestyle="none", capsize=3, label=label)
+        bars = line_style(order, linestyle="none", capsize=3, label=label)
         axes.errorbar(frequencies, n[f"{name}_error"], n[f"{name}_spread"], **bars)
     finish(axes, "upper right", yscale="log", ylabel="relative error of φ(q)·φ(k)")
     axes.set_title("The error of random features falls as 1/√m")
@@ -163,17 +163,17 @@ def _draw_denominators(axes: Axes, n: Numbers, frequencies: Sequence[int]) -> No
     axes.plot(frequencies, safe * len(frequencies), color="black", linewidth=2.5, label=label)
     for order, length in enumerate(LENGTHS):
         shares = [100.0 * share for share in n[f"fourier_bad_{length:g}"]]
-        look = line_look(len(LENGTHS) - 1 - order, label=f"Fourier, ‖q‖ = ‖k‖ = {length:g}")
+        look = line_style(len(LENGTHS) - 1 - order, label=f"Fourier, ‖q‖ = ‖k‖ = {length:g}")
         axes.plot(frequencies, shares, **look)
     axes.set(ylim=(-1.5, 52), ylabel="queries with a denominator ≤ 0 (%)")
-    axes.set_title("Only Fourier features divide by sums ≤ 0")
+    axes.set_title("Only Fourier features can divide by a sum ≤ 0")
     lines, labels = axes.get_legend_handles_labels()
     axes.legend(lines[::-1], labels[::-1], frameon=False, loc="upper right")
 
 
 def _draw_times(axes: Axes, n: Numbers, costs: Costs) -> None:
     for order, (name, way) in enumerate(WAYS.items()):
-        axes.plot(costs.lengths, costs.milliseconds[name], **line_look(order - 1, label=way))
+        axes.plot(costs.lengths, costs.milliseconds[name], **line_style(order - 1, label=way))
     for name in FEATURES:
         if (length := n.get(f"{name}_faster_from")) is not None:
             _mark_crossover(axes, length, costs)
@@ -181,14 +181,14 @@ def _draw_times(axes: Axes, n: Numbers, costs: Costs) -> None:
     axes.set_xlim(0.85 * costs.lengths[0], 1.7 * costs.lengths[-1])
     axes.set(yscale="log", xlabel="length T (tokens)", ylabel="best time (ms)")
     axes.set_xticks(list(costs.lengths), [f"{T:,}" for T in costs.lengths])
-    axes.set_title("Linear attention is faster from some length on")
-    note = "rings: from here on faster\nthan the fused softmax"
+    axes.set_title("Linear attention is faster for long inputs")
+    note = "rings: faster than the\nfused softmax from here on"
     axes.text(0.98, 0.04, note, ha="right", transform=axes.transAxes, **NOTE)
     axes.legend(frameon=False, loc="upper left", **SMALL)
 
 
 def _mark_crossover(axes: Axes, length: float, costs: Costs) -> None:
-    """A ring where a line crosses that of the fused softmax, and the length."""
+    """A ring where a line crosses that of the fused softmax, with the length T."""
     logs = np.interp(math.log(length), np.log(costs.lengths), np.log(costs.milliseconds["fused"]))
     point = length, math.exp(logs)
     axes.plot(*point, "o", color="black", fillstyle="none", markersize=11)

@@ -1,4 +1,4 @@
-"""The smallest transformer twice: trained, and with weights set by hand.
+"""The smallest transformer, trained and with weights set by hand.
 
 comparison.py       the experiment: train three rules and compare with the designs
 shared_basis.py     both transformers written in the same basis

@@ -1,7 +1,9 @@
-"""What a smallest transformer does on all sequences of a rule, and how two of them differ.
+"""What a smallest transformer computes on all sequences of a rule, and how two of them differ.
 
-moved      ½ Σ_s |weights − weights'|: the share of a token's attention that goes elsewhere
-heard      Σ_s weights · |value − value'|: the difference of the values, weighted by attention
+values_differ    mean |value − value'|                    the values of all tokens
+values_heard     mean Σ_s weights · |value − value'|      the same, weighted by attention
+moved            mean ½ Σ_s |weights − weights'|          the share of attention that goes elsewhere
+outputs_differ   mean |output − output'|
 """
 
 from dataclasses import dataclass
@@ -30,14 +32,14 @@ class Pass:
     """One forward pass, with a row for every token of every sequence, in float64."""
 
     weights: Tensor  # (tokens, S)
-    values: Tensor  # (tokens, S, d_v), those of all tokens of its sequence
+    values: Tensor  # (tokens, S, d_v): of all tokens of the sequence
     own_value: Tensor  # (tokens, d_v)
     outputs: Tensor  # (tokens, d_v)
     errors: Tensor  # (tokens, d_v)
 
     @classmethod
     def of(cls, model: NumpyTransformer, examples: Batch) -> Self:
-        """Run the PyTorch form with the same weights."""
+        """Run the PyTorch form of the model."""
         form, real = TorchTransformer.from_numpy(model), examples.token_mask
         assert real is not None
         with torch.no_grad(), record(form) as trace:
@@ -57,7 +59,7 @@ class Pass:
 
 
 def compare_passes(one: Pass, other: Pass) -> dict[str, float]:
-    """How two passes differ: means over all tokens."""
+    """How two passes differ, by the equations above: means over all tokens."""
     values = (one.values - other.values).abs().mean(dim=-1)  # (tokens, S)
     return {
         "values_differ": float((one.own_value - other.own_value).abs().mean()),

@@ -1,12 +1,12 @@
-"""Trained weights beside weights set by hand.
+"""Trained weights compared with weights set by hand.
 
-The smallest transformer with weights set by hand (models/smallest/designs.py), and the same class
-trained on the same rule: identity, first, unique. Their matrices cannot be compared directly,
-because Qm and Km are determined only up to a change of basis. shared_basis.py writes both in the
-same basis; the rest is measured, and so is what both do on all sequences (all_sequences.py).
+For three rules – identity, first, unique – the smallest transformer is trained and compared with
+the design of models/smallest/designs.py. Their matrices cannot be compared directly, because Qm and
+Km are determined only up to a change of basis. shared_basis.py writes both in the same basis and
+all_sequences.py runs both on all sequences.
 
-The scores set by hand have a sharpness of 40: the lead of the right key over the wrong ones. The
-sharpness of trained scores is that of the design nearest to them.
+The sharpness of a design is the difference between the scores of the right key and of the others:
+40 here. The sharpness of trained scores is that of the design nearest to them.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from clearhead.runs import load_run, train
 from clearhead.training import find_recipe, with_changes
 
 MAX_LEN = 6
-LEARNED = 1e-3  # a run that ends above this loss has not learned the rule: then another seed
-MOST_SEEDS = 5
+LEARNED = 1e-3  # a run that ends above this loss has not learned the rule; the next seed is tried
+MOST_SEEDS = 5  # that are tried; the last counts, whether it has learned the rule or not
 N_SEEDS = 10  # with full
 EXAMPLES = {"identity": "ABCC", "first": "CABA", "unique": "ABACA"}
 STORIES = {
@@ -52,21 +52,21 @@ Numbers = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Pair:
-    """Both transformers of a rule; tried: how many seeds were trained until one had learned it."""
+    """Both transformers of a rule; tried: how many seeds were trained."""
 
     rule: str
     learned: NumpyTransformer
     tried: int
 
     def by_hand(self, sharpness: float = designs.SHARPNESS) -> NumpyTransformer:
-        """The design, more or less sharp."""
+        """The design with this sharpness."""
         if self.rule == "identity":
             return designs.identity(sharpness)
         return {"first": designs.first, "unique": designs.unique}[self.rule](MAX_LEN, sharpness)
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Train all three rules and compare; full: with ten seeds each."""
+    """Train on all three rules and compare; full: with ten seeds each."""
     pairs = [train_pair(rule, seed, device) for rule in EXAMPLES]
     measured = [measure(pair) for pair in pairs]
     numbers = {name: [each[name] for each in measured] for name in measured[0]}
@@ -94,7 +94,7 @@ def train_pair(rule: str, seed: int, device: torch.device | str = "cpu") -> Pair
 
 
 def measure(pair: Pair) -> dict[str, float]:
-    """How the two differ: in their own bases, in the shared basis, and in what they compute."""
+    """How the two differ: in their own bases, in the shared basis, on all sequences."""
     names = list_names(pair.rule, MAX_LEN)
     differences = compare(pair.learned, pair.by_hand(), names)
     sharpness = differences.pop("sharper") * designs.SHARPNESS
@@ -122,7 +122,7 @@ def measure(pair: Pair) -> dict[str, float]:
 
 
 def _measure_seeds(seeds: Sequence[int], device: torch.device | str) -> Numbers:
-    """Some numbers of each rule, one for every seed."""
+    """Some numbers of each rule, for every seed."""
     numbers: Numbers = {}
     for rule in EXAMPLES:
         measured = [measure(train_pair(rule, seed, device)) for seed in seeds]
@@ -189,7 +189,7 @@ def _describe(numbers: Numbers) -> str:
 
 
 def _draw(pairs: Sequence[Pair], numbers: Numbers) -> Picture:
-    """Each rule: as trained, in the shared basis, and the design in the same basis."""
+    """For each rule: as trained, the same in the shared basis, and the design in that basis."""
     groups = []
     for order, pair in enumerate(pairs):
         names, text = list_names(pair.rule, MAX_LEN), EXAMPLES[pair.rule]

@@ -1,16 +1,16 @@
-"""Two smallest transformers, written in the same basis so that they can be compared.
+"""Write two smallest transformers in the same basis, so that they can be compared.
 
     score(x, y) = x Qm Kmᵀ yᵀ / √d_qk           x, y: a letter at a position, [seq, pos]
 
-Many matrices give the same scores. For every invertible A, (Qm A)(Km A⁻ᵀ)ᵀ = Qm Kmᵀ, and a position
-may be any vector. So the basis is changed until every key is the sum of its names: an A at
-position 3 is "A" + "3". Then Km is the identity, positions are one-hot, and Qm · 1/√d_qk is the
-table of scores itself: the score between each name and each other.
+Many matrices give the same scores: for every invertible A, (Qm A)(Km A⁻ᵀ)ᵀ = Qm Kmᵀ, and a position
+may be any vector. So the basis is changed until the key of a token is the sum of its two names: an
+A at position 3 is "A" + "3". Then Km is the identity, positions are one-hot, and Qm / √d_qk is the
+table of scores between names.
 
-Even more changes leave the weights as they are. The softmax ignores a number that is added to all
-scores of one query, and since each token is one letter at one position, numbers can move between
-the rows of letters and those of positions. Of all tables with the same weights, the one nearest to
-a given table is used.
+Other changes, too, leave the attention weights as they are: the softmax ignores a number that is
+added to all scores of one query, and since each token is one letter at one position, a number can
+be added to all letters and subtracted from all positions. Of all tables with the same weights, the
+one nearest to a given table is used.
 """
 
 import math
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """All letters and positions; tokens (tokens, names): the two names of each token are 1."""
+    """The letters and positions of a rule; tokens (tokens, names): 1 for each name of a token."""
 
     letters: list[str]
     positions: list[str]
@@ -38,7 +38,7 @@ class Names:
 
 
 def list_names(rule: str, max_len: int) -> Names:
-    """Every letter at every position that it can have in sequences of max_len letters."""
+    """Every letter at every position it can have in sequences of max_len letters."""
     letters = list("ABC")
     if rule == "identity":
         return Names(letters, [], np.eye(3))
@@ -63,13 +63,13 @@ def input_rows(model: NumpyTransformer, names: Names) -> Array:
 
 
 def score_table(model: NumpyTransformer, names: Names) -> Array:
-    """The score between every two names, (names, names); the score of two tokens is a sum."""
+    """The score between every two names, (names, names); scores of tokens are sums of these."""
     rows = input_rows(model, names)
     return rows @ model.Qm @ model.Km.T @ rows.T / math.sqrt(model.Qm.shape[1])
 
 
 def token_scores(table: Array, names: Names) -> Array:
-    """Scores of all tokens, (tokens, tokens), without what the softmax ignores: rows of mean 0."""
+    """Scores between all tokens, (tokens, tokens); rows have mean 0, which the softmax ignores."""
     return names.tokens @ table @ _centred_keys(names)
 
 
@@ -79,11 +79,11 @@ def _centred_keys(names: Names) -> Array:
 
 
 def rewrite(model: NumpyTransformer, like: NumpyTransformer, names: Names) -> NumpyTransformer:
-    """The same transformer in the basis of the names, as near to another as the weights allow."""
+    """The same transformer in the basis of names; where its attention is the same, like another."""
     table, wanted = score_table(model, names), score_table(like, names)
     scores, wanted_scores = token_scores(table, names), token_scores(wanted, names)
     wanted = scale_between(scores, wanted_scores) * wanted
-    # The scores determine one part of the table; the rest is free, and is taken from the other.
+    # The scores determine one part of the table; the rest is free and is taken from the other.
     left, right = np.linalg.pinv(names.tokens), np.linalg.pinv(_centred_keys(names))
     table = wanted + left @ (scores - token_scores(wanted, names)) @ right
     values, wanted_values = (input_rows(one, names) @ one.Vm for one in (model, like))
@@ -97,14 +97,14 @@ def rewrite(model: NumpyTransformer, like: NumpyTransformer, names: Names) -> Nu
 
 
 def scale_between(one: Array, other: Array) -> float:
-    """The factor that brings the other nearest to the one."""
+    """The factor by which the other comes nearest to the one."""
     return float((one * other).sum() / (other * other).sum())
 
 
 def dissimilarity(one: Array, other: Array) -> float:
     """0 if one is a multiple of the other, 1 if they have nothing in common: √(1 − cos²).
 
-    A table with fewer columns than the other is filled up with zeros.
+    The narrower table is filled up with columns of zeros.
     """
     width = max(one.shape[1], other.shape[1])
     one, other = (np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in (one, other))
@@ -114,7 +114,7 @@ def dissimilarity(one: Array, other: Array) -> float:
 def compare(one: NumpyTransformer, other: NumpyTransformer, names: Names) -> dict[str, float]:
     """The dissimilarity of keys and queries, each in its own basis, and of the scores.
 
-    sharper: the factor between the scores.
+    sharper: the factor from the other scores to these.
     """
     rows = [input_rows(model, names) for model in (one, other)]
     scores = [token_scores(score_table(model, names), names) for model in (one, other)]

@@ -1,4 +1,4 @@
-"""What schemes.py found, as tables, as two sentences and as a picture."""
+"""The results of schemes.py as tables, two sentences and a picture."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,18 +6,18 @@ from typing import Any
 
 from torch import Tensor
 
+from clearhead.inspection.matrices import array, colour_bar, draw_signed
 from clearhead.inspection.picture import (
     LINES,
+    Axes,
+    Figure,
     Picture,
-    array,
-    colour_bar,
-    draw_signed,
     new_figure,
     open_axes,
     style,
 )
 from clearhead.lab.positions.rule import DIGITS, KINDS, TRAINED
-from clearhead.lab.tools.drawing import NOTE, SMALL, Axes, Figure
+from clearhead.lab.tools.drawing import NOTE, SMALL
 from clearhead.lab.tools.finding import Table, wrap
 
 NAMES = {kind: kind for kind in KINDS} | {"toeplitz": "Toeplitz", "alibi": "ALiBi"}
@@ -25,17 +25,23 @@ SIMILARITIES, BIASES = ("sinusoidal", "learned", "rotary"), ("toeplitz", "alibi"
 ACTS = {"sinusoidal": "added", "learned": "added", "rotary": "rotates q and k"}
 ACTS |= {"toeplitz": "a learned bias", "alibi": "a fixed bias"}
 SHOWN = (0, 1, 2, 4, 8, 16, 31)  # distances
-LOOKS: dict[str, tuple[str, Any]] = dict(
-    zip(("sinusoidal", "rotary", "alibi", "toeplitz", "learned"), LINES, strict=True)
-)
-LOOKS |= {"learned": ("#000000", (0, (4, 1))), "none": ("#777777", (0, (1, 1)))}
-MARKERS = dict(zip(KINDS, ("x", "o", "*", "s", "D", "^"), strict=True))
+LINE_STYLES: dict[str, dict[str, Any]] = {
+    kind: {"color": colour, "linestyle": dashes, "marker": marker, "markersize": 4.5}
+    for kind, (colour, dashes), marker in (
+        ("sinusoidal", LINES[0], "o"),
+        ("rotary", LINES[1], "s"),
+        ("alibi", LINES[2], "^"),
+        ("toeplitz", LINES[3], "D"),
+        ("learned", ("#000000", (0, (4, 1))), "*"),
+        ("none", ("#777777", (0, (1, 1))), "x"),
+    )
+}
 
 Numbers = dict[str, Any]  # floats, and lists of floats
 
 
 def tabulate(n: Numbers, lengths: Sequence[int], answers: Mapping[str, str]) -> list[Table]:
-    """All numbers that a reader may want to look up."""
+    """All numbers, in five tables."""
     return [
         Table(
             "The largest change in the output of attention when the tokens are permuted (and the\n"
@@ -113,18 +119,18 @@ def describe(n: Numbers, lengths: Sequence[int]) -> str:
 def draw(
     n: Numbers, lengths: Sequence[int], matrices: Mapping[str, Tensor], table: Tensor
 ) -> Picture:
-    """Above the five schemes as matrices, below the sinusoids, the curves, and the loss."""
+    """Above: the five schemes as matrices. Below: the sinusoids, curves by distance, the loss."""
     with style():
         figure = new_figure(13.0, 6.0)
-        figure.set_layout_engine("constrained")  # "compressed" lets the scales of a part overlap
+        figure.set_layout_engine("constrained")  # with "compressed", colour bars would overlap
         halves: Any = figure.subfigures(2, 1, height_ratios=(1, 1.05))
         above, below = halves
         _draw_matrices(figure, list(above.subplots(1, 5)), matrices)
         panels = below.subplots(1, 5, width_ratios=(1.15, 1, 1, 1, 1.3))
         _draw_waves(panels[0], table)
         _draw_table(panels[1], table)
-        _draw_curves(panels[2], n, SIMILARITIES, "cosine", "similarity, by distance")
-        _draw_curves(panels[3], n, BIASES, "bias of the score", "added, by distance")
+        _draw_curves(panels[2], n, SIMILARITIES, "cosine", "similarity by distance")
+        _draw_curves(panels[3], n, BIASES, "bias of the score", "added to the score")
         _draw_losses(panels[4], n, lengths)
     return Picture(
         figure,
@@ -134,7 +140,7 @@ def draw(
 
 
 def _draw_matrices(figure: Figure, row: list[Axes], matrices: Mapping[str, Tensor]) -> None:
-    """The cosines share a scale, each bias has its own."""
+    """The cosines share one scale; each bias has its own."""
     for axes, kind in zip(row, (*SIMILARITIES, *BIASES), strict=True):
         top = 1.0 if kind in SIMILARITIES else matrices[kind].abs().max().item()
         image = draw_signed(axes, array(matrices[kind]), top)
@@ -154,7 +160,7 @@ def _draw_waves(axes: Axes, table: Tensor) -> None:
         wave = array(table[: 2 * TRAINED, column])
         axes.plot(wave, color=colour, linestyle=dashes, label=label)
     axes.set(xlabel="position", ylabel="value", ylim=(-1.1, 1.75), yticks=(-1, 0, 1))
-    axes.set_title("waves of many lengths, in pairs")
+    axes.set_title("sinusoids: pairs of waves")
     open_axes(axes)
     axes.legend(frameon=False, ncols=2, loc="upper center", columnspacing=1, **SMALL)
 
@@ -164,13 +170,13 @@ def _draw_table(axes: Axes, table: Tensor) -> None:
     axes.axhline(TRAINED - 0.5, color="black", linestyle="--", linewidth=1.2)
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     axes.text(30, TRAINED + 3, "training ends", ha="right", va="top", bbox=paper, **SMALL)
-    axes.set(xlabel="column", ylabel="position", aspect="auto", title="the table has no last row")
+    axes.set(xlabel="column", ylabel="position", aspect="auto", title="sinusoids: any length")
 
 
 def _draw_curves(axes: Axes, n: Numbers, kinds: Sequence[str], label: str, title: str) -> None:
     for kind in kinds:
-        colour, dashes = LOOKS[kind]
-        axes.plot(n[f"{kind}_by_distance"], color=colour, linestyle=dashes, label=NAMES[kind])
+        look = LINE_STYLES[kind] | {"marker": "", "label": NAMES[kind]}
+        axes.plot(n[f"{kind}_by_distance"], **look)
     axes.set(xlabel="distance (tokens)", ylabel=label, title=title)
     open_axes(axes)
     axes.legend(frameon=False, **SMALL)
@@ -178,11 +184,10 @@ def _draw_curves(axes: Axes, n: Numbers, kinds: Sequence[str], label: str, title
 
 def _draw_losses(axes: Axes, n: Numbers, lengths: Sequence[int]) -> None:
     for kind in KINDS:
-        colour, dashes = LOOKS[kind]
         loss, low, high = (n[f"{kind}_loss{end}"] for end in ("", "_low", "_high"))
         bars = array([loss, high]) - array([low, loss])  # (2, lengths): down, up
-        look = {"color": colour, "linestyle": dashes, "marker": MARKERS[kind], "markersize": 4.5}
-        axes.errorbar(lengths[: len(loss)], loss, bars, **look, capsize=2, label=NAMES[kind])
+        look = LINE_STYLES[kind] | {"capsize": 2, "label": NAMES[kind]}
+        axes.errorbar(lengths[: len(loss)], loss, bars, **look)
     note = f"learned and Toeplitz refuse\nmore than {TRAINED} tokens"
     axes.text(0.04, 0.62, note, transform=axes.transAxes, **NOTE)
     guess = math.log(DIGITS)

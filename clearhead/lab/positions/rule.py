@@ -4,9 +4,9 @@
       3 3 3 7 7 7 7 2 2        the answer at every position is the latest digit
 
 Attention finds the digits by content; to know which of them is the latest it needs positions. The
-models differ in their positions only: the same batches, one block, the same settings. They are
-then tested on longer sequences. Only the last answers count, as many as a training sequence has,
-so that on longer sequences every counted answer lies beyond the trained length.
+models differ only in their positions: the same batches, one block, the same settings. They are then
+tested on longer sequences. Only the last answers count, as many as a training sequence has, so that
+on longer sequences every counted answer lies beyond the trained length.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from clearhead.models.gpt import GPT, GPTConfig
 from clearhead.training import Optimizer, WarmupLinear, mean_cross_entropy
 
 KINDS = ("none", "sinusoidal", "learned", "rotary", "toeplitz", "alibi")
-LIMITED = ("learned", "toeplitz")  # hold a number for each position or distance
-TRAINED = 32  # tokens of a sequence in training
+LIMITED = ("learned", "toeplitz")  # store a number for each position or distance
+TRAINED = 32  # tokens in a training sequence
 LONGEST = 8 * TRAINED
 DIGITS = 8  # 1 … 8, and 0 is blank
 DENSITY = 0.2  # the share of digits

@@ -1,7 +1,7 @@
-"""Where a token stands: what attention knows without positions, and with five schemes.
+"""What attention knows of the order of tokens, without positions and with five schemes.
 
     permute the tokens      without positions the outputs are permuted with them, and nothing more
-    shift all of them       a relative scheme notices nothing, an absolute one does
+    shift all tokens        a relative scheme gives the same outputs, an absolute one does not
     by distance             how similar two positions are, or what is added to their score
 
 Sine and cosine come in pairs because sin a sin b + cos a cos b = cos(a − b): the product of two
@@ -37,7 +37,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 WIDTH, HEADS = 32, 4  # as in the models that are trained
 STEP = 8  # how far a sequence is shifted
-FAR = 4096  # positions that one linear map must serve; over fewer, slow waves look alike
+FAR = 4096  # positions that one linear map is fitted to; over fewer, slow waves look alike
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
@@ -139,17 +139,17 @@ def spread(matrix: Tensor) -> float:
 
 
 def compare_pairs_with_sines() -> Numbers:
-    """What is lost when the cosines are left out."""
+    """The spread and the error of the best linear map, with and without the cosines."""
     table = sinusoid_table(FAR + STEP, WIDTH, torch.float64)
     sines = table[:, ::2]
     return {
         "sines_spread": spread(sines[:TRAINED] @ sines[:TRAINED].mT / (WIDTH // 2)),
-        "pairs_missed": _miss_of_best_map(table),
-        "sines_missed": _miss_of_best_map(sines),
+        "pairs_missed": _best_map_error(table),
+        "sines_missed": _best_map_error(sines),
     }
 
 
-def _miss_of_best_map(table: Tensor) -> float:
+def _best_map_error(table: Tensor) -> float:
     """The error of the best linear map from PE[p] to PE[p + STEP], relative (RMS)."""
     here, there = table[:FAR], table[STEP:]
     best = torch.linalg.lstsq(here, there, driver="gelsd").solution
@@ -160,7 +160,7 @@ def _miss_of_best_map(table: Tensor) -> float:
 
 
 def score_models(models: dict[str, list[GPT]], lengths: list[int], seed: int) -> Numbers:
-    """Loss and share of right answers by length: the mean over trainings, and the extremes."""
+    """Loss and share of right answers by length: mean over trainings, range of the loss."""
     numbers: Numbers = {}
     for kind, trained in models.items():
         tried = lengths[:1] if kind in LIMITED else lengths
@@ -177,7 +177,7 @@ def score_models(models: dict[str, list[GPT]], lengths: list[int], seed: int) ->
 
 
 def try_one_token_more() -> dict[str, str]:
-    """How each scheme answers to one token more than in training: "accepted", or its error."""
+    """How each scheme reacts to one token more than in training: "accepted", or its error."""
     T, d_head = TRAINED + 1, WIDTH // HEADS
     answers = {}
     for kind in KINDS[1:]:

@@ -1,6 +1,6 @@
 """What the experiments share.
 
-finding.py      what an experiment returns: a claim, tables, sentences, numbers, a picture
+finding.py      what an experiment returns: claim, tables, sentences, numbers, picture
 drawing.py      panels, and lines that differ in colour, dashes and marker
 measuring.py    what a computation costs, and how the cost grows
 page.py         all findings on one HTML page

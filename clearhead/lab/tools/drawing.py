@@ -1,21 +1,16 @@
 """How the experiments draw: panels with a light grid, lines that can be told apart in grey.
 
 with panels(9.6, 3.9, 2) as (figure, (left, right)):
-    left.plot(x, y, **line_look(0, label="softmax"))
+    left.plot(x, y, **line_style(0, label="softmax"))
     finish(left, "upper left", xlabel="T (inputs)", ylabel="time (ms)", yscale="log")
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from clearhead.inspection.picture import LINES, new_figure, open_axes, style
-
-if TYPE_CHECKING:  # matplotlib is imported when something is drawn
-    from matplotlib.axes import Axes as Axes
-    from matplotlib.figure import Figure as Figure
-else:
-    Axes = Figure = Any
+from clearhead.inspection import picture
+from clearhead.inspection.picture import LINES, Axes, Figure, open_axes
 
 MARKERS = "osD^v"
 SMALL: dict[str, Any] = {"fontsize": 8}
@@ -27,20 +22,18 @@ LEGEND_BELOW: dict[str, Any] = {"loc": "outside lower center", "ncols": 5, "fram
 def panels(
     width: float, height: float, columns: int, rows: int = 1, **options: Any
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure in inches and its panels, row by row; options as those of `Figure.subplots`."""
-    with style():
-        figure = new_figure(width, height)
-        grid = figure.subplots(rows, columns, squeeze=False, **options)
-        for axes in grid.flat:
+    """A figure in inches and its panels for curves; arguments as those of `picture.panels`."""
+    with picture.panels(width, height, columns, rows, **options) as (figure, grid):
+        for axes in grid:
             open_axes(axes)
-        yield figure, list(grid.flat)
+        yield figure, grid
 
 
-def line_look(order: int, **changes: Any) -> dict[str, Any]:
+def line_style(order: int, **changes: Any) -> dict[str, Any]:
     """Colour, dashes and marker of the line of this number, as arguments of `Axes.plot`."""
     colour, dashes = LINES[order]
-    look = {"color": colour, "linestyle": dashes, "marker": MARKERS[order], "markersize": 4.5}
-    return look | changes
+    style = {"color": colour, "linestyle": dashes, "marker": MARKERS[order], "markersize": 4.5}
+    return style | changes
 
 
 def finish(axes: Axes, legend: Any = None, **settings: Any) -> None:

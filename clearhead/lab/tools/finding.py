@@ -1,4 +1,4 @@
-"""What an experiment returns: a claim, the numbers as tables, what was seen, one picture."""
+"""What an experiment returns: a claim, tables of numbers, sentences on the result, a picture."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ Number = float | Sequence[float]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under the names of their columns; the caption says what is counted, in which unit.
+    """Rows under column names; the caption says what is measured, in which unit.
 
-    A cell is a text, or a number that is written as `format_cell` does.
+    A cell is a text, or a number that `format_cell` formats.
     """
 
     caption: str
@@ -28,13 +28,13 @@ class Table:
 
     @classmethod
     def from_columns(cls, caption: str, *columns: tuple[str, Iterable[Any]]) -> Self:
-        """A table of columns of equal length, each with its name."""
+        """A table from (name, cells) pairs; all columns have equal length."""
         names, cells = zip(*columns, strict=True)
         return cls(caption, names, [list(row) for row in zip(*cells, strict=True)])
 
     @property
     def text(self) -> str:
-        """For a terminal: the first column to the left, the others to the right."""
+        """For a terminal: the first column aligned left, the others right."""
         lines = [list(self.columns), *([format_cell(cell) for cell in row] for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = (
@@ -49,10 +49,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an experiment has shown.
+    """The result of an experiment.
 
-    claim: one sentence. seen: what was seen, in two sentences. numbers: all that tables and
-    sentences say, by name and unrounded. `text` is all of it for a terminal.
+    claim: one sentence. seen: the result in two sentences. numbers: every number in tables and
+    sentences, by name and unrounded. `text`: tables and sentences for a terminal.
     """
 
     claim: str

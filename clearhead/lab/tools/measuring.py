@@ -1,12 +1,12 @@
-"""How the laboratory measures what a computation costs, and how the cost grows.
+"""Measure what a computation costs, and how the cost grows with the length T.
 
     with Count() as count: …                        bytes, products and steps, counted as it runs
     best_milliseconds({"a": work, …}, seconds=8)    the best time of many rounds
     fit_slope({T: cost, …})                         p of a cost c·T^p, and its uncertainty
 
-On logarithmic axes a cost c·T^p is a straight line. Its slope is found by least squares over n
-points. With s² = Σ residual² / (n − 2) the uncertainty is ± t s / √Σ(log T − mean)², where t leaves
-2.5 % of Student's distribution with n − 2 degrees of freedom on each side.
+On logarithmic axes a cost c·T^p is a straight line; least squares over n points give its slope.
+With s² = Σ residual² / (n − 2) the uncertainty is ± t s / √Σ(log T − mean)², where t cuts off 2.5 %
+of Student's distribution with n − 2 degrees of freedom on each side.
 """
 
 import math
@@ -33,20 +33,20 @@ T_QUANTILES: tuple[float, ...] = (
 
 
 class Count(TorchDispatchMode):
-    """Counts the memory, the work and the longest chain of all operations inside a `with`.
+    """Counts memory, work and sequential steps of all operations inside a `with`.
 
     bytes       the most that new tensors held at one time
-    products    multiplications inside products of matrices
+    products    multiplications inside matrix products
     steps       the longest chain of operations, each of which needs the result before it
 
-    A view is no operation. A sum over many numbers is one.
+    A view does not count as an operation; a sum over many numbers counts as one.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.bytes = self.products = self.steps = 0
         self._alive = 0
-        self._chains: dict[int, int] = {}  # storage → steps that led to its content
+        self._chains: dict[int, int] = {}  # storage → steps to its content
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         inputs = {_storage_id(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
@@ -89,8 +89,7 @@ def best_milliseconds(
 ) -> dict[Name, float]:
     """The best time of each on one thread, in at least `rounds` rounds and about `seconds`.
 
-    On the CPU only the time in which this process computes counts, so that other programs on the
-    machine add little.
+    On the CPU this is the processor time of this process, so that other programs add little.
     """
     fine = time.get_clock_info("process_time").resolution <= 1e-6
     clock = time.process_time if fine and torch.device(device).type == "cpu" else time.perf_counter
@@ -103,7 +102,7 @@ def best_milliseconds(
 
 
 def _finish(work: Callable[[], Tensor]) -> None:
-    """Do the work and wait for its device: reading one number waits for all before it."""
+    """Do the work and wait for the device: reading one number waits for all operations."""
     work().flatten()[:1].tolist()
 
 

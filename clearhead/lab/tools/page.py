@@ -1,4 +1,4 @@
-"""All findings on one HTML page, which holds its pictures and fetches nothing.
+"""All findings on one HTML page, which contains its pictures and loads nothing.
 
 write_page({"vanishing": finding, …}, "lab/index.html")
 """
@@ -6,7 +6,7 @@ write_page({"vanishing": finding, …}, "lab/index.html")
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from clearhead.files.writing import replace_file
+from clearhead.inspection.picture import write_whole
 from clearhead.inspection.report import html
 from clearhead.lab.tools.finding import Finding, Table, format_cell
 
@@ -16,11 +16,7 @@ ABOUT = "Each claim was tested by the command below it, which gave these numbers
 
 def write_page(findings: Mapping[str, Finding], path: str | Path) -> Path:
     """Write the page, whole or not at all; returns its path."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as file:
-        file.write(html.page(TITLE, "\n".join(_write_body(findings))))
-    return path
+    return write_whole(Path(path), html.page(TITLE, "\n".join(_write_body(findings))))
 
 
 def _write_body(findings: Mapping[str, Finding]) -> Iterator[str]:

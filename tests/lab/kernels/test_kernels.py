@@ -296,7 +296,7 @@ def test_a_map_that_never_gets_faster_is_told_so(monkeypatch):
         MADE_UP.products,
         MADE_UP.bytes,
     )
-    numbers = kernels.prices(slow)
+    numbers = kernels.summarize_costs(slow)
     assert "quadratic_faster_from" not in numbers
     crossovers = kernels.tabulate(FAKE | numbers, FREQUENCIES, slow)[-1]
     assert crossovers.rows[2][2] == "not up to 4096"
