@@ -112,7 +112,7 @@ def test_the_line_of_a_step_is_counted_but_no_evaluation_and_no_checkpoint(begun
         monkeypatch.setattr(task, "evaluate", fail)
     monkeypatch.setattr(training.Training, "save", fail)
     monkeypatch.setattr(
-        training.RunFolder, "add_metrics", lambda _, values: lines.append(values["step"])
+        training.DiskStorage, "add_metrics", lambda _, values: lines.append(values["step"])
     )
     training.loop(0.0)
     assert lines == [training.STEPS] * len(training.RECIPES)
