@@ -265,7 +265,7 @@ def test_a_run_folder_is_as_good_as_a_folder_of_weights(trained, run_here):
     assert f"letters from {trained}, after step 2: " in err
     code, _, err = run_here(trained, "--prompt", "THE")
     assert code == 2
-    assert "'T' at place 0, which is not in the alphabet" in err
+    assert "'T' at index 0, which is not in the alphabet" in err
 
 
 def test_a_run_writes_on_when_its_data_have_gone(trained, run_here, tmp_path):
@@ -281,7 +281,7 @@ def test_a_run_writes_on_when_its_data_have_gone(trained, run_here, tmp_path):
     (copy / "tokenizer.json").write_text("{}")
     code, out, err = run_here(copy, "--prompt", "the")
     assert (code, out) == (2, "")
-    assert "copy/tokenizer.json is no tokenizer of characters" in err
+    assert "copy/tokenizer.json is not a tokenizer of characters" in err
 
 
 def test_a_run_of_a_model_that_does_not_write_is_told(tmp_path, run_here):

@@ -50,7 +50,7 @@ def test_a_run_answers_when_its_data_have_gone_but_is_not_measured(run, tmp_path
     ("text", "sentence"),
     [
         ("abcab", "the input must be written haystack|needle, got 'abcab'"),
-        ("abz|a", "text has 'z' at place 2, which is not in the alphabet"),
+        ("abz|a", "text has 'z' at index 2, which is not in the alphabet"),
         ("a" * 90 + "|a", "max_len"),
         ("", "the input must be written haystack|needle"),
     ],

@@ -1,17 +1,17 @@
 """Byte-pair encoding, the tokenizer of GPT-2 (Radford et al. 2019, section 2.2).
 
-    text → words with the blank before them → bytes → pairs merged, in the order of the merges
+    text → words with the space before them → bytes → pairs merged, in the order of the merges
 
 Every byte is a token, so every text has ids and `decode(encode(text)) == text`. A byte is written
 as one visible character, so that a vocabulary can be read: printable bytes as themselves, the
-others as the characters from U+0100 on, a blank as Ġ.
+others as the characters from U+0100 on, a space as Ġ.
 
 Words are split as by GPT-2's pattern: the English endings 's 't 're 've 'm 'll 'd, then runs of
-letters, of numbers, of other signs, each with one blank before it, and runs of white space without
-the blank that belongs to the next word.
+letters, of numbers, of other characters, each with one space before it, and runs of white space
+without the space that belongs to the next word.
 
-Written here rather than taken from the `tokenizers` library, because it is faster: a word is merged
-once and remembered. Measured on a play with 200 merges, 2 to 5 times as fast, with equal ids.
+Our own, because it is faster than the `tokenizers` library: a word is merged once and remembered.
+Measured on a play with 200 merges, 2 to 5 times as fast, with equal ids.
 """
 
 import re
@@ -20,7 +20,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from clearhead.data.tokenizers.merges import merge_pairs, read_merges
-from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, check_vocabulary
+from clearhead.data.tokenizers.subword_tokenizer import (
+    CharacterTable,
+    SubwordTokenizer,
+    check_vocabulary,
+)
 from clearhead.data.tokenizers.tokenizer import Ids
 
 PATTERN = re.compile(
@@ -33,31 +37,25 @@ PATTERN = re.compile(
 )
 
 
-class _Classes(dict[int, int]):
-    """Each character beyond ASCII → an ASCII character of its kind, for `str.translate`.
+def _find_stand_in(character: str) -> str:
+    """An ASCII character of the same kind, for characters beyond ASCII.
 
     Python's regular expressions cannot match Unicode categories; after this translation they need
-    not. The stand-ins occur in no ending ('s) and are no plain blank.
+    not. The stand-ins occur in no ending ('s), and none is a plain space.
     """
-
-    def __missing__(self, code: int) -> int:
-        sign = chr(code)
-        if code < 128:
-            stand_in = code
-        elif sign.isspace():
-            stand_in = ord("\n")
-        else:
-            stand_in = ord({"L": "L", "N": "0"}.get(unicodedata.category(sign)[0], "!"))
-        self[code] = stand_in
-        return stand_in
+    if character.isascii():
+        return character
+    if character.isspace():
+        return "\n"
+    return {"L": "L", "N": "0"}.get(unicodedata.category(character)[0], "!")
 
 
-CLASSES = _Classes()
+STAND_INS = CharacterTable(_find_stand_in)
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text into words, blanks included: joined again they are the text."""
-    spans = (match.span() for match in PATTERN.finditer(text.translate(CLASSES)))
+    """Split a text into words, spaces included: joined again they are the text."""
+    spans = (match.span() for match in PATTERN.finditer(text.translate(STAND_INS)))
     return [text[start:stop] for start, stop in spans]
 
 
@@ -73,7 +71,7 @@ BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 class BytePairTokenizer(SubwordTokenizer):
-    """GPT-2's tokenizer. `encode` adds no special; <|endoftext|> is start and end if present."""
+    """GPT-2's tokenizer. `encode` adds no special token; <|endoftext|> is both start and end."""
 
     kind = "byte pairs"
     options = ("merges", "specials")
@@ -86,7 +84,7 @@ class BytePairTokenizer(SubwordTokenizer):
         self.merges, self.specials = list(merges), dict(specials)
         for name, i in self.specials.items():
             if type(i) is not int or not 0 <= i < len(tokens) or tokens[i] != name:
-                raise ValueError(f"the special {name!a:.40} has no token of its id {i!a:.40}")
+                raise ValueError(f"id {i!a:.40} is not the special token {name!a:.40}")
         roles = dict(self.specials)
         if (end := roles.pop("<|endoftext|>", None)) is not None:
             roles |= {"start": end, "end": end}
@@ -109,10 +107,10 @@ class BytePairTokenizer(SubwordTokenizer):
         return [self._ids[part] for part in parts]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The text of these ids; bytes that are no UTF-8 become �. specials=True keeps specials."""
+        """The text of these ids, specials only with specials=True; invalid UTF-8 becomes �."""
         names = set(self.specials) if specials else set()
         parts = [
-            token.encode() if token in names else bytes(BYTES[sign] for sign in token)
+            token.encode() if token in names else bytes(BYTES[character] for character in token)
             for token in self.spell(ids, specials=specials)
         ]
         return b"".join(parts).decode("utf-8", errors="replace")

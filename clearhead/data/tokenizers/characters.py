@@ -15,6 +15,7 @@ from torch import Tensor
 from clearhead.data.tokenizers.tokenizer import (
     Ids,
     Tokenizer,
+    add_specials,
     check_switches,
     check_text,
     check_texts,
@@ -22,7 +23,7 @@ from clearhead.data.tokenizers.tokenizer import (
 
 
 class CharTokenizer(Tokenizer):
-    """Characters ⇄ ids, with [CLS] first, or with any of start, pad and end."""
+    """Characters ⇄ ids, with [CLS] first, or with any of <start>, <pad> and <end>."""
 
     kind = "characters"
     options = ("cls", "start", "pad", "end")
@@ -41,11 +42,12 @@ class CharTokenizer(Tokenizer):
         if not alphabet:
             raise ValueError("alphabet must have at least one character, got ''")
         if cls and start:
-            raise ValueError("cls and start both stand first; take one of them")
+            raise ValueError("cls and start both come first; choose one of them")
         switches = {"cls": cls, "start": start, "pad": pad, "end": end}
         check_switches(**switches)
         self.alphabet, self.cls, self.start, self.pad, self.end = alphabet, cls, start, pad, end
-        super().__init__(list(alphabet), [role for role, on in switches.items() if on])
+        roles = [role for role, is_on in switches.items() if is_on]
+        super().__init__(*add_specials(roles, alphabet))
 
     @staticmethod
     def of(
@@ -61,7 +63,7 @@ class CharTokenizer(Tokenizer):
         return [self._add_specials(self._look_up(text)) for text in texts]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The characters of these ids; specials only with specials=True."""
+        """The characters of these ids; special tokens only with specials=True."""
         return "".join(self.spell(ids, specials=specials))
 
     def one_hot(self, text: str) -> Tensor:
@@ -75,9 +77,9 @@ class CharTokenizer(Tokenizer):
         except KeyError as unknown:
             character = unknown.args[0]
             raise ValueError(
-                f"text has {character!a} at place {text.index(character)}, which is not in the "
+                f"text has {character!a} at index {text.index(character)}, which is not in the "
                 f"alphabet {self.alphabet!a:.100}; change the text or build the tokenizer with it"
             ) from None
 
-    def _list_tokens(self) -> str:
+    def _get_vocabulary(self) -> str:
         return self.alphabet

@@ -2,7 +2,7 @@
 
     l o w e r     merges: 1. e r   2. l o   3. lo w          →   low er
 
-`merge_pairs` takes n log n steps, so a long text without blanks stays quick.
+`merge_pairs` takes n log n steps, so that a long text without spaces is no problem.
 """
 
 import heapq
@@ -44,10 +44,10 @@ def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) 
 def read_merges(merges: Sequence[str], known: Collection[str]) -> dict[tuple[str, str], int]:
     """Parse lines "left right": pair → rank. Both parts and their union must be known tokens."""
     ranks: dict[tuple[str, str], int] = {}
-    for place, line in enumerate(merges):
-        left, blank, right = line.partition(" ") if isinstance(line, str) else ("", "", "")
-        if not blank or not all(part in known for part in (left, right, left + right)):
-            raise ValueError(f"merge {line!a:.60} joins or makes a token that is unknown")
-        if ranks.setdefault((left, right), place) != place:
-            raise ValueError(f"merge {line!a:.60} stands twice")
+    for rank, line in enumerate(merges):
+        left, space, right = line.partition(" ") if isinstance(line, str) else ("", "", "")
+        if not space or not all(part in known for part in (left, right, left + right)):
+            raise ValueError(f"merge {line!a:.60} joins or makes an unknown token")
+        if ranks.setdefault((left, right), rank) != rank:
+            raise ValueError(f"merge {line!a:.60} occurs twice")
     return ranks

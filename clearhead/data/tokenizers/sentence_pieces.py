@@ -2,8 +2,8 @@
 
     " " + text → characters → neighbours merged whose union is a token, the highest score first
 
-There are no words: a blank is a character like others, and one is put before the text. A character
-that is no token becomes its UTF-8 bytes, which have the ids from 3 to 258. So nothing is lost:
+There are no words: a space is a character like others, and one is put before the text. A character
+that is not a token becomes its UTF-8 bytes, which have the ids from 3 to 258. So nothing is lost:
 `decode(encode(text)) == text`. Ids 0, 1, 2 are unknown, start and end. Hugging Face saves the same
 tokenizer as a list of merges in order, without scores.
 """
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from clearhead.data.tokenizers.merges import merge_pairs, read_merges
-from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer
+from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, check_vocabulary
 from clearhead.data.tokenizers.tokenizer import Ids
 from clearhead.shapes import is_number
 
 FIRST_BYTE, FIRST_PIECE = 3, 259
 ROLES = {"unk": 0, "start": 1, "end": 2}
 WORD, WORD_END = re.compile(" +[^ ]*|[^ ]+"), re.compile("[^ ] ")
-BLANK = "▁"  # how merges write a blank, since they separate two tokens by one
+SPACE = "▁"  # how merges write a space, since a plain one separates the two tokens
 
 
 def format_byte(byte: int) -> str:
@@ -41,10 +41,11 @@ class SentencePieceTokenizer(SubwordTokenizer):
         scores: Sequence[float] | None = None,
         merges: Sequence[str] | None = None,
     ) -> None:
-        """tokens: unknown, start, end, <0x00> … <0xFF>, then pieces, a blank written as a blank.
+        """tokens: unknown, start, end, <0x00> … <0xFF>, then pieces, a space written as a space.
 
-        Either scores, one for each token, or merges "left right" with ▁ for a blank.
+        Either scores, one for each token, or merges "left right" with ▁ for a space.
         """
+        check_vocabulary(tokens)
         byte_ids = {format_byte(byte): FIRST_BYTE + byte for byte in range(256)}
         super().__init__(tokens, ROLES | byte_ids)
         for name, i in byte_ids.items():
@@ -53,15 +54,15 @@ class SentencePieceTokenizer(SubwordTokenizer):
         if "" in self._ids:
             raise ValueError(f"token {self._ids['']} is empty")
         if (scores is None) == (merges is None):
-            raise ValueError("either scores or merges say which pair is joined first")
+            raise ValueError("give either scores or merges; they say which pair is joined first")
         self.scores = None if scores is None else self._check_scores(scores)
         self.merges = None if merges is None else list(merges)
-        # If no token has a blank after another character, no merge crosses the end of a word.
+        # If no token has a space after another character, no merge crosses the end of a word.
         self._word_by_word = not any(WORD_END.search(token) for token in self._ids)
         self._cached = lru_cache(maxsize=50_000)(self._split_part)
-        written = {token.replace(" ", BLANK) for token in self._ids}
+        written = {token.replace(" ", SPACE) for token in self._ids}
         self._ranks = {
-            (left.replace(BLANK, " "), right.replace(BLANK, " ")): rank
+            (left.replace(SPACE, " "), right.replace(SPACE, " ")): rank
             for (left, right), rank in read_merges(self.merges or [], written).items()
         }
 
@@ -94,7 +95,7 @@ class SentencePieceTokenizer(SubwordTokenizer):
         return None if i is None else -self.scores[i]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The text of these ids, without the blank that `encode` put before it."""
+        """The text of these ids, without the space that `encode` put before it."""
         parts = []
         for i in self._check_ids(ids):
             if FIRST_BYTE <= i < FIRST_PIECE:

@@ -1,20 +1,15 @@
 """The base of the tokenizers that come with pretrained weights.
 
-Their vocabularies are lists of pieces of words, whose indices are the ids; specials may be anywhere
-among them. As with our other tokenizers, no text can spell a special: a text that says "<s>" or
-"[SEP]" is split into pieces like any other.
+Their vocabularies are lists of pieces of words, with special tokens anywhere among them. No text
+can spell a special token, as in our other tokenizers: a text that says "<s>" or "[SEP]" is split
+into pieces like any other.
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from clearhead.data.tokenizers.tokenizer import (
-    MAX_TOKENS,
-    Tokenizer,
-    check_text,
-    check_texts,
-)
+from clearhead.data.tokenizers.tokenizer import MAX_TOKENS, Tokenizer, check_texts
 
 
 def sort_by_id(ids: Any) -> list[str]:
@@ -22,7 +17,7 @@ def sort_by_id(ids: Any) -> list[str]:
     if not isinstance(ids, Mapping):
         raise TypeError(f"a vocabulary must hold tokens and their ids, got {ids!a:.40}")
     if len(ids) > MAX_TOKENS:
-        raise ValueError(f"a vocabulary of {len(ids):,} tokens is too large, {MAX_TOKENS:,} go")
+        raise ValueError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, got {len(ids):,}")
     tokens: dict[int, str] = {}
     for token, i in ids.items():
         if type(i) is not int:
@@ -42,24 +37,21 @@ def check_vocabulary(tokens: Any) -> None:
         raise TypeError(f"tokens must be a list of strings, got {tokens!r:.60}")
     if not 0 < len(tokens) <= MAX_TOKENS:
         raise ValueError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, got {len(tokens):,}")
-    check_text("".join(tokens), "the vocabulary")
+
+
+class CharacterTable(dict[int, str]):
+    """A rule for single characters as a table for `str.translate`, filled as it is used."""
+
+    def __init__(self, rule: Callable[[str], str]) -> None:
+        self.rule = rule
+
+    def __missing__(self, code: int) -> str:
+        self[code] = self.rule(chr(code))
+        return self[code]
 
 
 class SubwordTokenizer(Tokenizer):
     """Text ⇄ ids of pieces of words. A subclass splits one text, `_split`, and decodes."""
-
-    def __init__(self, tokens: Sequence[str], specials: Mapping[str, int]) -> None:
-        """specials: role ("start", "end", "pad", "unk" or another word) → id."""
-        check_vocabulary(tokens)
-        self._spelling = list(tokens)
-        self._special_ids = dict(specials)
-        hidden = set(self._special_ids.values())
-        self._ids: dict[str, int] = {}
-        for i, token in enumerate(tokens):
-            if i not in hidden and self._ids.setdefault(token, i) != i:
-                raise ValueError(
-                    f"token {token!a:.40} stands twice, as {self._ids[token]} and as {i}"
-                )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, as `encode` gives them."""

@@ -1,10 +1,11 @@
 """The base of every tokenizer: a list of tokens whose indices are the ids, batches, and a file.
 
-    specials first          <start> <pad> <unk>         ids 0 1 2
+    special tokens first    <start> <pad> <unk>         ids 0 1 2
     then those of the text  , . the And …               ids 3 4 5 6 …
 
-A special stands for something that is not in the text, so no text can spell it: `encode` looks up
-the tokens of the text alone, and a text that says "<pad>" never becomes the padding.
+A special token stands for something that is not in the text, so no text can spell it: `encode`
+looks up the other tokens only, and a text that says "<pad>" never becomes the padding. Each special
+token has a role: cls, start, pad, unk or end; the tokenizers of pretrained models have others too.
 """
 
 import operator
@@ -37,16 +38,23 @@ class Tokenizer(ABC):
     kind: ClassVar[str]  # as its file names it
     options: ClassVar[tuple[str, ...]]  # arguments of the constructor that its file keeps
 
-    def __init__(self, tokens: Sequence[str], specials: Sequence[str]) -> None:
-        check_size(tokens)
-        self._spelling = [*(SPELLING[role] for role in specials), *tokens]
-        self._special_ids = dict(zip(specials, range(len(specials)), strict=True))
-        self._ids = {token: i for i, token in enumerate(tokens, len(specials))}
-        if len(set(self._spelling)) < len(self._spelling):
-            raise ValueError(
-                f"token {_find_double(self._spelling)!a:.80} stands twice; each has one id"
-            )
+    def __init__(self, tokens: Sequence[str], specials: Mapping[str, int]) -> None:
+        """tokens: all of them, in the order of their ids; specials: role → id."""
+        self._spelling, self._special_ids = list(tokens), dict(specials)
+        self._ids: dict[str, int] = {}  # of the tokens that a text can have
+        hidden = set(specials.values())
+        for i, token in enumerate(tokens):
+            if i not in hidden and self._ids.setdefault(token, i) != i:
+                raise ValueError(
+                    f"token {token!a:.40} occurs twice, as {self._ids[token]} and as {i}"
+                )
         check_text("".join(tokens), "the vocabulary")
+        # The ids of the special tokens; None where a tokenizer has none.
+        self.cls_id = specials.get("cls")  # its output represents the whole text
+        self.start_id = specials.get("start")  # where a text starts
+        self.end_id = specials.get("end")  # where it ends
+        self.pad_id = specials.get("pad")
+        self.unk_id = specials.get("unk")  # every unknown token
 
     @property
     def vocab_size(self) -> int:
@@ -58,31 +66,6 @@ class Tokenizer(ABC):
         """The token of each id, as it is written."""
         return tuple(self._spelling)
 
-    @property
-    def cls_id(self) -> int | None:
-        """The id of [CLS], whose output represents the whole text; None if there is none."""
-        return self._special_ids.get("cls")
-
-    @property
-    def start_id(self) -> int | None:
-        """The id put first by `encode`; None if there is none."""
-        return self._special_ids.get("start")
-
-    @property
-    def end_id(self) -> int | None:
-        """The id put last by `encode`; None if there is none."""
-        return self._special_ids.get("end")
-
-    @property
-    def pad_id(self) -> int | None:
-        """The id of padding; None if there is none."""
-        return self._special_ids.get("pad")
-
-    @property
-    def unk_id(self) -> int | None:
-        """The id of every unknown token; None if there is none."""
-        return self._special_ids.get("unk")
-
     # Text to ids and back
 
     @abstractmethod
@@ -91,10 +74,10 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The text of these ids; specials=True keeps specials, of which <unk> always stays."""
+        """The text of these ids. Special tokens except <unk> are left out unless specials=True."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text: [CLS] or <start> first, <end> last, where the tokenizer has them."""
+        """The ids of a text: [CLS] or <start> first, <end> last, if the tokenizer has them."""
         return self.encode_batch([text])[0]
 
     def decode_batch(self, rows: Sequence[Ids] | Tensor, *, specials: bool = False) -> list[str]:
@@ -107,7 +90,7 @@ class Tokenizer(ABC):
         return [self._spelling[i] for i in self._check_ids(ids) if i not in hidden]
 
     def _add_specials(self, ids: list[int]) -> list[int]:
-        """[CLS] or <start> before the ids of a text, <end> after them, where there are such."""
+        """Put [CLS] or <start> before the ids of a text, <end> after them, if there are any."""
         first = self.cls_id if self.start_id is None else self.start_id
         before = [] if first is None else [first]
         return before + ids + ([] if self.end_id is None else [self.end_id])
@@ -116,34 +99,35 @@ class Tokenizer(ABC):
         values = ids.tolist() if hasattr(ids, "tolist") else ids
         if not isinstance(values, Iterable) or isinstance(values, str):
             raise TypeError(f"ids must be a list or a 1-D tensor of ids, got {ids!r:.80}")
-        return [self._check_id(i, place) for place, i in enumerate(values)]
+        return [self._check_id(value, index) for index, value in enumerate(values)]
 
-    def _check_id(self, value: Any, place: int) -> int:
+    def _check_id(self, value: Any, index: int) -> int:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             way_out = "; for several rows use decode_batch" if isinstance(value, list) else ""
-            raise TypeError(f"ids[{place}] must be a whole number, got {value!r:.40}{way_out}")
+            raise TypeError(f"ids[{index}] must be a whole number, got {value!r:.40}{way_out}")
         i = operator.index(value)
         if not 0 <= i < self.vocab_size:
             raise ValueError(
-                f"ids[{place}] is {i}, but the ids of this tokenizer go from 0 to "
+                f"ids[{index}] is {i}, but the ids of this tokenizer go from 0 to "
                 f"{self.vocab_size - 1}; decode with the tokenizer that encoded"
             )
         return i
 
     # The file
 
-    def _list_tokens(self) -> list[str] | str:
-        """The first argument of the constructor, which its file keeps as "tokens"."""
+    def _get_vocabulary(self) -> list[str] | str:
+        """The first argument of the constructor, as the file keeps it under "tokens"."""
         return self._spelling
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         options = {name: getattr(self, name) for name in self.options}
-        return {"tokenizer": self.kind, "format": FORMAT, **options, "tokens": self._list_tokens()}
+        head = {"tokenizer": self.kind, "format": FORMAT}
+        return {**head, **options, "tokens": self._get_vocabulary()}
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Build the tokenizer of these values; anything missing, unknown or wrong is refused."""
+        """Build the tokenizer these values describe; anything missing or unknown is refused."""
         _check_kind(values, cls.kind)
         wanted = {"tokenizer", "format", "tokens", *cls.options}
         if values.keys() != wanted:
@@ -163,7 +147,7 @@ class Tokenizer(ABC):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file that `save` wrote."""
         values = read_json(path, max_bytes=MAX_BYTES)
-        with prefix_errors(f"{quote(path)} is no tokenizer of {cls.kind}"):
+        with prefix_errors(f"{quote(path)} is not a tokenizer of {cls.kind}"):
             return cls.from_dict(values)
 
     def __eq__(self, other: object) -> bool:
@@ -181,17 +165,16 @@ def check_text(text: Any, name: str = "text") -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as fault:
         raise ValueError(
-            f"{name} has half a surrogate pair at place {fault.start}, which is no character"
+            f"{name} has half a surrogate pair at index {fault.start}, which is not a character"
         ) from None
 
 
-def check_size(tokens: Sequence[str]) -> None:
-    """At most MAX_TOKENS tokens, so that they fit a file."""
-    if len(tokens) > MAX_TOKENS:
-        raise ValueError(
-            f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(tokens):,}; "
-            f"keep the more frequent ones"
-        )
+def add_specials(roles: Sequence[str], tokens: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+    """Put the special tokens with these roles first: all tokens, and role → id."""
+    spelled = [SPELLING[role] for role in roles]
+    for word in set(spelled) & set(tokens):
+        raise ValueError(f"token {word!a} occurs twice, as a special token and in the vocabulary")
+    return [*spelled, *tokens], {role: i for i, role in enumerate(roles)}
 
 
 def check_switches(**switches: Any) -> None:
@@ -202,19 +185,14 @@ def check_switches(**switches: Any) -> None:
 
 
 def check_texts(texts: Any) -> None:
-    """A list of texts; a single string is a common mistake, as it is a sequence of strings too."""
+    """A list of texts. A single string is a common mistake: it is a sequence of strings too."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise TypeError(f"texts must be a list of strings, got {texts!r:.80}; for one use encode")
-    for place, text in enumerate(texts):
-        check_text(text, f"texts[{place}]")
+    for index, text in enumerate(texts):
+        check_text(text, f"texts[{index}]")
 
 
 def _check_kind(values: Any, kind: str) -> None:
     if not isinstance(values, Mapping) or values.get("tokenizer") != kind:
         found = values.get("tokenizer") if isinstance(values, Mapping) else values
         raise ValueError(f"its kind must be {kind!r}, got {found!a:.80}")
-
-
-def _find_double(tokens: Sequence[str]) -> str:
-    seen: set[str] = set()
-    return next(token for token in tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]

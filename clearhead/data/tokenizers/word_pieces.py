@@ -4,67 +4,50 @@
 
 A word is split from the left into the longest pieces in the vocabulary; a piece inside a word is
 written with ## before it. A word that cannot be split, or is too long, is [UNK]. Case, accents and
-blanks are lost: `decode` gives words, not the original text.
+spaces are lost: `decode` gives words, not the original text.
 """
 
+import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
-from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, check_vocabulary
+from clearhead.data.tokenizers.subword_tokenizer import (
+    CharacterTable,
+    SubwordTokenizer,
+    check_vocabulary,
+)
 from clearhead.data.tokenizers.tokenizer import Ids, check_switches
 
 ROLES = {"unk": "[UNK]", "start": "[CLS]", "end": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
 INSIDE = "##"
-IDEOGRAPHS = (  # blocks of Chinese characters, each of which is a word
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B920, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+IDEOGRAPH = re.compile(  # Chinese characters, each of which is a word
+    "[\u4e00-\u9fff\u3400-\u4dbf\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b73f"
+    "\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
 
 
-class _Table(dict[int, str]):
-    """A rule for single characters as a table for `str.translate`, filled as it is used."""
-
-    def __init__(self, rule: Callable[[str], str]) -> None:
-        self.rule = rule
-
-    def __missing__(self, code: int) -> str:
-        self[code] = self.rule(chr(code))
-        return self[code]
-
-
-def _clean(sign: str) -> str:
-    """White space becomes a blank; control, format and private characters and U+FFFD vanish."""
-    if sign in "\t\n\r":
+def _clean(character: str) -> str:
+    """White space becomes a space; control, format and private characters and U+FFFD vanish."""
+    if character in "\t\n\r":
         return " "
-    nothing = sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Cf", "Co")
-    return "" if nothing else sign
+    vanishes = character == "\ufffd" or unicodedata.category(character) in ("Cc", "Cf", "Co")
+    return "" if vanishes else character
 
 
-def _separate_ideograph(sign: str) -> str:
-    apart = any(first <= ord(sign) <= last for first, last in IDEOGRAPHS)
-    return f" {sign} " if apart else sign
+def _remove_accent(character: str) -> str:
+    return "" if unicodedata.category(character) == "Mn" else character
 
 
-def _remove_accent(sign: str) -> str:
-    return "" if unicodedata.category(sign) == "Mn" else sign
+def _separate_mark(character: str) -> str:
+    """Put spaces around punctuation, and in ASCII around symbols such as $ and + too."""
+    is_ascii_mark = character.isascii() and character.isprintable() and not character.isalnum()
+    is_mark = is_ascii_mark or unicodedata.category(character).startswith("P")
+    return f" {character} " if is_mark else character
 
 
-def _separate_mark(sign: str) -> str:
-    """Punctuation, and in ASCII also signs such as $ and +, which Unicode calls symbols."""
-    in_ascii = sign.isascii() and sign.isprintable() and not sign.isalnum()
-    apart = in_ascii or unicodedata.category(sign).startswith("P")
-    return f" {sign} " if apart else sign
-
-
-CLEAN, SEPARATE_IDEOGRAPHS = _Table(_clean), _Table(_separate_ideograph)
-REMOVE_ACCENTS, SEPARATE_MARKS = _Table(_remove_accent), _Table(_separate_mark)
+CLEAN, REMOVE_ACCENTS = CharacterTable(_clean), CharacterTable(_remove_accent)
+SEPARATE_MARKS = CharacterTable(_separate_mark)
 
 
 class WordPieceTokenizer(SubwordTokenizer):
@@ -90,7 +73,7 @@ class WordPieceTokenizer(SubwordTokenizer):
         super().__init__(tokens, roles)
         for name in ROLES.values():
             if name in self._ids:
-                raise ValueError(f"token {name} stands twice")
+                raise ValueError(f"token {name} occurs twice")
         check_switches(lower=lower, strip_accents=strip_accents, split_ideographs=split_ideographs)
         if type(longest_word) is not int or longest_word < 1:
             raise ValueError(f"longest_word must be at least 1, got {longest_word!a:.40}")
@@ -103,7 +86,7 @@ class WordPieceTokenizer(SubwordTokenizer):
         """The words and single marks of a text, in the form of the vocabulary."""
         text = text.translate(CLEAN)
         if self.split_ideographs:
-            text = text.translate(SEPARATE_IDEOGRAPHS)
+            text = IDEOGRAPH.sub(r" \g<0> ", text)
         if self.strip_accents:
             text = unicodedata.normalize("NFD", text).translate(REMOVE_ACCENTS)
         if self.lower:
@@ -132,7 +115,7 @@ class WordPieceTokenizer(SubwordTokenizer):
         return INSIDE + word[start:stop] if start else word[:stop]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The words of these ids joined by blanks, without one before . , ! and ?."""
+        """The words of these ids joined with spaces, but without one before . , ! and ?."""
         text = ""
         for token in self.spell(ids, specials=specials):
             glued = token.startswith(INSIDE) or token in (".", ",", "!", "?")

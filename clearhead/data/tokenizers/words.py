@@ -6,7 +6,7 @@
     tokenizer.decode(ids)                   "We know't ."           joined with spaces
     tokenizer.detokenize(ids)               "We know't."            as people write: detokenize.py
 
-Blanks are not kept; line breaks only with keep_newlines=True, as the token "\\n". A word that is
+Spaces are not kept; line breaks only with keep_newlines=True, as the token "\\n". A word that is
 not in the vocabulary becomes <unk>.
 """
 
@@ -17,9 +17,10 @@ from typing import Any, Self
 
 from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.tokenizer import (
+    MAX_TOKENS,
     Ids,
     Tokenizer,
-    check_size,
+    add_specials,
     check_switches,
     check_text,
     check_texts,
@@ -31,7 +32,7 @@ NEWLINE = "\n"
 
 
 class WordTokenizer(Tokenizer):
-    """Words and punctuation ⇄ ids, with start, pad and unk."""
+    """Words and punctuation ⇄ ids, with <start>, <pad> and <unk>."""
 
     kind = "words"
     options = ("keep_newlines", "end")
@@ -46,14 +47,19 @@ class WordTokenizer(Tokenizer):
                 f"words must be a list of words, got {words!r:.40}; "
                 "for the words of a text use WordTokenizer.of(text)"
             )
-        check_size(words)
-        for place, word in enumerate(words):
+        if len(words) > MAX_TOKENS:  # more would not fit a file
+            raise ValueError(
+                f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(words):,}; "
+                f"keep the more frequent ones"
+            )
+        for index, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(
-                    f"words[{place}] is {word!a:.80}, but a word is a string without blanks"
+                    f"words[{index}] is {word!a:.80}, but a word is a string without spaces"
                 )
-        specials = ["start", "pad", "unk", *(["end"] if end else [])]
-        super().__init__([*([NEWLINE] if keep_newlines else []), *words], specials)
+        roles = ["start", "pad", "unk", *(["end"] if end else [])]
+        tokens = [*([NEWLINE] if keep_newlines else []), *words]
+        super().__init__(*add_specials(roles, tokens))
 
     @classmethod
     def of(
@@ -74,7 +80,7 @@ class WordTokenizer(Tokenizer):
         return cls(words, keep_newlines=keep_newlines, end=end)
 
     def tokenize(self, text: str) -> list[str]:
-        """The words and marks of a text, and "\\n" between lines with keep_newlines=True."""
+        """The words and punctuation of a text; "\\n" between lines with keep_newlines=True."""
         check_text(text)
         return _split_texts([text], self.keep_newlines)[0]
 
@@ -92,11 +98,11 @@ class WordTokenizer(Tokenizer):
         return [known.get(token, unknown) for token in tokens]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The tokens of these ids joined with spaces; specials=True keeps more than <unk>."""
+        """The tokens of these ids joined with spaces; special tokens only with specials=True."""
         return " ".join(self.spell(ids, specials=specials))
 
     def detokenize(self, ids: Ids) -> str:
-        """The text of these ids as people write it, with natural blanks and quotes."""
+        """The text of these ids as people write it, with natural spaces and quotes."""
         return detokenize(self.spell(ids))
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +113,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
-        """Build the tokenizer of these values; a file without "rules" predates their version 1."""
+        """Build the tokenizer these values describe; files without "rules" are older."""
         if isinstance(values, Mapping):
             rules = values.get("rules", VERSION)
             if type(rules) is not int or rules != VERSION:
@@ -118,19 +124,19 @@ class WordTokenizer(Tokenizer):
             values = {name: value for name, value in values.items() if name != "rules"}
         return super().from_dict(values)
 
-    def _list_tokens(self) -> list[str]:
+    def _get_vocabulary(self) -> list[str]:
         first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines
         return self._spelling[first:]
 
 
 def _split_texts(texts: Sequence[str], keep_newlines: bool) -> list[list[str]]:
-    """The tokens of each text. Each line is split by itself, whichever way it ends."""
+    """The tokens of each text. Each line is split by itself; \\n, \\r\\n and \\r end a line."""
     lines = [text.replace("\r\n", "\n").replace("\r", "\n").split("\n") for text in texts]
     rows = iter(split_lines(list(chain.from_iterable(lines))))
-    return [_join(list(islice(rows, len(own))), keep_newlines) for own in lines]
+    return [_join_lines(list(islice(rows, len(own))), keep_newlines) for own in lines]
 
 
-def _join(rows: list[list[str]], keep_newlines: bool) -> list[str]:
+def _join_lines(rows: list[list[str]], keep_newlines: bool) -> list[str]:
     tokens = rows[0]  # a text has at least one line
     for row in rows[1:]:
         if keep_newlines:

@@ -216,7 +216,7 @@ def change(values, path, value):
         ("model.continuing_subword_prefix", "##", "continuing_subword_prefix is '##'"),
         ("model.ignore_merges", True, "ignore_merges is True"),
         ("model.merges", None, "merges must be a list"),
-        ("model.merges", ["zz yy"], "merge 'zz yy' joins or makes a token that is unknown"),
+        ("model.merges", ["zz yy"], "merge 'zz yy' joins or makes an unknown token"),
         ("model.merges", [3], "merge 3 joins or makes"),
         ("model.vocab", [], "vocab must hold names and values"),
         ("model.vocab", {"a": 1}, "no token for the byte 0x00"),
@@ -250,14 +250,14 @@ def broken(**values):
     ("values", "words"),
     [
         (broken(tokens=CHARACTERS[:-1]), "no token for the byte 0xff"),
-        (broken(tokens=[*CHARACTERS, "a"]), "token 'a' stands twice, as 97 and as 256"),
+        (broken(tokens=[*CHARACTERS, "a"]), "token 'a' occurs twice, as 97 and as 256"),
         (broken(tokens=[*CHARACTERS, "a b"]), "token 'a b' is not written in bytes"),
         (broken(tokens=[*CHARACTERS, ""]), "token '' is not written in bytes"),
         (broken(tokens=[*CHARACTERS, "\ud800"]), "half a surrogate pair"),
         (broken(tokens=[]), "a vocabulary has 1 to 1,000,000 tokens"),
-        (broken(specials={"<x>": 256}), "the special '<x>' has no token of its id 256"),
-        (broken(specials={"<x>": 3}), "the special '<x>' has no token of its id 3"),
-        (broken(merges=["a b"]), "merge 'a b' joins or makes a token that is unknown"),
+        (broken(specials={"<x>": 256}), "id 256 is not the special token '<x>'"),
+        (broken(specials={"<x>": 3}), "id 3 is not the special token '<x>'"),
+        (broken(merges=["a b"]), "merge 'a b' joins or makes an unknown token"),
     ],
 )
 def test_F18_a_vocabulary_that_is_none_is_refused(values, words):
@@ -285,5 +285,5 @@ def test_an_own_file_that_was_changed_is_refused(ours, tmp_path, change_file):
     values = json.loads(json.dumps(ours.to_dict()))
     change_file(values)
     (tmp_path / "own.json").write_text(json.dumps(values))
-    with pytest.raises(BadFile, match=r"own.json is no tokenizer of byte pairs"):
+    with pytest.raises(BadFile, match=r"own.json is not a tokenizer of byte pairs"):
         BytePairTokenizer.load(tmp_path / "own.json")

@@ -85,11 +85,11 @@ def test_the_alphabet_of_a_text_is_sorted_and_does_not_depend_on_its_order():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("abcz|a", r"text has 'z' at place 3, which is not in the alphabet 'abc\|'"),
-        ("A", r"text has 'A' at place 0"),
-        ("ab\n", r"text has '\\n' at place 2"),
-        ("ab😀d", r"text has '\\U0001f600' at place 2"),
-        ("[CLS]", r"text has '\[' at place 0"),
+        ("abcz|a", r"text has 'z' at index 3, which is not in the alphabet 'abc\|'"),
+        ("A", r"text has 'A' at index 0"),
+        ("ab\n", r"text has '\\n' at index 2"),
+        ("ab😀d", r"text has '\\U0001f600' at index 2"),
+        ("[CLS]", r"text has '\[' at index 0"),
     ],
 )
 def test_A1_an_unknown_character_is_named_with_its_place(text, words):
@@ -100,7 +100,7 @@ def test_A1_an_unknown_character_is_named_with_its_place(text, words):
 
 
 def test_wrong_alphabets_are_refused():
-    with pytest.raises(ValueError, match="token 'a' stands twice"):
+    with pytest.raises(ValueError, match="token 'a' occurs twice"):
         CharTokenizer("abca")
     with pytest.raises(ValueError, match="alphabet must have at least one character"):
         CharTokenizer("")
@@ -108,5 +108,5 @@ def test_wrong_alphabets_are_refused():
         CharTokenizer.of("")
     with pytest.raises(TypeError, match="alphabet must be a string of characters"):
         CharTokenizer(["a", "b"])
-    with pytest.raises(ValueError, match="cls and start both stand first; take one"):
+    with pytest.raises(ValueError, match="cls and start both come first; choose one"):
         CharTokenizer(start=True)

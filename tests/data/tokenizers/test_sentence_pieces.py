@@ -229,14 +229,14 @@ def test_what_save_wrote_load_reads(made, tmp_path):
     [
         (TOKENS[:200], {"scores": [0] * 200}, "id 200 must be the byte <0xC5>"),
         (TOKENS[:3] + TOKENS[4:], {"scores": SCORES[1:]}, "id 3 must be the byte <0x00>"),
-        ([*TOKENS, "a"], {"scores": [*SCORES, 0]}, "token 'a' stands twice, as"),
+        ([*TOKENS, "a"], {"scores": [*SCORES, 0]}, "token 'a' occurs twice, as"),
         ([*TOKENS, ""], {"scores": [*SCORES, 0]}, "is empty"),
         (TOKENS, {"scores": SCORES[1:]}, "there are 319 tokens but 318 scores"),
         (TOKENS, {"scores": [*SCORES[1:], float("nan")]}, "score of token 318 must be a finite"),
         (TOKENS, {"scores": [*SCORES[1:], "1"]}, "score of token 318 must be a finite"),
         (TOKENS, {}, "either scores or merges"),
         (TOKENS, {"scores": SCORES, "merges": []}, "either scores or merges"),
-        (TOKENS, {"merges": ["x y"]}, "merge 'x y' joins or makes a token that is unknown"),
+        (TOKENS, {"merges": ["x y"]}, "merge 'x y' joins or makes an unknown token"),
     ],
 )
 def test_F18_a_vocabulary_that_is_none_is_refused(tokens, options, words):

@@ -60,7 +60,7 @@ def test_no_text_can_spell_a_special():
 
 
 def test_a_word_spelled_like_a_special_is_refused():
-    with pytest.raises(ValueError, match="token '<pad>' stands twice"):
+    with pytest.raises(ValueError, match="token '<pad>' occurs twice"):
         WordTokenizer(["<pad>"])
 
 
@@ -134,7 +134,7 @@ def test_one_string_is_no_batch(tokenizer):
 
 @pytest.mark.parametrize("half", ["\ud800", "\udc80\ud800"])
 def test_F17_half_a_surrogate_pair_is_refused_with_its_place(tokenizer, half):
-    with pytest.raises(ValueError, match=r"texts\[0\] has half a surrogate pair at place 2"):
+    with pytest.raises(ValueError, match=r"texts\[0\] has half a surrogate pair at index 2"):
         tokenizer.encode(f"ab{half}")
     with pytest.raises(ValueError, match="half a surrogate pair"):
         CharTokenizer(half)
@@ -197,13 +197,13 @@ WORDS, CHARACTERS = WordTokenizer(["a", "b"]), CharTokenizer()
 @pytest.mark.parametrize(
     ("tokenizer", "changes", "words"),
     [
-        (WORDS, {"tokens": ["a", "b", "a"]}, "token 'a' stands twice"),
+        (WORDS, {"tokens": ["a", "b", "a"]}, "token 'a' occurs twice"),
         (WORDS, {"tokens": ["a", None]}, r"words\[1\] is None, but a word is a string"),
         (WORDS, {"tokens": ["a", 3]}, r"words\[1\] is 3"),
         (WORDS, {"tokens": ["a", ""]}, r"words\[1\] is ''"),
-        (WORDS, {"tokens": ["a b"]}, r"words\[0\] is 'a b', but a word is a string without blanks"),
+        (WORDS, {"tokens": ["a b"]}, r"words\[0\] is 'a b', but a word is a string without spaces"),
         (WORDS, {"tokens": ["\n"]}, r"words\[0\] is"),
-        (WORDS, {"tokens": ["<unk>"]}, "token '<unk>' stands twice"),
+        (WORDS, {"tokens": ["<unk>"]}, "token '<unk>' occurs twice"),
         (WORDS, {"tokens": {"a": 0, "b": 2}}, "words must be a list of words, got"),
         (WORDS, {"tokens": 7}, "words must be a list of words, got 7"),
         (WORDS, {"tokens": "ab"}, "words must be a list of words, got"),
@@ -216,10 +216,10 @@ WORDS, CHARACTERS = WordTokenizer(["a", "b"]), CharTokenizer()
         (WORDS, {"format": True}, "format must be 1"),
         (WORDS, {"tokenizer": "characters"}, "its kind must be 'words', got 'characters'"),
         (WORDS, {"tokenizer": ["words"]}, "its kind must be 'words'"),
-        (CHARACTERS, {"tokens": "aab"}, "token 'a' stands twice"),
+        (CHARACTERS, {"tokens": "aab"}, "token 'a' occurs twice"),
         (CHARACTERS, {"tokens": ""}, "alphabet must have at least one character"),
         (CHARACTERS, {"tokens": ["a", "bc"]}, "alphabet must be a string"),
-        (CHARACTERS, {"start": True}, "cls and start both stand first"),
+        (CHARACTERS, {"start": True}, "cls and start both come first"),
         (CHARACTERS, {"tokenizer": "words"}, "its kind must be 'characters', got 'words'"),
     ],
 )

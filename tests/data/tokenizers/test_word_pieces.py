@@ -212,8 +212,8 @@ def test_a_tokenizer_json_that_is_not_berts_is_refused(tmp_path, path, value, wo
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([*TOKENS, "ab"], "token 'ab' stands twice, as 13 and as 34"),
-        ([*TOKENS, "[UNK]"], "token [UNK] stands twice"),
+        ([*TOKENS, "ab"], "token 'ab' occurs twice, as 13 and as 34"),
+        ([*TOKENS, "[UNK]"], "token [UNK] occurs twice"),
         (PIECES, "the vocabulary has no [UNK]"),
         ([""], "the vocabulary has no [UNK]"),
     ],

@@ -187,13 +187,13 @@ def test_F10_a_bad_file_is_named(kind, fault, tmp_path, kept):
 def test_F18_a_tokenizer_of_another_kind_or_without_an_end_is_named(tmp_path, kept):
     data, _, _ = opened("dialogue", tmp_path)
     CharTokenizer("abc").save(kept / "tokenizer.json")
-    with pytest.raises(BadFile, match=r"tokenizer\.json is no tokenizer of words"):
+    with pytest.raises(BadFile, match=r"tokenizer\.json is not a tokenizer of words"):
         data.load_predictor(kept)
     WordTokenizer(["a", "b"]).save(kept / "tokenizer.json")
     with pytest.raises(BadFile, match=r"tokenizer\.json: the tokenizer must have <end>"):
         data.load_predictor(kept)
     for other in ("substrings", "characters"):
-        with pytest.raises(BadFile, match=r"tokenizer\.json is no tokenizer of characters"):
+        with pytest.raises(BadFile, match=r"tokenizer\.json is not a tokenizer of characters"):
             opened(other, tmp_path)[0].load_predictor(kept)
 
 
