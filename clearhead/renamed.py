@@ -76,7 +76,10 @@ data.path_of                        data.find_data
 data.batch.in_batches               data.batch.plan_batches
 data.draws.draws                    data.randomness.draw_bits
 data.draws.below                    data.randomness.choose_below
+data.fetching.catalogue.Kept        data.fetching.catalogue.DataFile
 data.fetching.catalogue.path_of     data.fetching.catalogue.find_data
+data.fetching.clients.NotKept       data.fetching.clients.DiskFault
+data.fetching.clients.NotThisWay    data.fetching.clients.AddressUnusable
 data.images.CIFAR10_CLASSES         data.cifar10.CIFAR10_CLASSES
 data.images.mean_and_std            data.images.compute_mean_and_std
 data.images.read_cifar10            data.cifar10.read_cifar10
@@ -131,6 +134,7 @@ bench.timing.best_seconds           timing.best_seconds
 interop.ScoredPairTokenizer         data.tokenizers.SentencePieceTokenizer
 interop.loading.Report              interop.report.Report
 interop.weights.Weights             interop.weight_files.WeightFiles
+cli.eval.warn                       cli.options.warn
 """)
 
 # Class → old and new names of its members.

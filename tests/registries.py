@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from archive_files import deb_of, member, packed, tar_of
 
-from clearhead.data.fetching.catalogue import Archive, DataSet, Kept
+from clearhead.data.fetching.catalogue import Archive, DataFile, DataSet
 
 # The first lines are for a shell, because the path of a Python may hold blanks.
 START = """#!/bin/sh
@@ -119,7 +119,7 @@ JOINED = bytes(range(256)) * 40
 
 
 def kept(name, data, member, start=0):
-    return Kept(name, member, start, len(data), hashlib.sha256(data).hexdigest())
+    return DataFile(name, member, start, len(data), hashlib.sha256(data).hexdigest())
 
 
 def data_set(client="npm", data=None):

@@ -6,7 +6,7 @@ import zlib
 
 from archive_files import deb_of, member, tar_of
 
-from clearhead.data.fetching.catalogue import Archive, DataSet, Kept
+from clearhead.data.fetching.catalogue import Archive, DataFile, DataSet
 
 TEXTS = {
     "english": ["In the beginning.", "And light."],
@@ -38,5 +38,5 @@ def module_archives():
         packages[file] = deb
         sum_ = hashlib.sha256(deb).hexdigest()
         archives.append(Archive("apt-get", name, "1", file, tuple(members), len(deb), sum_))
-    kept = Kept("pairs.tsv", "", 0, len(PAIRS), hashlib.sha256(PAIRS).hexdigest())
+    kept = DataFile("pairs.tsv", "", 0, len(PAIRS), hashlib.sha256(PAIRS).hexdigest())
     return DataSet("toy", "pairs", "free", "tests", tuple(archives), (kept,)), packages

@@ -249,18 +249,22 @@ def test_help_and_mistakes_import_nothing_heavy(arguments):
 
 
 def cpu_seconds(*arguments):
-    """Processor time of a child, the best of three: what other programs do does not count."""
-    best = float("inf")
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *arguments], capture_output=True, env=environment())
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return best
+    """Processor time of a child: time in which other programs run does not count."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], capture_output=True, env=environment())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """Processor time of Python alone, the best of three."""
+    return min(cpu_seconds("-c", "pass") for _ in range(3))
 
 
 @pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
-def test_help_and_mistakes_answer_at_once(arguments):
-    bare = cpu_seconds("-c", "pass")
+def test_help_and_mistakes_answer_at_once(bare, arguments):
     slowness = max(1.0, bare / 0.02)  # Python alone starts in 0.02 s on a quiet machine
-    assert cpu_seconds("-m", "clearhead.cli.main", *arguments) - bare < 0.3 * slowness
+    limit = bare + 0.3 * slowness
+    command = ("-m", "clearhead.cli.main", *arguments)
+    assert any(cpu_seconds(*command) < limit for _ in range(3))  # the best of three; mostly one

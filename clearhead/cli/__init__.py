@@ -1,15 +1,15 @@
 """The command line, `clearhead VERB THING [options]`. Read in this order:
 
 main.py          the list of verbs; errors become one line, a hint and an exit code
-options.py       options with the same meaning in every verb
+options.py       options with the same meaning in every verb; --json
 train.py         train a recipe, or resume a run
 eval.py          measure a trained model
-predict.py       ask a trained model
+predict.py       run a trained model on inputs
 generate.py      continue a prompt
 recipes.py       list, show and copy recipes
 data.py          list and fetch data sets
 lab.py           run experiments
-plot.py          draw parts, curves, attention, reports
+plot.py          draw masks, positions, schedules, metrics, attention, reports
 bench.py         measure speed
 progress.py      the progress of a run on stderr
 streams.py       stdout and stderr that survive closed pipes and narrow encodings

@@ -1,14 +1,12 @@
 """clearhead data list | get NAME: list the data sets, fetch one of them."""
 
-import json as json_format
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Json, Quiet
+from clearhead.cli.options import Json, Quiet, print_json
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 from clearhead.timing import Timer, format_duration
 
@@ -32,11 +30,8 @@ def list_sets(out: Home = None, json: Json = False) -> None:
     """List the data sets: size, whether fetched, contents."""
     home = out or folder()
     if json:
-        typer.echo(
-            _to_json(
-                {"folder": str(home), "data": [_describe(d, home) for d in CATALOGUE.values()]}
-            )
-        )
+        described = [_describe(data, home) for data in CATALOGUE.values()]
+        print_json({"folder": str(home), "data": described})
         return
     for data in CATALOGUE.values():
         here = "here" if is_here(data, home) else ""
@@ -46,12 +41,12 @@ def list_sets(out: Home = None, json: Json = False) -> None:
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(CATALOGUE)}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(CATALOGUE)}.")],
     out: Home = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch a data set and check its SHA-256; resumes after an interruption."""
+    """Fetch a data set and check its SHA-256. Resumes after an interruption."""
     data = find(name)
     from clearhead.data.fetching import fetch
 
@@ -64,7 +59,7 @@ def get(
         progress.end_line()
     if json:
         facts = _describe(data, fetched.path.parent)
-        typer.echo(_to_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)}))
+        print_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)})
         return
     if not quiet:
         seconds = "was here already" if fetched.was_here else format_duration(timer.seconds)
@@ -80,10 +75,10 @@ class _Progress:
     """Progress on stderr: on a terminal one line, updated in place; in a file a few lines."""
 
     def __init__(self, heading: str) -> None:
-        self.heading = heading  # printed before the first step, if there is one
-        self.moving = sys.stderr.isatty()
-        self.open = False  # whether the last line lacks its end
-        self.quarter = -1
+        self.heading = heading  # printed before the first message, if there is one
+        self.is_terminal = sys.stderr.isatty()
+        self.is_line_open = False
+        self.quarter = -1  # of the transfer, the last one printed
 
     def __call__(self, words: str, done: int, total: int) -> None:
         if self.heading:
@@ -94,18 +89,18 @@ class _Progress:
             print(words, file=sys.stderr, flush=True)
             return
         line = f"{words}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {100 * done // total} %"
-        if self.moving:
+        if self.is_terminal:
             print(f"\r{line:79.79}", end="", file=sys.stderr, flush=True)
-            self.open = True
+            self.is_line_open = True
         elif 4 * done // total != self.quarter:
             print(line, file=sys.stderr, flush=True)
             self.quarter = 4 * done // total
 
     def end_line(self) -> None:
         """End the line that is updated in place."""
-        if self.open:
+        if self.is_line_open:
             print(file=sys.stderr)
-        self.open, self.quarter = False, -1
+        self.is_line_open, self.quarter = False, -1
 
 
 def _format_packages(data: DataSet) -> str:
@@ -114,23 +109,15 @@ def _format_packages(data: DataSet) -> str:
 
 def _describe(data: DataSet, home: Path) -> dict[str, Any]:
     """All facts about a data set, for --json."""
-    texts = {"name": data.name, "about": data.about, "licence": data.licence, "source": data.source}
-    sizes = {"fetched_bytes": data.n_fetched, "kept_bytes": data.n_kept}
-    files = [
-        {k: v for k, v in asdict(f).items() if k in ("name", "size", "sha256")} for f in data.files
-    ]
     return {
-        **texts,
-        **sizes,
+        **{name: getattr(data, name) for name in ("name", "about", "licence", "source")},
+        "fetched_bytes": data.n_fetched,
+        "kept_bytes": data.n_kept,
         "packages": _format_packages(data),
         "here": is_here(data, home),
-        "files": files,
+        "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in data.files],
     }
 
 
 def _format_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:.1f} MB"
-
-
-def _to_json(value: Any) -> str:
-    return json_format.dumps(value, ensure_ascii=False)

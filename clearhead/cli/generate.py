@@ -1,23 +1,13 @@
 """clearhead generate MODEL: continue a prompt, token by token."""
 
-import json as json_format
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.eval import warn
+from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import (
-    Device,
-    Json,
-    Quiet,
-    Seed,
-    Threads,
-    check_threads,
-    find_device,
-    set_threads,
-)
+from clearhead.cli.options import Device, Json, Quiet, Seed, Threads
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer
@@ -37,21 +27,25 @@ ROLLING = (
 
 
 ModelName = Annotated[
-    str, typer.Argument(help="A run, a folder of weights, a llama2.c file, or stories15m.")
+    str,
+    typer.Argument(
+        metavar="MODEL", help="A run, a folder of weights, a llama2.c file, or stories15m."
+    ),
 ]
 Prompt = Annotated[str, typer.Option("--prompt", help="How the text begins.")]
 Tokens = Annotated[
-    int | None, typer.Option("--tokens", help="How many new tokens; if left out, all that fit.")
+    int | None, typer.Option("--tokens", help="How many new tokens; without it, all that fit.")
 ]
 Temperature = Annotated[
     float, typer.Option("--temperature", help="0: the most likely token; more: more varied.")
 ]
-TopK = Annotated[int | None, typer.Option("--top-k", help="Only the k most likely.")]
+TopK = Annotated[int | None, typer.Option("--top-k", help="Only the k most likely tokens.")]
 TopP = Annotated[
-    float | None, typer.Option("--top-p", help="Only the most likely ones that together reach p.")
+    float | None, typer.Option("--top-p", help="Only the most likely that together reach p.")
 ]
 MinP = Annotated[
-    float | None, typer.Option("--min-p", help="Only those at least p times as likely as the best.")
+    float | None,
+    typer.Option("--min-p", help="Only those at least p times as likely as the best."),
 ]
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="More than 1: repeat less.")]
 Weights = Annotated[
@@ -80,15 +74,15 @@ def generate(
     quiet: Quiet = False,
 ) -> None:
     """Continue a prompt with a language model."""
-    check_threads(threads)
+    options.check_threads(threads)
     with exit_on_interrupt():
         import torch
 
         from clearhead.generation import Sampling, stream
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    set_threads(threads)
-    target = find_device(device)
+    options.set_threads(threads)
+    target = options.find_device(device)
     _check_weights(weights, target.type)
     gpt, tokenizer, report = _load(model)
     ids = _encode_prompt(tokenizer, prompt)
@@ -115,7 +109,7 @@ def generate(
     if json:
         answer = {"prompt": prompt, "text": "".join(texts), "tokens": len(texts)}
         answer |= {"seconds": seconds} | ({"probs": likely} if probs else {})
-        typer.echo(json_format.dumps(answer, ensure_ascii=False))
+        options.print_json(answer)
     elif not quiet:
         print(f"{len(texts)} tokens, {len(texts) / seconds:.0f} a second", file=sys.stderr)
 
@@ -190,7 +184,7 @@ def _load(name: str) -> "tuple[GPT, Tokenizer, object]":
     if not isinstance(model, GPT):
         raise ValueError(
             f"{name} is a {type(model).__name__}, which does not write text; "
-            f"take a GPT, such as stories15m"
+            f"use a GPT, such as stories15m"
         )
     if tokenizer is None:
         raise ValueError(f"{name} has no tokenizer; put tokenizer.json beside its weights")
@@ -208,7 +202,7 @@ def _is_run(name: str) -> bool:
 def _load_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
     from clearhead.runs import load_run
 
-    run = load_run(name, device="cpu", tell=warn)
+    run = load_run(name, device="cpu", tell=options.warn)
     words = f"{run.recipe.name} from {quote(name)}, after step {run.step}: "
     return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
 
@@ -219,7 +213,7 @@ def _encode_prompt(tokenizer: "Tokenizer", prompt: str) -> list[int]:
         prompt.encode()
     except UnicodeEncodeError as fault:  # Python keeps an invalid byte as half a surrogate pair
         raise ValueError(
-            f"--prompt has at place {fault.start} a byte that is no UTF-8; type it anew"
+            f"--prompt has an invalid byte at index {fault.start}; type it again in UTF-8"
         ) from None
     ids = tokenizer.encode(prompt)
     if ids and ids[-1] == tokenizer.end_id:
@@ -230,7 +224,7 @@ def _encode_prompt(tokenizer: "Tokenizer", prompt: str) -> list[int]:
 
 
 def _check_length(n_prompt: int, tokens: int | None, max_len: int) -> bool:
-    """Check that the prompt fits; whether the text will be longer than the context."""
+    """Check that the prompt fits; returns whether the text will be longer than the context."""
     room = max_len - n_prompt
     if room < 0:
         raise ValueError(

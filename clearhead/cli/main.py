@@ -32,7 +32,7 @@ with exit_on_interrupt():
     from clearhead.files.writing import DISK_FAULTS
 
 # Exit codes by the name of the error class: importing the classes would import torch.
-EXIT_CODES = {"NotFinite": 3, "NotKept": 4, "NoGoodCheckpoint": 5, "Busy": 6}
+EXIT_CODES = {"NotFinite": 3, "DiskFault": 4, "NoGoodCheckpoint": 5, "Busy": 6}
 
 app = typer.Typer(
     name="clearhead",
@@ -118,7 +118,7 @@ def _name_option(sentence: str, arguments: list[str]) -> str:
 def _describe_disk_error(error: OSError) -> str:
     path = "the output" if error.filename is None else quote(error.filename)
     way_out = "make room or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-    return f"{path}: {(error.strerror or str(error)).lower()}; {way_out}take another folder"
+    return f"{path}: {(error.strerror or str(error)).lower()}; {way_out}choose another folder"
 
 
 def _find_exit_code(error: Exception) -> int:

@@ -1,7 +1,10 @@
-"""The options that mean the same in every verb."""
+"""The options that mean the same in every verb, and how --json prints."""
 
+import json
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 _SEED = typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
-Out = Annotated[Path, typer.Option("--out", help="Folder for the pictures.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for pictures.")]
 Seed = Annotated[int, _SEED]
 OptionalSeed = Annotated[int | None, _SEED]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, mps, …")]
@@ -22,6 +25,21 @@ Threads = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Print one JSON object on stdout; what the terminal cannot show is escaped."""
+    text = json.dumps(values, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(values)
+    typer.echo(text)
+
+
+def warn(sentence: str) -> None:
+    """Print a message beside the result, such as that a bad checkpoint was skipped."""
+    print(sentence, file=sys.stderr)
 
 
 def find_device(device: str) -> "torch.device":
@@ -37,7 +55,7 @@ def find_device(device: str) -> "torch.device":
     except ValueError as fault:
         reason = fault
     raise ValueError(
-        f"--device {device!r:.40} cannot be used on this machine; take auto or cpu"
+        f"--device {device!r:.40} cannot be used on this machine; use auto or cpu"
     ) from reason
 
 

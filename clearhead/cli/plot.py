@@ -1,17 +1,15 @@
 """clearhead plot WHAT [OF…]: draw a part of the library, or runs.
 
-    clearhead plot waves | table | mask | alibi         parts that need no training
-    clearhead plot waves 4 5 8 9                        the sinusoids of these dimensions
-    clearhead plot schedule [RECIPE or RUN…]            the learning rate over the steps
-    clearhead plot curves RUN [RUN…]                    the metrics of runs, side by side
-    clearhead plot attention RUN INPUT                  the attention of its model on this input;
-                                                        3,17,42: on these validation pictures
-    clearhead plot RUN                                  write its report.html again
-
-With --tensorboard, the metrics of a run are written as an event file for TensorBoard instead.
+clearhead plot waves [DIMENSION…]           sinusoidal positions: the waves of some dimensions
+clearhead plot table | mask | alibi         all sinusoids; a causal mask; the ALiBi biases
+clearhead plot schedule [RECIPE or RUN…]    the learning rate over the steps
+clearhead plot curves RUN [RUN…]            the metrics of runs, side by side
+clearhead plot attention RUN INPUT          the attention of a run's model on an input; 3,17,42
+                                            are numbers of validation pictures
+clearhead plot RUN                          write the report.html of a run again
+clearhead plot RUN --tensorboard            write its metrics as an event file for TensorBoard
 """
 
-import json as json_format
 import shlex
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -20,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clearhead.cli.eval import open_run, warn
+from clearhead.cli.eval import open_run
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, Out, find_device
+from clearhead.cli.options import Device, Json, Out, find_device, print_json, warn
 from clearhead.cli.recipes import build_recipe, check_recipe
 from clearhead.runs.folder import CONFIG, RunFolder
 
@@ -32,41 +30,54 @@ if TYPE_CHECKING:
 
 PARTS = ("waves", "table", "mask", "alibi")
 PICTURES = (*PARTS, "schedule", "curves", "attention")
-WARMUP, STEPS, COOLDOWN = 800, 5000, 1000  # for the three schedules, if no recipe is given
+WARMUP, STEPS, COOLDOWN = 800, 5000, 1000  # of the schedules that are drawn without a recipe
+
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="WHAT", help=f"One of {', '.join(PICTURES)}; or a run folder, to write its report."
+    ),
+]
+Of = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="OF",
+        help="For waves: dimensions; for schedule: recipes or runs; for curves: runs; "
+        "for attention: a run and an input.",
+    ),
+]
+Svg = Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")]
+Tensorboard = Annotated[
+    bool, typer.Option("--tensorboard", help="For a run: write its metrics for TensorBoard.")
+]
 
 
 def plot(
-    what: Annotated[
-        str,
-        typer.Argument(help=f"One of {', '.join(PICTURES)}; or a run folder, to write its report."),
-    ],
-    of: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="For schedule: recipes or runs; for curves: runs; for attention: RUN INPUT."
-        ),
-    ] = None,
+    what: What,
+    of: Of = None,
     out: Out = Path("pictures"),
-    svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of PNG.")] = False,
-    tensorboard: Annotated[
-        bool,
-        typer.Option(
-            "--tensorboard", help="For a run: write its metrics for TensorBoard, no report."
-        ),
-    ] = False,
+    svg: Svg = False,
+    tensorboard: Tensorboard = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Draw a part of the library, or the schedule, curves or attention of runs."""
-    _check(what, of or [], tensorboard)
+    """Draw masks, positions, schedules and runs."""
+    _check_arguments(what, of or [], tensorboard)
     if what not in PICTURES:
-        _write_for_run(Path(what), tensorboard, device, json)
+        _write_about_run(Path(what), tensorboard, device, json)
         return
     path = _draw(what, of or [], device).save(out / (what + (".svg" if svg else ".png")))
-    typer.echo(json_format.dumps({"picture": str(path)}) if json else f"picture: {path}")
+    _print_path("picture", path, json)
 
 
-def _check(what: str, of: Sequence[str], tensorboard: bool) -> None:
+def _print_path(name: str, path: Path, json: bool) -> None:
+    if json:
+        print_json({name: str(path)})
+    else:
+        typer.echo(f"{name}: {path}")
+
+
+def _check_arguments(what: str, of: Sequence[str], tensorboard: bool) -> None:
     """Refuse wrong arguments before anything slow is imported."""
     is_run = what not in PICTURES and Path(what).is_dir()
     if what not in PICTURES and not is_run:
@@ -86,29 +97,32 @@ def _check(what: str, of: Sequence[str], tensorboard: bool) -> None:
         )
 
 
-def _write_for_run(run: Path, tensorboard: bool, device: str, json: bool) -> None:
+def _write_about_run(run: Path, tensorboard: bool, device: str, json: bool) -> None:
+    """Write the report of a run, or its metrics for TensorBoard."""
     with exit_on_interrupt():
         from clearhead.inspection.report import write_report
         from clearhead.inspection.tensorboard import write_events
 
-    if tensorboard:
-        name, path = "events", write_events(run)
-    else:
-        name, path = "report", write_report(run, device=str(find_device(device)), tell=warn)
-    typer.echo(json_format.dumps({name: str(path)}) if json else f"{name}: {path}")
-    if tensorboard and not json:
+    if not tensorboard:
+        report = write_report(run, device=str(find_device(device)), tell=warn)
+        _print_path("report", report, json)
+        return
+    _print_path("events", write_events(run), json)
+    if not json:
         get = "" if find_spec("tensorboard") else "pip install 'clearhead[tb]' && "
         typer.echo(f"next:   {get}tensorboard --logdir {shlex.quote(str(run.parent))}")
 
 
 def _draw(what: str, of: Sequence[str], device: str) -> "Picture":
-    if what == "attention":
-        return _draw_attention(Path(of[0]), of[1], device)
-    if what == "curves":
-        return _draw_curves([Path(run) for run in of])
-    return (
-        _draw_schedules(of) if what == "schedule" else _draw_part(what, [int(word) for word in of])
-    )
+    match what:
+        case "attention":
+            return _draw_attention(Path(of[0]), of[1], device)
+        case "curves":
+            return _draw_curves([Path(run) for run in of])
+        case "schedule":
+            return _draw_schedules(of)
+        case _:
+            return _draw_part(what, [int(word) for word in of])
 
 
 def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
@@ -130,7 +144,7 @@ def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
 
 
 def _draw_schedules(names: Sequence[str]) -> "Picture":
-    """The learning rate of recipes or runs, or of the three kinds of schedule."""
+    """The learning rate of recipes or runs; without any, of each kind of schedule."""
     for name in names:
         if not (Path(name) / CONFIG).is_file():
             check_recipe(name)
@@ -163,14 +177,14 @@ def _draw_curves(runs: Sequence[Path]) -> "Picture":
         from clearhead.inspection.report import collect_series
         from clearhead.inspection.report.curves import compare_runs
 
-    lines = [folder.read_metrics() for folder in folders]
-    found = dict(zip(_make_labels(runs), map(collect_series, lines), strict=True))
-    return compare_runs(
-        {run: {n: v for n, v in s.items() if n != "lr"} for run, s in found.items()}
-    )
+    series = [collect_series(folder.read_metrics()) for folder in folders]
+    for metrics in series:
+        metrics.pop("lr", None)
+    return compare_runs(dict(zip(_make_labels(runs), series, strict=True)))
 
 
 def _draw_attention(run: Path, text: str, device: str) -> "Picture":
+    """The attention of the best checkpoint of a run; the caption goes to stderr."""
     loaded = open_run(run, "best", device, "auto")
     from clearhead.inspection.report import look_at
 

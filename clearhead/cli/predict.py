@@ -1,18 +1,17 @@
-"""clearhead predict RUN INPUT…: ask a trained model."""
+"""clearhead predict RUN INPUT…: run a trained model on inputs."""
 
-import json as json_format
 from typing import Annotated, Any
 
 import typer
 
 from clearhead.cli.eval import RunPath, open_run
-from clearhead.cli.options import Device, Json, Quiet, Threads, Which
+from clearhead.cli.options import Device, Json, Quiet, Threads, Which, print_json
 
 
 def predict(
     run: RunPath,
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT...", help="Texts, sentences or picture files.")
+        list[str], typer.Argument(metavar="INPUT", help="Texts, sentences or picture files.")
     ],
     which: Which = "best",
     device: Device = "auto",
@@ -20,12 +19,11 @@ def predict(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Ask a trained model."""
+    """Run a trained model on inputs."""
     loaded = open_run(run, which, device, threads)
     answers = [loaded.predict(text) for text in inputs]  # all before the first is printed
     if json:
-        facts = {"run": str(run), "answers": answers}
-        typer.echo(json_format.dumps(facts, ensure_ascii=False))
+        print_json({"run": str(run), "answers": answers})
         return
     for answer in answers:
         typer.echo(str(answer["answer"]) if quiet else _format_answer(answer))

@@ -24,7 +24,7 @@ WIDE = 70  # columns needed for a bar beside the numbers
 def show_progress(quiet: bool) -> Iterator["Callable[[Progress | str], None]"]:
     """Inside this block: a function that shows progress and messages of a run."""
     if quiet:
-        yield lambda news: None
+        yield lambda event: None
     elif not sys.stderr.isatty():
         yield _print_line
     else:
@@ -37,27 +37,28 @@ def format_metrics(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items() if name != "lr")
 
 
-def _print_line(news: "Progress | str") -> None:
-    if isinstance(news, str):
-        print(news, file=sys.stderr, flush=True)
-    elif _is_evaluation(news):
-        print(_format_line(news), file=sys.stderr, flush=True)
+def _print_line(event: "Progress | str") -> None:
+    if isinstance(event, str):
+        print(event, file=sys.stderr, flush=True)
+    elif _is_evaluation(event):
+        print(_format_line(event), file=sys.stderr, flush=True)
 
 
-def _is_evaluation(news: "Progress") -> bool:
-    return any(name.startswith("val_") for name in news.metrics)
+def _is_evaluation(event: "Progress") -> bool:
+    return any(name.startswith("val_") for name in event.metrics)
 
 
-def _format_line(news: "Progress") -> str:
-    return (
-        f"step {news.step}/{news.steps}: {format_metrics(news.metrics)}{_format_pace(news, ', ')}"
-    )
+def _format_line(event: "Progress") -> str:
+    pace = _format_pace(event, ", ")
+    return f"step {event.step}/{event.steps}: {format_metrics(event.metrics)}{pace}"
 
 
-def _format_pace(news: "Progress", joint: str) -> str:
-    rate = "" if news.rate is None else f"{joint}{news.rate:,.0f} {news.unit}/s"
-    left = f"{joint}{format_duration(news.seconds_left)} left" if news.step < news.steps else ""
-    return rate + left
+def _format_pace(event: "Progress", separator: str) -> str:
+    """The speed and the time left, each after the separator."""
+    parts = [] if event.rate is None else [f"{event.rate:,.0f} {event.unit}/s"]
+    if event.step < event.steps:
+        parts.append(f"{format_duration(event.seconds_left)} left")
+    return "".join(separator + part for part in parts)
 
 
 @contextmanager
@@ -84,14 +85,15 @@ def _show_bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"
         console.show_cursor()  # a second Ctrl-C exits at once and must not leave it hidden
         line = bar.add_task("reading the data", total=None)
 
-        def show(news: "Progress | str") -> None:
-            if isinstance(news, str):
-                console.print(news, markup=False)
+        def show(event: "Progress | str") -> None:
+            if isinstance(event, str):
+                console.print(event, markup=False)
                 return
-            latest.update(news.metrics)
-            if _is_evaluation(news):
-                console.print(_format_line(news), markup=False)
-            words = f"{news.step}/{news.steps}  {format_metrics(latest)}{_format_pace(news, '  ')}"
-            bar.update(line, total=news.steps, completed=news.step, description=words)
+            latest.update(event.metrics)
+            if _is_evaluation(event):
+                console.print(_format_line(event), markup=False)
+            pace = _format_pace(event, "  ")
+            words = f"{event.step}/{event.steps}  {format_metrics(latest)}{pace}"
+            bar.update(line, total=event.steps, completed=event.step, description=words)
 
         yield show

@@ -4,7 +4,6 @@ A copy is an ordinary Python file with a function that returns a Recipe. `clearh
 calls the function with the name of the file, or else the only function of the file.
 """
 
-import json as json_format
 import shlex
 from inspect import isfunction
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Json
+from clearhead.cli.options import Json, print_json
 from clearhead.files.reading import open_regular, quote
 from clearhead.training.recipes import RECIPES, check_name, read_source
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from clearhead.training import Recipe
 
 app = typer.Typer(help="List, show and copy recipes.", rich_markup_mode=None)
-Name = Annotated[str, typer.Argument(help=f"One of {', '.join(RECIPES)}.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(RECIPES)}.")]
 MAX_BYTES = 1 << 20  # of a file with a recipe
 
 
@@ -38,7 +37,7 @@ def list_recipes(json: Json = False) -> None:
     """List the recipes and what they learn."""
     about = {name: words for name, (_, words) in RECIPES.items()}
     if json:
-        typer.echo(json_format.dumps(about, ensure_ascii=False))
+        print_json(about)
         return
     for name, words in about.items():
         typer.echo(f"{name:22} {words}")
@@ -51,7 +50,7 @@ def show(name: Name, json: Json = False) -> None:
     check_recipe(name)
     values = build_recipe(name).to_dict()
     if json:
-        typer.echo(json_format.dumps(values, ensure_ascii=False))
+        print_json(values)
         return
     for section in ("data", "model", "training"):
         for key, value in values[section].items():
@@ -65,7 +64,7 @@ def copy(
     out: Annotated[Path, typer.Option("--out", help="Folder for the copy.")] = Path(),
     json: Json = False,
 ) -> None:
-    """Copy a recipe into a Python file of your own, to change and train it."""
+    """Copy a recipe into a Python file of your own. Change it, then train it."""
     check_name(name)
     path = out / f"{name.replace('-', '_')}.py"
     out.mkdir(parents=True, exist_ok=True)
@@ -76,17 +75,19 @@ def copy(
         raise ValueError(
             f"{quote(path)} exists already; move it away or give another --out"
         ) from None
-    next_step = f"next: change it, then clearhead train {shlex.quote(str(path))}"
-    typer.echo(json_format.dumps({"path": str(path)}) if json else f"{path}\n{next_step}")
+    if json:
+        print_json({"path": str(path)})
+        return
+    typer.echo(f"{path}\nnext: change it, then clearhead train {shlex.quote(str(path))}")
 
 
 def is_file(name: str) -> bool:
-    """Whether this names a user's own file, not one of our recipes."""
+    """Whether this is a file of the user, not the name of one of our recipes."""
     return name.endswith(".py")
 
 
 def check_recipe(name: str) -> None:
-    """Refuse a name that is no recipe, before anything slow is imported."""
+    """Refuse a name that is not a recipe, before anything slow is imported."""
     if is_file(name):
         open_regular(name, MAX_BYTES).close()
     elif Path(name, "config.json").is_file():
@@ -115,12 +116,12 @@ def build_recipe(name: str) -> "Recipe":
 
 
 def _load_function(path: Path) -> Any:
-    """The function of a file that returns its recipe. The file is executed, as Python does."""
+    """The function of a file that returns its recipe. The file is run, like any Python program."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     spec = spec_from_file_location(f"recipe_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{quote(path)} is no Python file")
+        raise ValueError(f"{quote(path)} is not a Python file")
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

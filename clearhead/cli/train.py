@@ -1,7 +1,6 @@
 """clearhead train RECIPE [section.name=value …]: train a model in a run folder."""
 
 import dataclasses
-import json as json_format
 import shlex
 import sys
 import tempfile
@@ -12,16 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import (
-    Device,
-    Json,
-    OptionalSeed,
-    Quiet,
-    Threads,
-    check_threads,
-    find_device,
-)
+from clearhead.cli.options import Device, Json, OptionalSeed, Quiet, Threads
 from clearhead.cli.progress import format_metrics, show_progress
 from clearhead.cli.recipes import build_recipe, check_recipe, is_file
 from clearhead.files.reading import prefix_errors, quote
@@ -44,18 +36,20 @@ RecipeName = Annotated[
 Changes = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SECTION.NAME=VALUE]...", help="Changed settings, such as training.lr=3e-4."
+        metavar="SECTION.NAME=VALUE", help="Changed settings, such as training.lr=3e-4."
     ),
 ]
 Runs = Annotated[Path, typer.Option("--out", help="Folder for runs.")]
-Resume = Annotated[str | None, typer.Option("--resume", help="Resume this run, or the last one.")]
+Resume = Annotated[
+    str | None, typer.Option("--resume", help="Resume a run: its folder, or last for the newest.")
+]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Resume despite other training settings, threads or versions."),
+    typer.Option("--force", help="Resume although settings, threads or versions have changed."),
 ]
 Overfit = Annotated[int | None, typer.Option("--overfit", help="Train on only this many examples.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Try two steps of everything; keep nothing.")
+    bool, typer.Option("--dry-run", help="Try every part for two steps; keep nothing.")
 ]
 
 
@@ -78,11 +72,11 @@ def train(
     if seed is not None:
         given.append(f"training.seed={seed}")
     _check_options(name, given, out, resume, overfit, dry_run)
-    check_threads(threads)
+    options.check_threads(threads)
     run = None if resume is None else _find_run(out, resume, name)
     with exit_on_interrupt():
         from clearhead import runs, training
-        from clearhead.runs import train_recipe  # noqa: F401  # now, not when it is used
+        from clearhead.runs import train_recipe  # noqa: F401  # else imported at its first use
 
     recipe, overfit = _choose_recipe(name, run, overfit)
     recipe = training.with_changes(recipe, given)
@@ -94,16 +88,16 @@ def train(
                     where,
                     resume=None if run is None else str(run.path),
                     overfit=overfit,
-                    device=str(find_device(device)),
+                    device=str(options.find_device(device)),
                     threads=threads,
                     force=force,
                     tell=tell,
                 )
             if dry_run:
-                _write_report(result, silent=True)  # before the message that all parts work
+                _write_report(result, silent=True)  # one of the parts that must work
             try:
                 _print_result(result, json=json, quiet=quiet, dry_run=dry_run)
-            finally:  # also if stdout is closed
+            finally:  # even if stdout is closed
                 if not dry_run:
                     _write_report(result, silent=json or quiet)
     except runs.Interrupted as stop:
@@ -128,7 +122,7 @@ def _check_options(
 ) -> None:
     """Refuse wrong options before anything slow is imported."""
     if name is None and resume is None:
-        raise ValueError(f"a recipe is missing; take one of {', '.join(RECIPES)}")
+        raise ValueError(f"a recipe is missing; choose one of {', '.join(RECIPES)}")
     if name is not None:
         check_recipe(name)
     for change in changes:
@@ -143,7 +137,7 @@ def _check_options(
 
 
 def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
-    """The run that --resume names; last is the newest of the recipe, or of all."""
+    """The run that --resume names; `last` is the newest of the recipe, or of all."""
     if name is not None and is_file(name):
         name = build_recipe(name).name
     if resume == "last":
@@ -169,7 +163,7 @@ def _list_by_age(out: Path) -> list[RunFolder]:
 def _choose_recipe(
     name: str | None, run: RunFolder | None, overfit: int | None
 ) -> "tuple[Recipe, int | None]":
-    """The recipe, and on how many examples to train: those of the run, or as the options say."""
+    """The recipe and the number of examples to train on: the options', or those of the run."""
     if run is None:
         return build_recipe(str(name)), overfit
     from clearhead.runs.run import read_recipe
@@ -198,7 +192,7 @@ def _print_result(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool
     run = None if dry_run else str(result.run)
     if json:
         facts = {"run": run, "steps": result.steps, "seconds": round(result.seconds, 3)}
-        typer.echo(json_format.dumps({**facts, "metrics": result.metrics}))
+        options.print_json({**facts, "metrics": result.metrics})
         return
     name = "dry run" if dry_run else result.run.name
     best = "" if result.best_step in (None, result.steps) else f"best at step {result.best_step}: "

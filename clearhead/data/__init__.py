@@ -1,4 +1,4 @@
-"""Raw data become batches. Read in this order:
+"""From raw data to batches. Read in this order:
 
 randomness.py      random numbers as a function of (seed, index); training and validation parts
 tokenizers/        text ⇄ ids: characters, words, pieces of words
@@ -13,7 +13,7 @@ cifar10.py         CIFAR-10, in three forms
 mnist.py           MNIST
 digits.py          small drawn digits that need no download
 augmentation.py    pictures changed in ways that keep their meaning
-fetching/          data sets from the package registries: found, checked and kept
+fetching/          data sets from the package registries, checked and kept
 
 Names are imported when they are first used, so that the command line lists the data sets at once.
 """

@@ -6,10 +6,10 @@
     mixup       λ · picture + (1 − λ) · another, and the same mixture of their classes
                 (Zhang et al. 2018)
 
-Each is a function of the pictures and of the change to each; its random_… partner draws the changes
-from a generator. With `step_generator(seed, step)` every training step is repeatable by itself.
-Flips, shifts and cutouts take bytes as well as floating-point numbers; bytes are up to three times
-as fast.
+Each is a function of the pictures and of the change to each; its random_… counterpart draws the
+changes from a generator. With `step_generator(seed, step)` every training step is repeatable by
+itself. Flips, shifts and cutouts accept bytes and floating-point numbers; bytes are up to three
+times as fast.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from clearhead.shapes import (
     format_shape,
 )
 
-MOST_ALPHA = 1e6  # gives weights of 0.5 ± 0.002; a far larger one overflows
+MAX_ALPHA = 1e6  # gives weights of 0.5 ± 0.002; a far larger one overflows
 
 
 def step_generator(seed: int, step: int) -> torch.Generator:
@@ -56,7 +56,7 @@ def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def alternate_flips(n: int, *, seed: int, epoch: int) -> list[bool]:
-    """Which of n pictures to mirror: each in every second epoch, beginning by a coin toss."""
+    """Which of n pictures to mirror: each in every second epoch; a coin decides in which."""
     coins = draw_bits(seed, "mirror", np.arange(n)) + np.uint64(epoch)
     flags: list[bool] = (coins % 2 == 1).tolist()
     return flags
@@ -154,9 +154,9 @@ def random_mixup(
     Weights are drawn from Beta(alpha, alpha): a small alpha leaves most pictures nearly unchanged.
     """
     _check_images(images)
-    if not 0 < alpha <= MOST_ALPHA:  # nan too
+    if not 0 < alpha <= MAX_ALPHA:  # refuses NaN too
         raise ValueError(
-            f"alpha must be above 0 and at most {MOST_ALPHA:,.0f}, got {alpha}; "
+            f"alpha must be above 0 and at most {MAX_ALPHA:,.0f}, got {alpha}; "
             f"for no mixing leave mixup out"
         )
     check_positive(n_classes=n_classes)
@@ -215,7 +215,7 @@ def _check_target_rows(targets: Tensor, images: Tensor) -> None:
         )
         raise TypeError(
             f"targets must be rows of floating-point numbers, one for each class, (B, C), got "
-            f"{given!s:.80}; of numbers of classes make one_hot(targets, n_classes).float()"
+            f"{given!s:.80}; for numbers of classes use one_hot(targets, n_classes).float()"
         )
     if len(targets) != len(images):
         raise ValueError(

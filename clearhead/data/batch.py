@@ -22,7 +22,7 @@ from clearhead.shapes import check_int_tensor, check_positive, check_token_mask,
 IGNORE = -100  # a target that does not count; PyTorch's own choice in its cross-entropy
 
 Plan = TypeVar("Plan")
-Made = TypeVar("Made")
+BatchType = TypeVar("BatchType")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,25 +47,25 @@ class Batch:
         return type(self)(**moved)
 
 
-class Batches(Sequence[Made], Generic[Plan, Made]):
-    """The batches of an epoch, each built when it is used; `batches[500:]` resumes at 500."""
+class Batches(Sequence[BatchType], Generic[Plan, BatchType]):
+    """The batches of an epoch, each built from its plan when used; `batches[500:]` skips 500."""
 
-    def __init__(self, plans: Sequence[Plan], make: Callable[[Plan], Made]) -> None:
+    def __init__(self, plans: Sequence[Plan], make: Callable[[Plan], BatchType]) -> None:
         self.plans, self.make = plans, make
 
     def __len__(self) -> int:
         return len(self.plans)
 
     @overload
-    def __getitem__(self, place: int) -> Made: ...
+    def __getitem__(self, index: int) -> BatchType: ...
     @overload
-    def __getitem__(self, place: slice) -> "Batches[Plan, Made]": ...
-    def __getitem__(self, place: int | slice) -> Any:
-        if isinstance(place, slice):
-            return Batches(self.plans[place], self.make)
-        return self.make(self.plans[check_integer("place", place)])
+    def __getitem__(self, index: slice) -> "Batches[Plan, BatchType]": ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Batches(self.plans[index], self.make)
+        return self.make(self.plans[check_integer("index", index)])
 
-    def __iter__(self) -> Iterator[Made]:
+    def __iter__(self) -> Iterator[BatchType]:
         return map(self.make, self.plans)
 
 
@@ -87,7 +87,7 @@ def pad_right(
             f"rows[{lengths.index(max(lengths))}] has {max(lengths)} tokens, more than length={T}"
         )
     token_mask = torch.arange(T) < torch.tensor(lengths).view(-1, 1)
-    return _place(flat, token_mask, pad_id), token_mask
+    return _fill(token_mask, flat, pad_id), token_mask
 
 
 def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tensor, Tensor]:
@@ -98,7 +98,7 @@ def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tenso
     lengths, flat = _flatten(rows)
     longest = max(lengths, default=0)
     token_mask = torch.arange(longest) >= longest - torch.tensor(lengths).view(-1, 1)
-    return _place(flat, token_mask, pad_id), token_mask
+    return _fill(token_mask, flat, pad_id), token_mask
 
 
 def next_tokens(
@@ -150,7 +150,7 @@ def _flatten(rows: Sequence[Sequence[int] | Tensor]) -> tuple[list[int], Tensor]
     """The length of each row, and all rows one after the other."""
     lists = [_as_list(row) for row in rows]
     flat = list(chain.from_iterable(lists))
-    if not set(map(type, flat)) <= {int}:  # one test for all: this runs for every batch
+    if not set(map(type, flat)) <= {int}:  # one check for all ids: this runs for every batch
         flat = [check_integer("each id in rows", value) for value in flat]
     if flat:
         _check_64_bits("each id in rows", min(flat), max(flat))
@@ -164,11 +164,11 @@ def _as_list(row: Any) -> list[int]:
     return list(values)
 
 
-def _place(flat: Tensor, token_mask: Tensor, pad_id: int) -> Tensor:
+def _fill(token_mask: Tensor, flat: Tensor, pad_id: int) -> Tensor:
     """Tokens (B, T): the flat ids where the mask is True, row by row, and pad_id elsewhere."""
-    filling = check_integer("pad_id", pad_id)
-    _check_64_bits("pad_id", filling)
-    return torch.full(token_mask.shape, filling).masked_scatter_(token_mask, flat)
+    padding = check_integer("pad_id", pad_id)
+    _check_64_bits("pad_id", padding)
+    return torch.full(token_mask.shape, padding).masked_scatter_(token_mask, flat)
 
 
 def _check_64_bits(name: str, *numbers: int) -> None:

@@ -28,7 +28,7 @@ CIFAR10_CLASSES = (
 )
 SIDE = 32
 PICTURE = 3 * SIDE * SIDE  # bytes
-MOST_PICTURES = 10_000  # in a file
+MAX_PICTURES = 10_000  # in a file
 MAX_BYTES = 64 << 20  # an official file has half of that
 
 ImagesAndLabels = tuple[Tensor, list[int] | None]  # of one file; a .png has no labels in it
@@ -38,13 +38,11 @@ def read_cifar10(folder: str | os.PathLike[str], split: str = "train") -> Pictur
     """Read the 50,000 pictures of "train" or the 10,000 of "test", whichever form they have."""
     check_choice("split", split, SPLITS)
     batches = [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    place, ending = _find_form(Path(folder), batches[0])
-    parts = [FORMS[ending](place / f"{batch}{ending}") for batch in batches]
+    home, ending = _find_form(Path(folder), batches[0])
+    parts = [FORMS[ending](home / f"{batch}{ending}") for batch in batches]
     images = torch.cat([images for images, _ in parts])
-    if ending == ".png":
-        labels = _read_sprite_labels(
-            place / f"{split}_lables.json", len(images)
-        )  # its own spelling
+    if ending == ".png":  # the package spells its file "lables"
+        labels = _read_sprite_labels(home / f"{split}_lables.json", len(images))
     else:
         labels = [label for _, own in parts for label in own or []]
     return Pictures(images, torch.tensor(labels), CIFAR10_CLASSES)
@@ -52,10 +50,10 @@ def read_cifar10(folder: str | os.PathLike[str], split: str = "train") -> Pictur
 
 def _find_form(folder: Path, batch: str) -> tuple[Path, str]:
     """The folder, or the official folder inside it, and the extension of its batches."""
-    for place in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
+    for home in (folder, folder / "cifar-10-batches-bin", folder / "cifar-10-batches-py"):
         for ending in FORMS:
-            if (place / f"{batch}{ending}").is_file():
-                return place, ending
+            if (home / f"{batch}{ending}").is_file():
+                return home, ending
     raise BadFile(
         f"{quote(folder)} holds no CIFAR-10: it has no {batch}.bin, {batch} or {batch}.png; "
         f"name the folder of your copy, or get one with: clearhead data get cifar10"
@@ -73,7 +71,7 @@ def _read_python(path: Path) -> ImagesAndLabels:
     name = quote(path)
     batch = read_pickle(read_bytes(path, MAX_BYTES), name)
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= set(batch):
-        raise BadFile(f"{name} is no batch of CIFAR-10: it has no data and labels")
+        raise BadFile(f"{name} is not a batch of CIFAR-10: it has no data and labels")
     table = read_byte_table(batch[b"data"], name)
     if table.shape[1] != PICTURE:
         raise BadFile(f"{name} has pictures of {table.shape[1]:,} bytes, not {PICTURE:,}")
@@ -88,8 +86,8 @@ def _read_sprite(path: Path) -> ImagesAndLabels:
     sprite = read_picture(path)  # (3, N, 1024)
     if sprite.shape[2] != SIDE * SIDE:
         raise BadFile(
-            f"{quote(path)} is no sprite of CIFAR-10: a row must hold the {SIDE * SIDE} pixels of "
-            f"one picture, got {sprite.shape[2]}"
+            f"{quote(path)} is not a sprite of CIFAR-10: a row must hold the {SIDE * SIDE} pixels "
+            f"of one picture, got {sprite.shape[2]}"
         )
     _check_count(path, sprite.numel(), PICTURE)
     return sprite.transpose(0, 1).reshape(-1, 3, SIDE, SIDE), None
@@ -115,9 +113,9 @@ def _to_images(table: np.ndarray) -> Tensor:
 
 
 def _check_count(path: Path, n_bytes: int, each: int) -> None:
-    if n_bytes % each or not 1 <= n_bytes // each <= MOST_PICTURES:
+    if n_bytes % each or not 1 <= n_bytes // each <= MAX_PICTURES:
         raise BadFile(
-            f"{quote(path)} is no whole batch of CIFAR-10: 1 to {MOST_PICTURES:,} times "
+            f"{quote(path)} is not a complete batch of CIFAR-10: 1 to {MAX_PICTURES:,} times "
             f"{each:,} bytes were expected, got {n_bytes:,}"
         )
 
@@ -125,12 +123,12 @@ def _check_count(path: Path, n_bytes: int, each: int) -> None:
 def _check_labels(path: Path, labels: object) -> list[int]:
     """The labels, if they are a list of class numbers."""
     if not isinstance(labels, list):
-        raise BadFile(f"{quote(path)} has labels that are no list")
+        raise BadFile(f"{quote(path)} has labels that are not a list")
     for i, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < len(CIFAR10_CLASSES):
             what = label if type(label) is int else type(label).__name__
             raise BadFile(
-                f"{quote(path)} is no batch of CIFAR-10: label {i:,} is {what}, "
+                f"{quote(path)} is not a batch of CIFAR-10: label {i:,} is {what}, "
                 f"not a number from 0 to {len(CIFAR10_CLASSES) - 1}"
             )
     return labels

@@ -83,7 +83,7 @@ class SpeechBatch(Batch):
         return cast(Tensor, self.token_mask)  # a batch of speeches always has one
 
     def keys(self) -> tuple[str, str]:
-        """So that dict(batch) works."""
+        """For dict(batch)."""
         return ("input_ids", "input_mask")
 
     def __getitem__(self, name: str) -> Tensor:
@@ -150,7 +150,7 @@ class Dialogue(Examples[SpeechBatch]):
 
     @property
     def _pad_id(self) -> int:
-        return self.tokenizer.pad_id or 0  # under the mask any id will do
+        return self.tokenizer.pad_id or 0  # the mask hides it, so any id will do
 
     def _shorten(self, row: Row, max_len: int, long: str) -> Iterator[Row]:
         yield row[:max_len]

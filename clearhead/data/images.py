@@ -72,7 +72,7 @@ def check_labels(labels: Tensor, n_images: int, n_classes: int) -> None:
     if isinstance(labels, Tensor) and labels.ndim == 2:
         raise ValueError(
             f"labels must be numbers of classes, shape ({n_images},), got {format_shape(labels)}; "
-            f"of one-hot rows take labels.argmax(-1)"
+            f"for one-hot rows use labels.argmax(-1)"
         )
     check_int_tensor("labels", labels)
     if labels.shape != (n_images,):
@@ -130,9 +130,7 @@ def compute_mean_and_std(images: Tensor) -> tuple[list[float], list[float]]:
     total = torch.zeros(2, images.size(1), dtype=torch.float64)
     for part in images.split(2000):
         x = part.float().movedim(1, 0).flatten(1)  # (channels, pixels)
-        total += torch.stack(
-            (x.sum(1, dtype=torch.float64), x.square().sum(1, dtype=torch.float64))
-        )
+        total += torch.stack([y.sum(1, dtype=torch.float64) for y in (x, x.square())])
     mean, square = total / (images.numel() / images.size(1))
     std = (square - mean**2).clamp(min=0).sqrt()
     return (mean / 255).tolist(), torch.where(std > 0, std / 255, 1.0).tolist()

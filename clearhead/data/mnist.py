@@ -27,7 +27,7 @@ def read_mnist(folder: str | os.PathLike[str], split: str = "train") -> Pictures
     check_choice("split", split, SPLITS)
     if not Path(folder).is_dir():
         raise BadFile(
-            f"{quote(folder)} is no folder; name the folder of your copy of MNIST, "
+            f"{quote(folder)} is not a folder; name the folder of your copy of MNIST, "
             f"or get one with: clearhead data get mnist"
         )
     stem = "train" if split == "train" else "t10k"
@@ -52,7 +52,7 @@ def read_idx(path: str | os.PathLike[str], n_axes: int) -> Tensor:
     header = 4 + 4 * n_axes
     if data[:4] != bytes((0, 0, 8, n_axes)):
         raise BadFile(
-            f"{quote(path)} is no IDX file of bytes with {n_axes} axes: "
+            f"{quote(path)} is not an IDX file of bytes with {n_axes} axes: "
             f"it begins with {data[:4].hex(' ')}, not 00 00 08 {n_axes:02x}"
         )
     if len(data) < header:
@@ -72,7 +72,7 @@ def _unzip(path: str | os.PathLike[str]) -> bytes:
         with open_regular(path, MAX_BYTES) as file, gzip.GzipFile(fileobj=file) as stream:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as reason:
-        raise BadFile(f"{quote(path)} is no whole .gz file: {str(reason).lower()}") from None
+        raise BadFile(f"{quote(path)} is not a complete .gz file: {str(reason).lower()}") from None
     if len(data) > MAX_BYTES:
         raise BadFile(f"{quote(path)} unpacks to more than the {MAX_BYTES:,} bytes read here")
     return data

@@ -7,7 +7,7 @@
 
 With `Mask.causal() & Mask.segments(segments)` and these positions each document gets the numbers it
 would get alone. In random batches of 32 speeches three quarters of the tokens are padding; in
-buckets a few per cent; packed hardly any. `Examples` is the base of all data in such batches.
+buckets a few per cent; packed hardly any. `Examples` is the base of data sets with such batches.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from typing import Generic
 
 from torch import Tensor
 
-from clearhead.data.batch import Batches, Made, order, pad_right, plan_batches
+from clearhead.data.batch import Batches, BatchType, order, pad_right, plan_batches
 from clearhead.data.randomness import check_indices
 from clearhead.shapes import check_positive
 
@@ -44,8 +44,8 @@ def bucket(
     for window in order(seed, epoch, len(lengths)).split(WINDOW):
         batch: list[int] = []
         for i in sorted(window.tolist(), key=lambda i: lengths[i]):  # the longest comes last
-            full = batch_size is not None and len(batch) == batch_size
-            if full or (max_tokens is not None and (len(batch) + 1) * lengths[i] > max_tokens):
+            is_full = batch_size is not None and len(batch) == batch_size
+            if is_full or (max_tokens is not None and (len(batch) + 1) * lengths[i] > max_tokens):
                 batches.append(batch)
                 batch = []
             batch.append(i)
@@ -84,7 +84,7 @@ def check_fit(lengths: Sequence[int], row_length: int) -> None:
         if length > row_length:
             raise ValueError(
                 f"lengths[{i}] is {length}, more than row_length={row_length}; "
-                f"cut the document or take row_length={length}"
+                f"cut the document or use row_length={length}"
             )
 
 
@@ -105,7 +105,7 @@ def join_documents(
     return tokens, segments, positions
 
 
-class Examples(ABC, Generic[Made]):
+class Examples(ABC, Generic[BatchType]):
     """Examples of unequal length that come in batches, each once in an epoch.
 
     A subclass builds a batch of chosen examples.
@@ -118,12 +118,12 @@ class Examples(ABC, Generic[Made]):
         return len(self.lengths)
 
     @abstractmethod
-    def batch(self, indices: Sequence[int]) -> Made:
+    def batch(self, indices: Sequence[int]) -> BatchType:
         """The examples of these indices, in this order."""
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0
-    ) -> Batches[list[int], Made]:
+    ) -> Batches[list[int], BatchType]:
         """Each example once, in random batches."""
         return Batches(plan_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
 
@@ -134,7 +134,7 @@ class Examples(ABC, Generic[Made]):
         max_tokens: int | None = None,
         seed: int = 0,
         epoch: int = 0,
-    ) -> Batches[list[int], Made]:
+    ) -> Batches[list[int], BatchType]:
         """Each example once, those of similar length in one batch, as `bucket` groups them."""
         plan = bucket(
             self.lengths, batch_size=batch_size, max_tokens=max_tokens, seed=seed, epoch=epoch
@@ -142,12 +142,12 @@ class Examples(ABC, Generic[Made]):
         return Batches(plan, self.batch)
 
     def _check_indices(self, indices: Sequence[int]) -> list[int]:
-        """The indices, each of which must be that of an example."""
+        """The indices as a list; each must be that of an example."""
         chosen = check_indices("indices", indices)
-        for place, index in enumerate(chosen):
+        for i, index in enumerate(chosen):
             if index >= len(self):
                 raise IndexError(
-                    f"indices[{place}] is {index}, but there are {len(self)} examples; "
+                    f"indices[{i}] is {index}, but there are {len(self)} examples; "
                     f"the last one is {len(self) - 1}"
                 )
         return chosen
@@ -166,5 +166,5 @@ def _check_one_limit(
             longest = max(lengths)
             raise ValueError(
                 f"lengths[{lengths.index(longest)}] is {longest}, more than max_tokens="
-                f"{max_tokens}; cut it or take max_tokens={longest}"
+                f"{max_tokens}; cut it or use max_tokens={longest}"
             )

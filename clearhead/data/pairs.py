@@ -45,7 +45,7 @@ Pair = tuple[str, str]
 
 
 def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
-    """Read the first two columns of a tab-separated file, without blanks around them.
+    """Read the first two columns of a tab-separated file, without spaces around them.
 
     Further columns (author, licence), empty lines and lines that begin with # are left out.
     """
@@ -56,7 +56,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         columns = [column.strip() for column in line.split("\t")]
         if len(columns) < 2 or not columns[0] or not columns[1]:
             raise BadFile(
-                f"{quote(path)} has no two sentences with a tab between them in line {number}: "
+                f"{quote(path)} lacks two sentences with a tab between them in line {number}: "
                 f"{line!a:.60}"
             )
         pairs.append((columns[0], columns[1]))
@@ -68,7 +68,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 # Generated
 
 FIRST_DAY, LAST_DAY = date(1500, 1, 1).toordinal(), date(2099, 12, 31).toordinal()
-MOST_DIGITS = 6
+MAX_DIGITS = 6
 MONTHS = [
     *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
     *("october", "november", "december"),
@@ -119,9 +119,8 @@ class GeneratedPairs:
     def examples(self, indices: Sequence[int]) -> list[Pair]:
         """The sentence pairs of these indices."""
         numbers = np.array(check_indices("indices", indices), dtype=np.int64)
-        forms = choose_below(
-            len(self._forms), draw_bits(self.seed, f"forms of {self.kind}", numbers)
-        )
+        bits = draw_bits(self.seed, f"forms of {self.kind}", numbers)
+        forms = choose_below(len(self._forms), bits)
         return [
             self._write(value, 0 if self.reverse else form)
             for value, form in zip(self._choose(numbers).tolist(), forms.tolist(), strict=True)
@@ -138,23 +137,21 @@ class GeneratedPairs:
 
     def _choose(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """A day or a number of this part for each index; parts do not depend on the seed."""
-        found, open_rows = np.empty_like(indices), np.arange(len(indices))
+        found, rows = np.empty_like(indices), np.arange(len(indices))  # rows without a value yet
         attempt = 0
-        while len(open_rows):
-            tried = self._draw(indices[open_rows], attempt)
+        while len(rows):
+            tried = self._draw(indices[rows], attempt)
             fits = is_validation(tried.astype(np.uint64)) == (self.part == "validation")
-            found[open_rows[fits]] = tried[fits]
-            open_rows, attempt = open_rows[~fits], attempt + 1
+            found[rows[fits]] = tried[fits]
+            rows, attempt = rows[~fits], attempt + 1
         return found
 
     def _draw(self, indices: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
-        numbers = draw_bits(self.seed, self.kind, indices[:, None], attempt, np.arange(2))
+        bits = draw_bits(self.seed, self.kind, indices[:, None], attempt, np.arange(2))
         if self.kind == "dates":
-            return FIRST_DAY + choose_below(LAST_DAY + 1 - FIRST_DAY, numbers[:, 0])
-        limit = 10 ** (
-            1 + choose_below(MOST_DIGITS, numbers[:, 0])
-        )  # short numbers as often as long ones
-        return choose_below(limit, numbers[:, 1])
+            return FIRST_DAY + choose_below(LAST_DAY + 1 - FIRST_DAY, bits[:, 0])
+        n_digits = 1 + choose_below(MAX_DIGITS, bits[:, 0])  # short numbers as often as long ones
+        return choose_below(10**n_digits, bits[:, 1])
 
 
 # Tokens and batches
@@ -166,9 +163,8 @@ def pair_tokenizers(
     """Build a tokenizer for each side, of "words" or "characters", with start and end."""
     check_choice("source", source, ("words", "characters"))
     check_choice("target", target, ("words", "characters"))
-    sides = ([pair[0] for pair in pairs], source), ([pair[1] for pair in pairs], target)
-    first, second = (_build_tokenizer(texts, level) for texts, level in sides)
-    return first, second
+    sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return _build_tokenizer(sources, source), _build_tokenizer(targets, target)
 
 
 def _build_tokenizer(texts: Sequence[str], level: str) -> Tokenizer:

@@ -2,9 +2,9 @@
 
     x ← x ⊕ (x >> 30);  x ← x · c₁;  x ← x ⊕ (x >> 27);  x ← x · c₂;  x ← x ⊕ (x >> 31)     mod 2⁶⁴
 
-mixes a counter until nothing of its order is left (the finisher of SplitMix64: Steele, Lea & Flood
-2014, "Fast splittable pseudorandom number generators"). So there is no generator to save or to
-restore: example 17 is the same whether or not 0 … 16 were drawn before it, on every machine.
+turns a counter into random bits (the last step of SplitMix64: Steele, Lea & Flood 2014, "Fast
+splittable pseudorandom number generators"). So there is no generator to save or restore: example 17
+is the same whether or not 0 … 16 were drawn before it, on every machine.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 STEP = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio
 FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-ONE_IN = 10  # the share of a generated task that is kept for validation
+ONE_IN = 10  # one example in ten of a generated task is kept for validation
 
 
 def draw_bits(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
@@ -41,7 +41,7 @@ def draw_bits(seed: int, purpose: str, *counters: int | NDArray[Any]) -> Words:
 
 
 def choose_below(limit: int | NDArray[Any], bits: Words) -> NDArray[np.int64]:
-    """Random bits → numbers from 0 to limit − 1, each as likely; limit is at most 2³²."""
+    """Random bits → numbers from 0 to limit − 1, equally likely; limit is at most 2³²."""
     scaled = (bits >> np.uint64(32)) * np.asarray(limit, dtype=np.uint64)
     return (scaled >> np.uint64(32)).astype(np.int64)
 
@@ -55,7 +55,7 @@ def hash_rows(codes: NDArray[np.int64]) -> Words:
 
 
 def is_validation(keys: Words) -> NDArray[np.bool_]:
-    """Whether examples with these keys are kept for validation: one in ten, whatever the seed.
+    """Whether examples with these keys are for validation: one in ten, whatever the seed.
 
     So no setting of a generated task can bring a validation example into a training set.
     """
@@ -77,9 +77,10 @@ def split(
     if len(ranked) < 2:
         raise ValueError(
             f"items must hold at least 2 different ones to split, got {len(ranked)}; "
-            f"take all for training"
+            f"use all for training"
         )
-    kept = set(ranked[: min(max(1, round(share * len(ranked))), len(ranked) - 1)])
+    n_kept = min(max(1, round(share * len(ranked))), len(ranked) - 1)
+    kept = set(ranked[:n_kept])
     train = [item for item, name in zip(items, keys, strict=True) if name not in kept]
     return train, [item for item, name in zip(items, keys, strict=True) if name in kept]
 

@@ -9,8 +9,8 @@
 Example i is a function of (seed, i). Its label is i mod 2. Lengths are drawn independently of the
 label, so they tell nothing about it. For label 1 the needle is copied into a random haystack; for
 label 0 the haystack is written letter by letter without the letter that would complete the needle.
-A hash of the text alone decides whether it is for training or for validation: no seed and no
-setting can move a text from one to the other.
+A hash of the text alone decides whether it is for training or validation: no seed and no setting
+can move a text from one to the other.
 """
 
 from collections.abc import Sequence
@@ -38,8 +38,9 @@ from clearhead.shapes import check_choice, check_positive
 
 SEPARATOR = "|"
 PARTS = ("train", "validation")
-MOST_TRIES = 10_000  # of texts that turn out to be of the other part
-FEW, TRIES = 256, 128  # of lengths with fewer texts, so many are tried to find both labels
+MAX_ATTEMPTS = 10_000  # to draw a text of the wanted part
+FEW = 256  # for lengths with fewer texts than this, both labels may not exist in each part:
+TRIES = 128  # so many texts of each label are drawn to find out
 
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -75,7 +76,7 @@ class Substrings:
             raise ValueError(
                 f"there are too few texts of letters {self.alphabet!a:.40}, haystack lengths "
                 f"{self.haystack} and needle lengths {self.needle} for {self.part} examples of "
-                f"both labels; take longer ones"
+                f"both labels; use longer ones"
             )
 
     @property
@@ -126,15 +127,15 @@ class Substrings:
         drawn = choose_below(len(self._pairs), draw_bits(self.seed, "lengths", indices))
         h, m = self._pairs[drawn].T  # the lengths of haystack and needle
         rows = np.arange(len(indices))  # those without a text yet
-        for attempt in range(MOST_TRIES):
+        for attempt in range(MAX_ATTEMPTS):
             if not len(rows):
                 return codes
             bits = self._draw(self.seed, indices[rows], attempt)
-            tried = self._write(indices[rows] % 2 == 1, h[rows], m[rows], bits)
-            fits = self._is_of_part(tried)
+            tried = self._compose(indices[rows] % 2 == 1, h[rows], m[rows], bits)
+            fits = self._is_in_part(tried)
             codes[rows[fits]] = tried[fits]
             rows = rows[~fits]
-        raise ValueError(f"no {self.part} example {indices[rows[0]]} found; take longer texts")
+        raise ValueError(f"no {self.part} example {indices[rows[0]]} found; use longer texts")
 
     @cached_property
     def _pairs(self) -> Codes:
@@ -143,7 +144,8 @@ class Substrings:
         both = product(range(shortest, longest + 1), range(least, most + 1))
         pairs = np.array([(h, m) for h, m in both if m <= h])
         A = len(self.alphabet)
-        few = pairs[:, 0] * np.log2(A) < np.log2(FEW)  # A^h < FEW, which no long h overflows
+        few = pairs[:, 0] * np.log2(A) < np.log2(FEW)  # A^h < FEW, without its overflow
+        # Without its only letter, a haystack of two letters is one letter repeated: few texts too.
         doubtful = few | ((A == 2) & (pairs[:, 1] == 1))
         kept = ~doubtful
         kept[doubtful] = self._have_both(pairs[doubtful])
@@ -153,7 +155,7 @@ class Substrings:
         """Whether this part has texts of both labels, for each pair of lengths."""
         h, m = pairs.repeat(2 * TRIES, axis=0).T
         bits = self._draw(0, np.arange(len(h)), 0)
-        fits = self._is_of_part(self._write(np.arange(len(h)) % 2 == 1, h, m, bits))
+        fits = self._is_in_part(self._compose(np.arange(len(h)) % 2 == 1, h, m, bits))
         return np.all(np.any(fits.reshape(len(pairs), TRIES, 2), axis=1), axis=1)
 
     def _draw(self, seed: int, indices: Codes, attempt: int) -> Bits:
@@ -161,29 +163,29 @@ class Substrings:
         slots = np.arange(1 + most + longest)
         return draw_bits(seed, "substrings", indices[:, None], attempt, slots)
 
-    def _is_of_part(self, codes: Codes) -> Flags:
+    def _is_in_part(self, codes: Codes) -> Flags:
         points = np.array([*map(ord, self.alphabet + SEPARATOR), -1])
         return is_validation(hash_rows(points[codes])) == (self.part == "validation")
 
-    def _write(self, occurs: Flags, h: Codes, m: Codes, bits: Bits) -> Codes:
+    def _compose(self, occurs: Flags, h: Codes, m: Codes, bits: Bits) -> Codes:
         """Texts with these lengths and labels, of either part."""
         (_, longest), (_, most) = self._lengths
         n_letters = len(self.alphabet)
         needle = choose_below(n_letters, bits[:, 1 : 1 + most])
         haystack = _avoid_needle(needle, m, bits[:, 1 + most :], n_letters, free=occurs)
         start = choose_below(h - m + 1, bits[:, 0])
-        place = np.arange(longest) - start[:, None]  # in the needle
-        copied = occurs[:, None] & (place >= 0) & (place < m[:, None])
-        haystack = np.where(copied, _look_up(needle, place), haystack)
+        index = np.arange(longest) - start[:, None]  # in the needle
+        is_copied = occurs[:, None] & (index >= 0) & (index < m[:, None])
+        haystack = np.where(is_copied, _look_up(needle, index), haystack)
         return _join(haystack, h, needle, m, n_letters)
 
 
 def _avoid_needle(needle: Codes, m: Codes, bits: Bits, n: int, free: Flags) -> Codes:
-    """Random haystacks without their needle; those marked free may hold it by chance."""
+    """Random haystacks without their needle; those marked `free` may hold it by chance."""
     most, longest = needle.shape[1], bits.shape[1]
     # Needles are aligned at the right; a shorter one is preceded by −1, which matches any letter.
-    place = np.arange(most) - (most - m[:, None])
-    right = np.where(place < 0, -1, _look_up(needle, place))
+    index = np.arange(most) - (most - m[:, None])
+    right = np.where(index < 0, -1, _look_up(needle, index))
     haystack = np.full((len(needle), most - 1 + longest), -2)
     for t in range(longest):
         before = haystack[:, t : t + most - 1]
@@ -196,14 +198,14 @@ def _avoid_needle(needle: Codes, m: Codes, bits: Bits, n: int, free: Flags) -> C
 def _join(haystack: Codes, h: Codes, needle: Codes, m: Codes, separator: int) -> Codes:
     """haystack | needle, each with its own length, padded with −1."""
     wide = np.pad(haystack, ((0, 0), (0, 1 + needle.shape[1])))
-    place = np.arange(wide.shape[1]) - h[:, None] - 1  # in the needle
-    parts = [place < -1, place == -1, place < m[:, None]]
-    return np.select(parts, [wide, np.asarray(separator), _look_up(needle, place)], default=-1)
+    index = np.arange(wide.shape[1]) - h[:, None] - 1  # in the needle
+    parts = [index < -1, index == -1, index < m[:, None]]
+    return np.select(parts, [wide, np.asarray(separator), _look_up(needle, index)], default=-1)
 
 
-def _look_up(needle: Codes, place: Codes) -> Codes:
-    """The letters of each needle at these places; beyond its ends, any letter."""
-    return np.take_along_axis(needle, np.clip(place, 0, needle.shape[1] - 1), axis=1)
+def _look_up(needle: Codes, index: Codes) -> Codes:
+    """The letters of each needle at these indices; beyond its ends, any letter."""
+    return np.take_along_axis(needle, np.clip(index, 0, needle.shape[1] - 1), axis=1)
 
 
 def _one_hot(tokens: Tensor, token_mask: Tensor, vocab_size: int) -> Tensor:
@@ -218,7 +220,7 @@ def _check_range(name: str, lengths: tuple[int, int] | int) -> tuple[int, int]:
     low, high = (check_integer(f"a length of {name}", length) for length in pair)
     check_positive(**{f"the shortest {name}": low, f"the longest {name}": high})
     if low > high:
-        raise ValueError(f"{name} lengths must go up, from shortest to longest, got {lengths}")
+        raise ValueError(f"{name} lengths must be (shortest, longest), got {lengths}")
     return low, high
 
 

@@ -2,7 +2,7 @@
 
     reading.py       open a regular file within a size; BadFile, the error of every reader
     writing.py       replace a file whole or not at all
-    names.py         names that are safe as the name of a file
+    names.py         which names are safe for a file
     text.py          strict UTF-8, no NUL, no endless line
     strict_json.py   JSON that has only one meaning: no key twice, no NaN, no deep nesting
     tensors.py       named tensors in one file (the safetensors format)
@@ -10,9 +10,9 @@
     pickles.py       pickles read without running them
     archives.py      chosen members of a tar, tar.gz or Debian package
 
-Every fault is a `BadFile`, a ValueError whose one sentence names the file and the fault. A function
-returns all it promises or raises. tensors.py and pictures.py import torch, so they are not imported
-here: the command line answers before torch is loaded.
+Every fault is a `BadFile`, a ValueError whose one sentence names the file and the fault. A reader
+returns all of its result or raises. tensors.py and pictures.py import torch, so they are not
+imported here: the command line answers before torch is loaded.
 """
 
 from clearhead.files.archives import read_members

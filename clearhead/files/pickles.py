@@ -28,7 +28,7 @@ NAMES = {
     "numpy.ndarray",
     "numpy.dtype",
 }
-MOST_STEPS = 1_000_000  # an official batch has about 30,000
+MAX_INSTRUCTIONS = 1_000_000  # an official batch has about 30,000
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class Call:
 
 
 def read_pickle(data: bytes, file: str) -> Any:
-    """The one value a pickle describes, of plain types, Name and Call; `file` is for errors."""
+    """The value a pickle describes, made of plain types, Name and Call; `file` starts errors."""
     return _Machine(data, file).run()
 
 
 def read_byte_table(value: Any, file: str) -> NDArray[np.uint8]:
-    """The table of bytes a Call describes, (rows, columns); `file` is for errors."""
+    """The table of bytes a Call describes, (rows, columns); `file` starts errors."""
     match value:
         case Call(Name(maker), _, (1, (int(rows), int(columns)), Call(kind, code), False, data)):
             described = (maker.rpartition(".")[2], kind.word, code[:1])
             is_of_bytes = described == ("_reconstruct", "numpy.dtype", (b"u1",))
-            is_whole = type(data) is bytes and rows > 0 and rows * columns == len(data)
-            if is_of_bytes and is_whole:
+            is_complete = type(data) is bytes and rows > 0 and rows * columns == len(data)
+            if is_of_bytes and is_complete:
                 return np.frombuffer(data, np.uint8).reshape(rows, columns)
-    raise BadFile(f"{file} has no whole table of bytes where one belongs; nothing in it was run")
+    raise BadFile(f"{file} has no complete table of bytes where one belongs; nothing in it was run")
 
 
 class _Machine:
@@ -75,22 +75,22 @@ class _Machine:
 
     def run(self) -> Any:
         if self.read(2) != b"\x80\x02":
-            raise self.error("is no pickle of protocol 2, which the official batches are")
-        for _ in range(MOST_STEPS):
+            raise self.error("is not a pickle of protocol 2, which the official batches are")
+        for _ in range(MAX_INSTRUCTIONS):
             code = self.read(1)
             if code == b".":
                 return self.finish()
-            if code not in STEPS:
+            if code not in INSTRUCTIONS:
                 raise self.error(
                     f"has the instruction {code!r}, which no batch of CIFAR-10 contains"
                 )
-            STEPS[code](self)
-        raise self.error(f"has more than {MOST_STEPS:,} instructions")
+            INSTRUCTIONS[code](self)
+        raise self.error(f"has more than {MAX_INSTRUCTIONS:,} instructions")
 
     def finish(self) -> Any:
         value = self.pop()
         if self.stack or self.marks or self.position != len(self.data):
-            raise self.error("goes on where it should end")
+            raise self.error("continues after its end")
         return value
 
     def error(self, fault: str) -> BadFile:
@@ -193,7 +193,7 @@ def _push(value: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
     return lambda m: m.stack.append(value(m))
 
 
-STEPS: dict[bytes, Callable[[_Machine], None]] = {
+INSTRUCTIONS: dict[bytes, Callable[[_Machine], None]] = {
     b"N": _push(lambda m: None),
     b"\x88": _push(lambda m: True),
     b"\x89": _push(lambda m: False),

@@ -12,7 +12,7 @@ become red, green and blue of 8 bits:
 
 The content decides, not the extension. An animated PNG is refused; of a JPEG that holds several
 pictures, as some cameras write, the first is read. `fit_picture` brings any picture to the size and
-the channels that a model reads.
+channels of a model's input.
 """
 
 import os
@@ -63,7 +63,7 @@ def _decode(data: bytes, name: str) -> Tensor:
                 f"{MAX_PIXELS:,} in all are read"
             )
         if picture.format == "PNG" and getattr(picture, "is_animated", False):
-            raise BadFile(f"{name} is a moving picture; save one of its frames")
+            raise BadFile(f"{name} is animated; save one of its frames")
         picture.load()
         colours = _convert_to_rgb(ImageOps.exif_transpose(picture))
     pixels = torch.from_numpy(numpy.array(colours))  # (height, width, 3)

@@ -1,7 +1,7 @@
 """Open a file only after checking it: BadFile instead of a hang, a traceback or a full memory.
 
-Only a regular file up to a given size is opened. A folder, a pipe nobody writes to or a disk image
-is refused in one sentence. Every reader of the package raises `BadFile` for content it cannot use.
+Only a regular file up to a given size is opened; a folder, a pipe or a device is refused in one
+sentence. Every reader of the package raises `BadFile` for content it cannot use.
 """
 
 import os
@@ -38,7 +38,7 @@ def prefix_errors(path: object) -> Iterator[None]:
 def open_regular(path: str | os.PathLike[str], max_bytes: int) -> BinaryIO:
     """Open a regular file for reading; BadFile if it is missing, of another kind or too large."""
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
     except FileNotFoundError:
         raise BadFile(f"{quote(path)} is not there") from None
@@ -64,7 +64,7 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_regular(path: object, found: os.stat_result, max_bytes: int) -> None:
-    """`found`, the status of the file, is that of a regular file of at most max_bytes."""
+    """Refuse anything but a regular file of at most max_bytes; found: its os.stat."""
     if stat.S_ISDIR(found.st_mode):
         raise BadFile(f"{quote(path)} is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):

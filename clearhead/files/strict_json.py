@@ -1,8 +1,8 @@
 r"""JSON that has only one meaning (RFC 8259, and where it leaves a choice, the stricter one).
 
 Refused are: a key that occurs twice, NaN and infinities (also 1e999), nesting deeper than 32, whole
-numbers beyond 64 bits, half a surrogate pair (\ud800), a byte-order mark, bytes that are no UTF-8,
-and more than 4 MB. A value that `write_json` wrote, `read_json` reads back unchanged.
+numbers beyond 64 bits, half a surrogate pair (\ud800), a byte-order mark, invalid UTF-8, and more
+than 4 MB. A value that `write_json` wrote, `read_json` reads back unchanged.
 
 Python's `json` parses; the checks around it are ours, because it accepts nearly all of these. They
 take three times as long as the parsing, 0.1 s for 1 MB.
@@ -71,13 +71,13 @@ def _encode(text: bytes | str, name: str) -> bytes:
     try:
         return text if isinstance(text, bytes) else text.encode("utf-8")
     except UnicodeEncodeError:
-        raise BadFile(f"{name} holds half a surrogate pair, which is no character") from None
+        raise BadFile(f"{name} holds half a surrogate pair, which is not a character") from None
 
 
 def _measure_depth(data: bytes) -> int:
     """The deepest nesting of brackets, without the recursion that Python's parser would need."""
     # Without escaped quotes, every second piece between quotes is a string. A backslash outside a
-    # string would mislead this count, but that is no JSON, and the parser stops there.
+    # string would mislead this count, but that is not JSON, and the parser stops there.
     pieces = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
     brackets = b"".join(pieces[::2]).translate(BRACES, NO_BRACKETS)
     return max(accumulate(92 - bracket for bracket in brackets), default=0)  # [ is 91, ] is 93
@@ -87,8 +87,8 @@ def _parse(text: str, name: str) -> Any:
     def check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
         if len(values) < len(pairs):
-            (double, _), *_ = Counter(key for key, _ in pairs).most_common(1)
-            raise BadFile(f"{name} has the key {double!a:.80} twice")
+            ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
+            raise BadFile(f"{name} has the key {repeated!a:.80} twice")
         return values
 
     def parse_integer(digits: str) -> int:
@@ -98,7 +98,7 @@ def _parse(text: str, name: str) -> Any:
 
     def parse_finite(digits: str) -> float:
         if digits in ("NaN", "Infinity", "-Infinity") or abs(float(digits)) == float("inf"):
-            raise BadFile(f"{name} has {digits:.30}, which is no finite number")
+            raise BadFile(f"{name} has {digits:.30}, which is not a finite number")
         return float(digits)
 
     try:

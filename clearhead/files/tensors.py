@@ -2,16 +2,16 @@
 
     8 bytes      n, the length of the header, little-endian
     n bytes      JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, …},
-                 padded with blanks; "__metadata__" may hold strings by name
+                 padded with spaces; "__metadata__" may hold strings by name
     the rest     the numbers, row by row, little-endian; offsets count from here
 
 The offsets must cover the rest exactly, without a hole or an overlap, and each length must follow
 from shape and dtype, so a header that passes describes the file and nothing else. The limits: 8 MB
 of header, 20 000 tensors, 8 axes, 8 GB.
 
-Our own reader, because the safetensors library is less strict: it maps the file, so that a file
-cut short later ends the process, keeps NaN, and reads headers of 100 MB. Read into memory of their
-own, tensors outlive their file; that takes as long as `load_file` and a copy.
+Our own reader, because the safetensors library is less strict: it accepts NaN and headers of 100
+MB, and it maps the file, so that a file cut short later kills the process. Ours copies tensors into
+memory, which takes as long as the library's `load_file` and a copy.
 """
 
 import json
@@ -134,15 +134,15 @@ def _read_header(file: BinaryIO, name: str) -> dict[str, TensorInfo]:
     if length < 2 or 8 + length > size:
         raise BadFile(
             f"{name} claims a header of {length:,} bytes, but {size - 8:,} bytes follow; "
-            "it is cut short or no file of tensors"
+            "it is cut short or not a file of tensors"
         )
     return _parse_header(file.read(length), name, size - 8 - length)
 
 
 def _parse_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]:
-    """The tensors that a header describes, with n_bytes of numbers behind it."""
+    """The tensors a header describes, with n_bytes of numbers after it."""
     if not data.startswith(b"{"):
-        raise BadFile(f"{name} has a header that does not begin with {{; it is no file of tensors")
+        raise BadFile(f"{name} is not a file of tensors: its header does not begin with {{")
     entries = parse_json(data, f"{name}: its header", max_bytes=MAX_HEADER)
     metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -162,11 +162,11 @@ def _parse_entry(entry: Any, offset: int, name: str) -> TensorInfo:
         raise BadFile(f"{name} must have exactly dtype, shape and data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        raise BadFile(f"{name} has the dtype {code!a:.40}; read are {', '.join(DTYPES)}")
+        raise BadFile(f"{name} has the dtype {code!a:.40}; supported are {', '.join(DTYPES)}")
     if not _are_counts(shape) or len(shape) > MAX_AXES:
-        raise BadFile(f"{name} has the shape {shape!a:.80}; up to {MAX_AXES} whole numbers ≥ 0 go")
+        raise BadFile(f"{name} has the shape {shape!a:.80}, not up to {MAX_AXES} whole numbers ≥ 0")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise BadFile(f"{name} has the offsets {offsets!a:.80}; two whole numbers ≥ 0 go")
+        raise BadFile(f"{name} has the offsets {offsets!a:.80}, not two whole numbers ≥ 0")
     dtype, (start, stop) = DTYPES[code], offsets
     # An axis of 0 hides the others: (0, 2⁶⁰) has no numbers, yet no tensor has this shape.
     if math.prod(max(axis, 1) for axis in shape) * dtype.itemsize > MAX_FILE:
@@ -185,7 +185,7 @@ def _are_counts(values: Any) -> bool:
 
 
 def _check_cover(header: Mapping[str, TensorInfo], name: str, start: int, stop: int) -> None:
-    """Tensors lie end to end from start to stop."""
+    """The tensors fill the bytes from start to stop without a hole or an overlap."""
     for key, info in sorted(header.items(), key=lambda item: (item[1].start, item[1].stop)):
         if info.start != start:
             fault = "leaves a hole before it" if info.start > start else "overlaps another"
@@ -201,7 +201,7 @@ def _format_header(header: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
-        raise BadFile("a name holds half a surrogate pair, which is no character") from None
+        raise BadFile("a name holds half a surrogate pair, which is not a character") from None
     return text + b" " * (-len(text) % 8)
 
 

@@ -38,7 +38,7 @@ def decode_utf8(data: bytes, name: str) -> str:
 
 
 def _check_lines(data: bytes, name: str, max_line: int) -> None:
-    """Each line has at most max_line bytes; jumps from line end to line end, as far as allowed."""
+    """Each line has at most max_line bytes. Jumps to the last line end within that distance."""
     start = 0
     while len(data) - start > max_line:
         reach = start + max_line + 1

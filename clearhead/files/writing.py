@@ -10,19 +10,19 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from clearhead.files.reading import BadFile, check_regular, quote
 
-# The disk is full or broken, or we may not write to it: another name or number would not help.
+# The disk is full or broken, or we may not write to it: another name would not help.
 DISK_FAULTS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 )
 
-# Raised by file systems that cannot sync a folder, and need not.
+# Raised by file systems that cannot sync a folder and do not need to.
 NOT_SYNCED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
 
 
@@ -51,6 +51,14 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     sync_folder(target.parent)
 
 
+def write_new(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file that does not exist yet, and force it to the disk."""
+    with open(path, "xb") as file:
+        file.writelines(chunks)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextmanager
 def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Create a folder to fill that takes the name `path` when the block ends without an error.
@@ -60,7 +68,7 @@ def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadFile(
-            f"{quote(target)} is there already and not an empty folder; take another name"
+            f"{quote(target)} is there already and not an empty folder; choose another name"
         )
     temporary = _choose_temporary(target)
     try:
@@ -95,7 +103,7 @@ def _choose_temporary(target: Path) -> Path:
 
 
 def _name_target(fault: BaseException, target: Path, temporary: Path) -> None:
-    """Let a fault of the disk name the target, not a temporary name the user never gave."""
+    """Put the target's name into a disk fault, instead of the temporary name."""
     if not isinstance(fault, OSError):
         return
     unnamed = fault.filename is None and fault.errno in DISK_FAULTS

@@ -157,7 +157,7 @@ def test_C05_a_full_disk_is_4(toy, home, get, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("clearhead.data.fetching.fetch.os.replace", full)
-    words = f"the disk of {home} is full; make room and run this again to go on"
+    words = f"the disk of {home} is full; make room and run this again to resume"
     assert get("toy") == (4, "", not_fetched(words))
 
 
@@ -176,7 +176,7 @@ def test_C05_a_disk_that_cannot_be_written_is_4(toy, tmp_path, get, monkeypatch,
 
     monkeypatch.setattr("clearhead.data.fetching.fetch.os.replace", refuse)
     reason = os.strerror(number).lower()
-    words = f"{tmp_path / 'x'} cannot be written ({reason}); take another folder"
+    words = f"{tmp_path / 'x'} cannot be written ({reason}); choose another folder"
     found = get("toy", "--out", tmp_path / "x")
     assert found == (4, "", not_fetched(f"{words} (--out or CLEARHEAD_HOME)"))
 
@@ -194,7 +194,7 @@ def test_C05_a_wrong_name_or_a_file_in_the_way_is_2(toy, home, get):
     (home / "toy").write_bytes(b"mine")
     code, out, err = get("toy")
     assert (code, out) == (2, "")
-    assert f"a file stands where {home / 'toy'} should be a folder; take another folder" in err
+    assert f"there is a file where {home / 'toy'} should be a folder; choose another folder" in err
     assert (home / "toy").read_bytes() == b"mine"
 
 

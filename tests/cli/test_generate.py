@@ -143,7 +143,7 @@ MISTAKES = [
     ([*CAB, "--tokens", "-1"], "--tokens must not be negative, got -1"),
     (["--prompt", "x" * 41], "--prompt has 41 tokens, but this model reads at most 40; shorten it"),
     (["--prompt", ""], "--prompt is empty and this model has no start token; give it a word"),
-    (["--prompt", "a\udcff"], "--prompt has at place 1 a byte that is no UTF-8"),
+    (["--prompt", "a\udcff"], "--prompt has an invalid byte at index 1"),
     ([*CAB, "--temperature", "-1"], "--temperature must be a finite number from 0, got -1.0"),
     ([*CAB, "--temperature", "nan"], "--temperature must be a finite number from 0, got nan"),
     ([*CAB, "--top-k", "0"], "--top-k must be at least 1, got 0"),
@@ -154,10 +154,10 @@ MISTAKES = [
     ([*CAB, "--seed", str(2**64)], "--seed must fit 64 bits"),
     (
         [*CAB, "--device", "meta"],
-        "--device 'meta' cannot be used on this machine; take auto or cpu",
+        "--device 'meta' cannot be used on this machine; use auto or cpu",
     ),
-    ([*CAB, "--device", "gpu"], "--device 'gpu' cannot be used on this machine; take auto or cpu"),
-    ([*CAB, "--device", "xla"], "--device 'xla' cannot be used on this machine; take auto or cpu"),
+    ([*CAB, "--device", "gpu"], "--device 'gpu' cannot be used on this machine; use auto or cpu"),
+    ([*CAB, "--device", "xla"], "--device 'xla' cannot be used on this machine; use auto or cpu"),
 ]
 
 
@@ -182,7 +182,7 @@ def test_a_device_that_is_not_there_is_told(folder, run_here, monkeypatch):
     monkeypatch.setattr("clearhead.runtime.torch.empty", not_compiled)
     code, out, err = run_here(folder, *CAB, "--device", "cuda")
     assert (code, out) == (2, "")
-    assert err.startswith("error: --device 'cuda' cannot be used on this machine; take auto or cpu")
+    assert err.startswith("error: --device 'cuda' cannot be used on this machine; use auto or cpu")
 
 
 def test_int8_is_for_the_cpu_only(folder, run_here, monkeypatch):

@@ -249,7 +249,7 @@ def test_the_recipe_may_stand_after_its_changes(run, tmp_path):
 
 
 MISTAKES = {
-    "no recipe": ([], "a recipe is missing; take one of substring"),
+    "no recipe": ([], "a recipe is missing; choose one of substring"),
     "unknown recipe": (["substrings"], "there is no recipe 'substrings'; the nearest is"),
     "unknown flag": (["substring", "--fast"], "--fast"),
     "no change": (["substring", "fast"], "a change is written section.name=value, got 'fast'"),
@@ -332,7 +332,7 @@ def test_C05_a_place_where_nobody_may_write_is_4(train, monkeypatch):
     monkeypatch.setattr("pathlib.Path.mkdir", denied)
     code, out, err = train()
     assert (code, out) == (4, "")
-    assert err == "error: runs: permission denied; take another folder\n"
+    assert err == "error: runs: permission denied; choose another folder\n"
 
 
 def test_C05_a_report_that_cannot_be_written_is_4_after_the_result(train, monkeypatch):

@@ -348,7 +348,7 @@ def test_labels_and_whole_one_hot_rows_are_no_targets():
     ):
         with pytest.raises(
             TypeError,
-            match=rf"targets must be rows of floating-point .*, got {told}; .* make one_hot\(",
+            match=rf"targets must be rows of floating-point .*, got {told}; .* use one_hot\(",
         ):
             mixup(images, targets, partner, weight)
 

@@ -260,7 +260,7 @@ def test_batches_are_made_when_asked_for_and_can_resume_in_the_middle():
     assert list(batches[1:]) == [5, 4]
     assert list(batches) == list(batches) == [1, 5, 4]
     assert batches[-1] == batches[np.int64(2)] == 4
-    with pytest.raises(TypeError, match="place must be a whole number, got True"):
+    with pytest.raises(TypeError, match="index must be a whole number, got True"):
         batches[True]
     assert [list(batches[rank::2]) for rank in (0, 1)] == [[1, 4], [5]]
     with pytest.raises(IndexError):

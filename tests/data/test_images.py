@@ -73,7 +73,7 @@ def read_one(tmp_path, ending, data):
 
 TABLE, LABELS = some_pictures()
 BAD_BINARY = {
-    "empty": (b"", "no whole batch of CIFAR-10: 1 to 10,000 times 3,073 bytes.* got 0"),
+    "empty": (b"", "not a complete batch of CIFAR-10: 1 to 10,000 times 3,073 bytes.* got 0"),
     "cut off": (binary_batch(TABLE, LABELS)[:-1], "3,073 bytes were expected, got 9,218"),
     "too long": (binary_batch(TABLE, LABELS) + b"\0", "got 9,220"),
     "too many": (bytes(10_001 * 3073), "1 to 10,000 times .* got 30,733,073"),
@@ -102,13 +102,13 @@ def test_bad_sprites_are_refused(tmp_path):
         r"has 2 labels for 8 pictures": "[1, 2]",
         r"label 1 is 12, not a number from 0 to 9": "[1, 12]",
         r"label 0 is bool, not a number": "[true]",
-        r"has labels that are no list": "{}",
+        r"has labels that are not a list": "{}",
     }.items():
         labels.write_text(content)
         with pytest.raises(BadFile, match=words):
             read_cifar10(tmp_path, "test")
     Image.new("RGB", (1000, 4)).save(tmp_path / "test_batch.png")
-    with pytest.raises(BadFile, match="no sprite of CIFAR-10: a row must hold the 1024 pixels"):
+    with pytest.raises(BadFile, match="not a sprite of CIFAR-10: a row must hold the 1024 pixels"):
         read_cifar10(tmp_path, "test")
     with pytest.raises(BadFile, match=r"test_batch\.png"):
         read_one(tmp_path, ".png", b"GIF89a")

@@ -33,7 +33,7 @@ def test_an_idx_file_by_hand(tmp_path):
 
 GOOD = idx(np.zeros((2, 3), np.uint8))
 BAD_IDX = {
-    "empty": (b"", "no IDX file of bytes with 2 axes: it begins with , not 00 00 08 02"),
+    "empty": (b"", "not an IDX file of bytes with 2 axes: it begins with , not 00 00 08 02"),
     "foreign": (b"PK\3\4" + GOOD, "begins with 50 4b 03 04"),
     "other numbers": (idx(np.zeros((2, 3), np.uint8), kind=0x0D), "begins with 00 00 0d 02"),
     "other axes": (idx(np.zeros(6, np.uint8)), "begins with 00 00 08 01"),
@@ -90,7 +90,7 @@ def test_mnist_files_that_do_not_belong_together_are_refused(tmp_path):
     with pytest.raises(BadFile, match="train-labels-idx1-ubyte is not there"):
         read_mnist(tmp_path)
     for path in (labels, tmp_path / "train-images-idx3-ubyte"):  # not there, and a file
-        with pytest.raises(BadFile, match=f"{path.name} is no folder; name the folder of your"):
+        with pytest.raises(BadFile, match=f"{path.name} is not a folder; name the folder of your"):
             read_mnist(path)
     with pytest.raises(ValueError, match="split must be one of"):
         read_mnist(tmp_path, "all")

@@ -156,7 +156,7 @@ def test_a_document_that_fits_no_row_is_named():
         pack([3, 0], 10)
     with pytest.raises(
         ValueError,
-        match=r"lengths\[0\] is 11, more than row_length=10; cut .* or take row_length=11",
+        match=r"lengths\[0\] is 11, more than row_length=10; cut .* or use row_length=11",
     ):
         pack([11, 3], 10)
     with pytest.raises(ValueError, match="row_length must be at least 1, got 0"):

@@ -64,7 +64,7 @@ def test_F17_any_script_comes_back(written):
     ],
 )
 def test_E7_a_bad_line_is_named_by_its_number(written, content, line):
-    with pytest.raises(BadFile, match=rf"pairs\.tsv has no two sentences .* in line {line}:"):
+    with pytest.raises(BadFile, match=rf"pairs\.tsv lacks two sentences .* in line {line}:"):
         written(content)
 
 

@@ -170,7 +170,7 @@ def test_N23_no_example_is_an_empty_batch():
         ({"haystack": 3, "needle": 4}, "a needle longer than its haystack never occurs"),
         ({"haystack": (2, 9), "needle": 3}, "needle lengths 3 to 3 do not go with haystack"),
         ({"haystack": (2, 4), "needle": (1, 5)}, "needle lengths 1 to 5 do not go"),
-        ({"haystack": (5, 4)}, r"haystack lengths must go up.* got \(5, 4\)"),
+        ({"haystack": (5, 4)}, r"haystack lengths must be \(shortest, longest\).* got \(5, 4\)"),
         ({"needle": 0}, "the shortest needle must be at least 1, got 0"),
         ({"alphabet": "a"}, "alphabet must have at least 2 different letters"),
         ({"alphabet": ""}, "alphabet must have at least 2 different letters"),
@@ -180,7 +180,7 @@ def test_N23_no_example_is_an_empty_batch():
         ({"part": "test"}, "part must be one of 'train', 'validation', got 'test'"),
         (
             {"alphabet": "ab", "haystack": 1, "needle": 1, "part": "validation"},
-            "too few texts of letters 'ab'.* for validation examples of both labels; take longer",
+            "too few texts of letters 'ab'.* for validation examples of both labels; use longer",
         ),
     ],
 )

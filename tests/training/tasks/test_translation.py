@@ -258,7 +258,7 @@ def test_wrong_settings_are_named(settings, words):
 
 def test_a_file_without_pairs_is_named(tmp_path):
     (tmp_path / "bad.tsv").write_text("one sentence")
-    with pytest.raises(BadFile, match=r"bad\.tsv has no two sentences with a tab"):
+    with pytest.raises(BadFile, match=r"bad\.tsv lacks two sentences with a tab"):
         task(path=str(tmp_path / "bad.tsv"))
     for text in ("a dog\tun perro\n", "a dog\tun perro\na dog\tun can\n"):
         (tmp_path / "one.tsv").write_text(text)
