@@ -1,9 +1,9 @@
 """How fast, as ratios measured in one run.
 
 row.py       a line of the table; clearhead/timing.py says how we measure
-cases.py     the list of all cases, and those of attention, memory and threads
-language.py  cases of language models: decoding, batches, the vocabulary loss, words
-training.py  cases of training: the loop, its data, the start of a command
+cases.py     attention, memory and threads; the list of all cases
+language.py  language models: decoding, batches, the vocabulary loss, words
+training.py  training: the loop, its data, the start of a command
 peers.py     other libraries, imported only there
 """
 

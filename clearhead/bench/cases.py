@@ -1,6 +1,7 @@
-"""What we measure: one function per claim, each a list of rows.
+"""What we measure: one function per claim, each with a list of rows as its result.
 
-`clearhead bench` runs them all; docs/measurements.md keeps the figures and the ideas that failed.
+The list of all cases stands at the end. `clearhead bench` runs them; docs/measurements.md keeps the
+figures and the ideas that failed.
 """
 
 import os
@@ -24,13 +25,10 @@ from clearhead.attention import (
     QuadraticFeatures,
 )
 from clearhead.bench import language, training
-from clearhead.bench.row import Row
+from clearhead.bench.row import Row, Rows, Work
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
 from clearhead.timing import best_seconds
-
-Rows = list[Row]
-Work = Callable[[], object]
 
 # Lengths T.
 SHORT, LONG = 256, 8192
@@ -68,26 +66,21 @@ def heads(seconds: float) -> Rows:
     """MultiHeadAttention forward and backward against torch.nn.MultiheadAttention."""
     rows, other = [], "nn.MultiheadAttention"
     for T in HEADS:
-        best = best_seconds(_heads_works(2048 // T, T, 384, 6), seconds=2 * seconds)
-        what = f"MultiHeadAttention, T={T}, forward+backward"
+        best = best_seconds(_build_heads_works(2048 // T, T, 384, 6), seconds=2 * seconds)
+        what, recorded = f"MultiHeadAttention, T={T}, forward+backward", best["recorded"]
         rows += [
             Row(what, best["ours"], other, best["theirs"], "aim ≤ 1.0×"),
-            Row(
-                "  … recorded", best["recorded"], f"{other}, weights", best["weights"], "aim ≤ 0.6×"
-            ),
+            Row("  … recorded", recorded, f"{other}, weights", best["weights"], "aim ≤ 0.6×"),
         ]
     return rows
 
 
-def _heads_works(B: int, T: int, D: int, H: int) -> dict[str, Work]:
+def _build_heads_works(B: int, T: int, D: int, H: int) -> dict[str, Work]:
     ours, theirs = MultiHeadAttention(D, H), nn.MultiheadAttention(D, H, batch_first=True)
     x, grad = _normal(B, T, D, grad=True), _normal(B, T, D)
 
     def train(module: nn.Module, output: Tensor) -> None:
         torch.autograd.grad(output, [x, *module.parameters()], grad)
-
-    def train_theirs(need_weights: bool) -> None:
-        train(theirs, theirs(x, x, x, need_weights=need_weights)[0])
 
     def train_recorded() -> None:
         with record(ours):
@@ -96,8 +89,8 @@ def _heads_works(B: int, T: int, D: int, H: int) -> dict[str, Work]:
     return {
         "ours": lambda: train(ours, ours(x)),
         "recorded": train_recorded,
-        "theirs": lambda: train_theirs(need_weights=False),
-        "weights": lambda: train_theirs(need_weights=True),
+        "theirs": lambda: train(theirs, theirs(x, x, x, need_weights=False)[0]),
+        "weights": lambda: train(theirs, theirs(x, x, x, need_weights=True)[0]),
     }
 
 
@@ -189,7 +182,7 @@ def memory(seconds: float) -> Rows:
     maps = {"elu+1": "EluFeatures()", "Fourier, 128 frequencies": "FourierFeatures(64, 256)"}
     rows, (T, double) = [], MEMORY
     for name, feature_map in maps.items():
-        short, long = (_run(_PEAK.format(T=n, map=feature_map))[0] for n in (T, double))
+        short, long = (_run_program(_PEAK.format(T=n, map=feature_map))[0] for n in (T, double))
         what, matrix = f"peak memory, {name}, T={double}", 4.0 * 4 * double**2
         rows += [
             Row(what, long, f"the same at T={T}", short, "linear is 2×", unit="MB"),
@@ -198,8 +191,8 @@ def memory(seconds: float) -> Rows:
     return rows
 
 
-# Linux counts into ru_maxrss what the parent held when it started the process: beside a large
-# parent that hides all that the process itself takes. VmHWM begins anew with the program.
+# On Linux ru_maxrss includes what the parent held when it started the process, which would hide
+# the memory of a small process beside a large parent. VmHWM starts at zero with the program.
 _PEAK = """
 import pathlib, resource, torch
 from clearhead.attention import EluFeatures, FourierFeatures, LinearAttention, Mask
@@ -219,16 +212,11 @@ print(peak() - before)
 """
 
 
-def _run(program: str, **environment: str) -> list[float]:
+def _run_program(program: str, **environment: str) -> list[float]:
     """Run a program in a process of its own; returns the numbers it prints."""
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **environment},
-    )
-    return [float(word) for word in run.stdout.split()]
+    command, variables = [sys.executable, "-c", program], {**os.environ, **environment}
+    output = subprocess.check_output(command, text=True, env=variables)
+    return [float(word) for word in output.split()]
 
 
 # Threads
@@ -241,18 +229,17 @@ def threads(seconds: float) -> Rows:
     for policy, waiting in (("active", "spin"), ("passive", "sleep")):
         for n_busy, neighbour in enumerate(("a quiet machine", "one busy neighbour")):
             with _keep_busy(n_busy):
-                one, two = _run(program, OMP_WAIT_POLICY=policy)
-            choice = f"auto takes {1 if one <= two else 2}"
+                one, two = _run_program(program, OMP_WAIT_POLICY=policy)
+            choice = f"auto chooses {1 if one <= two else 2}"
             other = f"2 threads that {waiting} while waiting"
             rows.append(Row(f"1 thread, {neighbour}", one, other, two, choice))
     return rows
 
 
 @contextmanager
-def _keep_busy(processes: int) -> Iterator[None]:
-    spinning = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
-    ]
+def _keep_busy(n_processes: int) -> Iterator[None]:
+    command = [sys.executable, "-c", "while True: pass"]
+    spinning = [subprocess.Popen(command) for _ in range(n_processes)]
     try:
         yield
     finally:
@@ -261,20 +248,8 @@ def _keep_busy(processes: int) -> Iterator[None]:
             process.wait()
 
 
-CASES: dict[str, Callable[[float], Rows]] = {
-    "attention": attention,
-    "heads": heads,
-    "toeplitz": toeplitz,
-    "linear": linear,
-    "memory": memory,
-    "crossover": crossover,
-    "threads": threads,
-    "decode": language.decode,
-    "int8": language.int8,
-    "batch32": language.batch32,
-    "dialogue": language.dialogue,
-    "vocabulary": language.vocabulary,
-    "words": language.words,
-    "loop": training.loop,
-    "start": training.start,
-}
+_CASES = [attention, heads, toeplitz, linear, memory, crossover, threads]
+_CASES += [language.decode, language.int8, language.batch32]
+_CASES += [language.dialogue, language.vocabulary, language.words]
+_CASES += [training.loop, training.start]
+CASES: dict[str, Callable[[float], Rows]] = {case.__name__: case for case in _CASES}

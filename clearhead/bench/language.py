@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead.attention import Mask
 from clearhead.bench.peers import Generate, ctranslate2_gpt2, transformers_gpt2
-from clearhead.bench.row import Row
+from clearhead.bench.row import Row, Rows, Work
 from clearhead.data import Dialogue, WordTokenizer
 from clearhead.data.batch import Batch
 from clearhead.generation import generate, pack
@@ -21,13 +21,11 @@ from clearhead.models import GPT, GPTConfig
 from clearhead.timing import best_seconds, measure_seconds
 from clearhead.training import losses, losses_fast
 
-Rows = list[Row]
-
 SHAPES = {
     "GPT-2 small": GPTConfig(50257, 1024, 768, n_layers=12, n_heads=12, activation="gelu_tanh"),
     "6×384, V 12k": GPTConfig(12000, 1024, 384, n_layers=6, n_heads=6, activation="gelu_tanh"),
 }
-PROMPT, NEW = 16, 48
+PROMPT, NEW = 16, 48  # tokens
 
 
 def decode(seconds: float) -> Rows:
@@ -35,12 +33,9 @@ def decode(seconds: float) -> Rows:
     rows = []
     for name, config in SHAPES.items():
         model = GPT(config).eval()
-        found = _compare_with_peers(f"{name}, float", config, model, 1, "float", seconds)
-        rows += found
-        limit = _measure_reading(4 * model.n_parameters)
-        rows.append(
-            Row(f"{name}, float, a token", found[0].ours, "reading the weights once", limit)
-        )
+        rows += _compare_with_peers(f"{name}, float", model, seconds)
+        ours, limit = rows[-1].ours, _measure_reading(4 * model.n_parameters)
+        rows.append(Row(f"{name}, float, a token", ours, "reading the weights once", limit))
     return rows
 
 
@@ -48,24 +43,26 @@ def int8(seconds: float) -> Rows:
     """The same with weights in 8 bits."""
     rows = []
     for name, config in SHAPES.items():
-        rows += _compare_with_peers(f"{name}, int8", config, GPT(config).eval(), 1, "int8", seconds)
+        model = GPT(config).eval()
+        rows += _compare_with_peers(f"{name}, int8", model, seconds, weights="int8")
     return rows
 
 
 def batch32(seconds: float) -> Rows:
     """Greedy decoding of 32 texts at once."""
-    rows, (name, config) = [], next(iter(SHAPES.items()))
-    model = GPT(config).eval()
+    rows = []
+    name = next(iter(SHAPES))
+    model = GPT(SHAPES[name]).eval()
     for weights in ("float", "int8"):
-        rows += _compare_with_peers(
-            f"{name}, {weights}, 32 texts", config, model, 32, weights, seconds
-        )
+        what = f"{name}, {weights}, 32 texts"
+        rows += _compare_with_peers(what, model, seconds, weights=weights, n_texts=32)
     return rows
 
 
 def _compare_with_peers(
-    what: str, config: GPTConfig, model: GPT, n_texts: int, weights: str, seconds: float
+    what: str, model: GPT, seconds: float, *, weights: str = "float", n_texts: int = 1
 ) -> Rows:
+    config = model.config
     prompts = torch.randint(config.vocab_size, (n_texts, PROMPT))
     packed = pack(model, weights=weights, n_rows=n_texts)
     competitors: dict[str, Generate] = {"ours": partial(generate, packed)}
@@ -77,7 +74,7 @@ def _compare_with_peers(
     works = {name: partial(run, prompts, NEW) for name, run in competitors.items()}
     best = best_seconds(works, seconds=seconds * len(works), rounds=3)
     mine = best.pop("ours") / NEW
-    best = best or {"nobody (pip install 'clearhead[peers]')": mine * NEW}
+    best = best or {"no peer (pip install 'clearhead[peers]')": mine * NEW}
     return [Row(f"{what}, a token", mine, name, other / NEW) for name, other in best.items()]
 
 
@@ -91,8 +88,9 @@ def _measure_reading(n_bytes: int) -> float:
 def dialogue(seconds: float) -> Rows:
     """Time of a real token, forward and backward: padded against bucketed and packed batches.
 
-    Speeches of invented words with the lengths of Shakespeare's: half are shorter than 22 tokens,
-    a few have hundreds. The plain loss also computes the logits of padding; the fast one does not.
+    The speeches are of invented words and as long as Shakespeare's: half are shorter than 22
+    tokens, a few have hundreds. The plain loss also computes the logits of padding; the fast one
+    does not.
     """
     speeches = _make_speeches(512)
     tokenizer = WordTokenizer.of(speeches)
@@ -107,7 +105,7 @@ def dialogue(seconds: float) -> Rows:
             loss(x, model.head.weight, batch.targets).backward()
 
     plain, fast = losses.vocabulary_loss, losses_fast.vocabulary_loss
-    ways: dict[str, Callable[[], object]] = {
+    ways: dict[str, Work] = {
         "padded, plain loss": lambda: train(data.batches(32), plain),
         "padded, fast loss": lambda: train(data.batches(32), fast),
         "bucketed": lambda: train(data.bucketed(max_tokens=2048), fast),
@@ -137,27 +135,18 @@ def vocabulary(seconds: float) -> Rows:
         x = torch.randn(2048, width, requires_grad=True)
         weight = (0.1 * torch.randn(13000, width)).requires_grad_()
         targets = torch.randint(13000, (2048,))
-
-        def train(
-            loss: Callable[..., Tensor], x: Tensor = x, w: Tensor = weight, t: Tensor = targets
-        ) -> None:
-            torch.autograd.grad(loss(x, w, t), (x, w))
-
         ways = {
-            "fast": partial(train, losses_fast.vocabulary_loss),
-            "plain": partial(train, losses.vocabulary_loss),
+            name: partial(_differentiate, loss.vocabulary_loss, x, weight, targets)
+            for name, loss in (("fast", losses_fast), ("plain", losses))
         }
         best = best_seconds(ways, seconds=2 * seconds)
-        rows.append(
-            Row(
-                f"vocabulary loss, width {width}",
-                best["fast"],
-                "plain",
-                best["plain"],
-                "aim ≤ 0.75×",
-            )
-        )
+        what = f"vocabulary loss, width {width}"
+        rows.append(Row(what, best["fast"], "plain", best["plain"], "aim ≤ 0.75×"))
     return rows
+
+
+def _differentiate(loss: Callable[..., Tensor], x: Tensor, weight: Tensor, targets: Tensor) -> None:
+    torch.autograd.grad(loss(x, weight, targets), (x, weight))
 
 
 def words(seconds: float) -> Rows:

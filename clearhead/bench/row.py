@@ -1,5 +1,6 @@
 """A line of the speed table: ours against another way, measured side by side."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 UNITS = {"ms": 1e3, "MB": 1e-6}  # of a second, of a byte
@@ -35,3 +36,7 @@ class Row:
     def _format(self, value: float) -> str:
         number = f"{value * UNITS[self.unit]:.3f} {self.unit}" if value > 0 else "–"
         return f"{number:>12}"
+
+
+Rows = list[Row]
+Work = Callable[[], object]  # what is measured

@@ -1,4 +1,4 @@
-"""What we measure of training: what the loop adds to a step, what its data cost, the start.
+"""Cases of training: what the loop adds to a step, the cost of its data, the start.
 
 The loop is the real one, with the line that a step writes to metrics.jsonl. Evaluations and
 checkpoints are left out, since a recipe decides how often they happen.
@@ -9,14 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import torch
 
-from clearhead.bench.row import Row
+from clearhead.bench.row import Row, Rows, Work
 from clearhead.data.batch import Batch
 from clearhead.runs.folder import METRICS
 from clearhead.runs.storage import DiskStorage
@@ -24,9 +23,6 @@ from clearhead.timing import best_seconds
 from clearhead.training import Recipe, find_recipe, with_changes
 from clearhead.training.loop import Training
 from clearhead.training.state import State
-
-Rows = list[Row]
-Work = Callable[[], object]
 
 RECIPES = ("substring", "shakespeare-char")
 STEPS = 20  # the last of them writes the line in metrics.jsonl
@@ -45,7 +41,7 @@ def loop(seconds: float) -> Rows:
 
 
 def _measure_recipe(recipe: Recipe, folder: Path, seconds: float) -> Rows:
-    """Each step takes turns with its bare form, so that both have the same batch."""
+    """Each step of the loop is measured in turn with the bare step on the same batch."""
     ours, bare = _prepare_run(recipe, folder / "ours"), _prepare_run(recipe, folder / "bare")
     plans = [bare.order.next(bare.state) for _ in range(STEPS)]
     works: dict[str, Work] = {"epoch": _make_epochs(recipe)}
@@ -80,7 +76,7 @@ def _bare_step(training: Training, batch: Batch) -> None:
 
 
 def _make_epochs(recipe: Recipe) -> Work:
-    """A function that starts a new epoch at each call; its own task, because a task keeps one."""
+    """A function that starts a new epoch at each call. Its task is new, as tasks keep an epoch."""
     task, c, epochs = recipe.data.open(), recipe.training, count()
     return lambda: task.batch(task.plans(c.seed, next(epochs), c.batch_size)[0])
 
@@ -124,9 +120,9 @@ def start(seconds: float) -> Rows:
     """The time from a command to its help text, and to the first step of a training."""
     works: dict[str, Work] = {
         "train": _train_until_first_step,
-        "help": partial(_run, *COMMAND, "--help"),
-        "torch": partial(_run, sys.executable, "-c", "import torch"),
-        "python": partial(_run, sys.executable, "-c", ""),
+        "help": partial(subprocess.check_output, [*COMMAND, "--help"]),
+        "torch": partial(subprocess.check_output, [sys.executable, "-c", "import torch"]),
+        "python": partial(subprocess.check_output, [sys.executable, "-c", ""]),
     }
     best = best_seconds(works, seconds=seconds, rounds=3)
     train = "first step of clearhead train substring"
@@ -136,10 +132,6 @@ def start(seconds: float) -> Rows:
         Row("clearhead --help", best["help"], "0.3 s", 0.3, "aim ≤ 1.0×"),
         Row("clearhead --help", best["help"], "an empty Python program", best["python"]),
     ]
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _train_until_first_step() -> None:

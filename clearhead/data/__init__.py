@@ -66,24 +66,13 @@ __all__ = [
     "to_float",
 ]
 
-_HOMES = {
-    "batch": ["IGNORE", "Batch", "next_tokens", "order", "pad_left", "pad_right"],
-    "dialogue": ["Dialogue", "read_speeches", "split_speeches"],
-    "digits": ["draw_digits"],
-    "randomness": ["split"],
-    "fetching.catalogue": ["find_data"],
-    "cifar10": ["read_cifar10"],
-    "images": ["Pictures", "to_float"],
-    "mnist": ["read_mnist"],
-    "packing": ["bucket", "join_documents", "pack"],
-    "pairs": ["GeneratedPairs", "Pairs", "pair_tokenizers", "read_pairs"],
-    "substrings": ["Substrings"],
-    "tokenizers": ["CharTokenizer", "Tokenizer", "WordTokenizer", "load_tokenizer"],
-}
+_HOMES = ["fetching.catalogue", "randomness", "tokenizers", "batch", "packing", "substrings"]
+_HOMES += ["dialogue", "pairs", "images", "cifar10", "mnist", "digits"]
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    for home in _HOMES if name in __all__ else ():
+        names = vars(import_module(f"clearhead.data.{home}"))
         if name in names:
-            return getattr(import_module(f"clearhead.data.{home}"), name)
+            return names[name]
     raise AttributeError(f"clearhead.data has no {name!r}")

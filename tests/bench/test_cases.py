@@ -83,7 +83,7 @@ def test_memory_is_measured_beside_a_parent_that_holds_more(monkeypatch):
 
 
 def test_a_peak_of_zero_ends_no_case(monkeypatch):
-    monkeypatch.setattr(cases, "_run", lambda program, **_: [0.0, 0.0])
+    monkeypatch.setattr(cases, "_run_program", lambda program, **_: [0.0, 0.0])
     for name in ("memory", "threads"):
         rows = cases.CASES[name](0.0)
         assert all(row.text().endswith("below what can be measured") for row in rows)
@@ -107,15 +107,15 @@ def test_threads_are_tried_beside_a_quiet_and_a_busy_neighbour(monkeypatch):
         return [1.0, 2.0] if processes else [2.0, 1.0]
 
     monkeypatch.setattr(cases.subprocess, "Popen", Process)
-    monkeypatch.setattr(cases, "_run", run)
+    monkeypatch.setattr(cases, "_run_program", run)
     rows = cases.threads(0.0)
     assert seen == [("active", 0), ("active", 1), ("passive", 0), ("passive", 1)]
-    assert [row.aim for row in rows] == ["auto takes 2", "auto takes 1"] * 2
+    assert [row.aim for row in rows] == ["auto chooses 2", "auto chooses 1"] * 2
     assert rows[1] == Row(
         "1 thread, one busy neighbour",
         1.0,
         "2 threads that spin while waiting",
         2.0,
-        "auto takes 1",
+        "auto chooses 1",
     )
     assert not processes

@@ -88,7 +88,7 @@ def test_the_command_line_knows_every_case():
     assert {getattr(language, case) for case in OURS} <= set(CASES.values())
 
 
-NOBODY = "nobody (pip install 'clearhead[peers]')"
+NOBODY = "no peer (pip install 'clearhead[peers]')"
 
 
 @pytest.mark.parametrize(
