@@ -1,20 +1,20 @@
 """Weights of other projects in our models, and ours in theirs.
 
-    loaded = load("stories15m")             whatever a path holds: .model, .tokenizer, .report
+    loaded = load("stories15m")             any known kind: .model, .tokenizer, .report
     model = load_gpt2("gpt2")               a Hugging Face folder: config.json and safetensors
     export(model, "for-transformers")       our GPT as such a folder
 
 Read in this order:
 
-    load.py                                 the one function that finds out what a path holds
+    load.py                                 load any known kind of model
     gpt2.py, llama.py, bert.py, vit.py      one file per family: its config, its names and ours
-    name_table.py                           how such a table is written, and what a file must hold
+    name_table.py                           how such a table is written; what a file must hold
     hugging_face.py                         from a folder to a model
     config_json.py, weight_files.py         the two halves of a folder: settings and tensors
     fill.py, report.py                      tensors into a model; what was loaded
     llama2c.py                              the single file of llama2.c
     export.py                               from our GPT to a folder that transformers loads
-    tokenizer_files.py, tokenizer_json.py   tokenizers, from the files that lie beside the weights
+    tokenizer_files.py, tokenizer_json.py   tokenizers, from the files beside the weights
 """
 
 from clearhead.data.tokenizers import BytePairTokenizer, SentencePieceTokenizer, WordPieceTokenizer

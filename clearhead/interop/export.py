@@ -4,8 +4,8 @@
     rotary positions, RMS norm, SwiGLU, biases or none      → LlamaForCausalLM
 
 The name tables are those of loading, used backwards. A model that neither of the two can express is
-refused with the settings that prevent it; so are numbers that are not finite. The folder takes its
-name when it is complete.
+refused with the settings that prevent it; numbers that are not finite are refused too. The folder
+gets its name when it is complete.
 """
 
 import os
@@ -60,8 +60,8 @@ def _check_finite(model: GPT) -> None:
         if not all_finite(tensor):
             value = tensor[~tensor.isfinite()][0].item()
             raise ValueError(
-                f"{name} holds {value}, which no model computes with; export the model as it was "
-                f"before its numbers broke"
+                f"{name} holds {value}, which is not finite; export the model as it was before "
+                f"that number appeared"
             )
 
 
@@ -74,18 +74,18 @@ def _rename_tensors(family: Family[GPT], model: GPT) -> dict[str, Tensor]:
 
 
 def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
-    """The family that computes this model, and its config.json."""
+    """The family that can express this model, and its config.json."""
     c = model.config
     dtype = str(model.embedding.weight.dtype).removeprefix("torch.")
     not_in_gpt2, not_in_llama = _find_differences(c, AS_GPT2), _find_differences(c, AS_LLAMA)
     if c.n_kv_heads not in (None, c.n_heads):
         not_in_gpt2.append(f"n_kv_heads={c.n_kv_heads}")
     if not not_in_gpt2:
-        return GPT2, _write_gpt2_config(c, dtype)
+        return GPT2, _build_gpt2_config(c, dtype)
     if not not_in_llama:
-        return LLAMA, _write_llama_config(c, dtype)
+        return LLAMA, _build_llama_config(c, dtype)
     raise ValueError(
-        f"neither GPT-2 nor Llama computes this model: GPT-2 has no {', '.join(not_in_gpt2)}; "
+        f"neither GPT-2 nor Llama can express this model: GPT-2 has no {', '.join(not_in_gpt2)}; "
         f"Llama has no {', '.join(not_in_llama)}"
     )
 
@@ -95,7 +95,7 @@ def _find_differences(config: GPTConfig, supported: dict[str, tuple[Any, ...]]) 
     return [f"{name}={value!r}" for name, value in values.items() if value not in supported[name]]
 
 
-def _write_gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
+def _build_gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -117,7 +117,7 @@ def _write_gpt2_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     }
 
 
-def _write_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
+def _build_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",

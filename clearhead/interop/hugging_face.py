@@ -1,10 +1,10 @@
-"""From a Hugging Face folder to one of our models, or to a sentence that says why not.
+"""From a Hugging Face folder to one of our models, or to an error that says why not.
 
     their config.json → our config → our model without memory → what the file must hold
     compare with the headers of the file → read, transpose, cast → our model
 
-The comparison comes before the first number is read, so nothing is ever half loaded. Half-precision
-files become float32 unless another dtype is given.
+The comparison comes before the first number is read, so no model is ever half loaded. Files in
+half precision become float32 unless another dtype is given.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def load_folder(
     model = cast(ModelType, _build_empty_model(family, theirs, len(files.header)))
     plan = _make_plan(family.match_prefix(files.header), model, files)
     fill_model(model, _read_tensors(plan, model, files, dtype))
-    return model, _write_report(family.kind, plan, model, files)
+    return model, _build_report(family.kind, plan, model, files)
 
 
 def check_folder(path: Path) -> None:
@@ -67,7 +67,7 @@ def _build_empty_model(family: Family[Any], theirs: TheirConfig, n_tensors: int)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What to do with each tensor: the rows to read, what to ignore and why, what to leave zero."""
+    """The rows to read, the tensors to ignore and why, and our parameters that stay zero."""
 
     rows: list[Row]
     ignored: dict[str, str]
@@ -112,7 +112,7 @@ def _read_tensors(
     return tensors
 
 
-def _write_report(kind: str, plan: _Plan, model: Model, files: WeightFiles) -> Report:
+def _build_report(kind: str, plan: _Plan, model: Model, files: WeightFiles) -> Report:
     infos = [files.header[row.theirs] for row in plan.rows]
     return Report(
         kind=kind,

@@ -4,8 +4,8 @@
     float32 …     the tensors in the order of the table below, each for all layers
 
 A negative vocab_size means that the head has its own weights, at the end. The file has no magic
-number, so its size is the check: it must be exactly what the header says. It is compared before
-anything is allocated.
+number, so its size is the check: it must be exactly what the header says, before anything is
+allocated.
 
 llama2.c rotates neighbouring columns 2i and 2i + 1 of a head; we rotate i and i + Dh/2. The rows of
 W_q and W_k are reordered to match: q·k is a sum over columns and does not depend on their order.
@@ -92,12 +92,12 @@ def _read_config(file: BinaryIO, name: str) -> GPTConfig:
     tied, values["vocab_size"] = values["vocab_size"] > 0, abs(values["vocab_size"])
     for key, value in values.items():
         if not 1 <= value <= (MAX_LAYERS if key == "n_layers" else 1 << 24):
-            raise BadFile(f"{name} is no llama2.c model: its {key} would be {value:,}")
+            raise BadFile(f"{name} is not a llama2.c model: its {key} would be {value:,}")
     expected = HEADER.size + 4 * _count_numbers(values, tied)
     if size != expected:
         raise BadFile(
             f"{name} has {size:,} bytes, but its header ({', '.join(map(str, values.values()))}) "
-            f"is that of a file of {expected:,}; it is cut short or no llama2.c model"
+            f"is that of a file of {expected:,}; it is cut short or not a llama2.c model"
         )
     try:
         return GPTConfig(
@@ -115,7 +115,7 @@ def _read_config(file: BinaryIO, name: str) -> GPTConfig:
             tied=tied,
         )
     except ValueError as reason:
-        raise BadFile(f"{name} is no llama2.c model: {reason}") from None
+        raise BadFile(f"{name} is not a llama2.c model: {reason}") from None
 
 
 def _count_numbers(values: dict[str, int], tied: bool) -> int:

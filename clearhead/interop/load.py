@@ -1,4 +1,4 @@
-"""Load whatever a path holds: the model, its tokenizer, and a report of what was read.
+"""Load a model of any known kind, its tokenizer, and a report of what was read.
 
     loaded = load("stories15m")
     print(loaded.report)
@@ -8,7 +8,6 @@ A Hugging Face folder is recognised by the model_type in its config.json. A llam
 file, or the only one in a folder without config.json, with its tokenizer.bin beside it.
 """
 
-import difflib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from clearhead.config import find_nearest
 from clearhead.data.fetching.catalogue import CATALOGUE, find_data
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.files import BadFile
@@ -38,7 +38,7 @@ FETCHED = ("stories15m", "minilm")  # the models that `clearhead data get` fetch
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A model, its tokenizer (None for pictures or if there is no file of one) and the report."""
+    """A model, its tokenizer (None without such a file, or for pictures) and the report."""
 
     model: Model
     tokenizer: Tokenizer | None
@@ -81,30 +81,30 @@ def _load_llama2c(path: Path, dtype: torch.dtype) -> Loaded:
     if tokenizer is not None and tokenizer.vocab_size < model.config.vocab_size:
         raise BadFile(  # the file does not say how many it should have
             f"{quote(beside)} has {tokenizer.vocab_size:,} tokens but the model of {path.name} "
-            f"knows {model.config.vocab_size:,}; it is cut short or of another model"
+            f"has {model.config.vocab_size:,}; it is cut short or of another model"
         )
     _check_vocabulary(model, tokenizer, report)
     return Loaded(model, tokenizer, report)
 
 
 def _check_vocabulary(model: Model, tokenizer: Tokenizer | None, report: Report) -> None:
-    """A model may know more ids than its tokenizer, never fewer."""
+    """A model may have more ids than its tokenizer, never fewer."""
     if tokenizer is not None and tokenizer.vocab_size > model.config.vocab_size:
         raise BadFile(
             f"{report.source}: its tokenizer has {tokenizer.vocab_size:,} tokens but the model "
-            f"knows {model.config.vocab_size:,}; they do not belong together"
+            f"has {model.config.vocab_size:,}; they do not belong together"
         )
 
 
 def _find_fetched(name: str) -> Path:
-    """The folder of a fetched model; the error for any other name says what would be one."""
+    """The folder of a fetched model; the error for any other name says what to give."""
     if name in FETCHED:
         return find_data(name)
     if name in CATALOGUE:
         raise BadFile(f"{name} is a data set, not a model; the models are {' and '.join(FETCHED)}")
-    near = difflib.get_close_matches(name, FETCHED, n=1)
-    way_out = "give a folder with config.json and its weights, a llama2.c file, or "
-    way_out = f"did you mean {near[0]}?" if near else way_out + " or ".join(FETCHED)
+    near = find_nearest(name, FETCHED, cutoff=0.6)
+    kinds = f"a folder with config.json and its weights, a llama2.c file, or {' or '.join(FETCHED)}"
+    way_out = f"did you mean {near}?" if near else f"give {kinds}"
     raise BadFile(f"{quote(name)} is not there; {way_out}")
 
 

@@ -2,9 +2,9 @@
 
     layer("transformer.h.#.attn.c_attn", (q, k, v), transposed=True)
 
-says: one transposed tensor of theirs holds our three weights, one after the other, and likewise the
-three biases; # is the number of a block. The table and the shapes of our model – built on the
-"meta" device, which has shapes but no memory – tell exactly what a file must hold. So a file is
+means: one transposed tensor of theirs holds our three weights, one after the other, and likewise
+the three biases; # is the number of a block. The table and the shapes of our model – built on the
+"meta" device, which has shapes but no memory – say exactly what a file must hold. So a file is
 compared with the model before its numbers are read, and one table serves loading and exporting.
 """
 

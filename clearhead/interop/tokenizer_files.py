@@ -1,9 +1,10 @@
-"""Tokenizer files that lie beside the weights of other projects.
+"""Tokenizer files beside the weights of other projects.
 
 tokenizer.json              every kind; see tokenizer_json.py
 vocab.json, merges.txt      GPT-2
 vocab.txt                   BERT, one piece per line
-tokenizer.bin               llama2.c: int32 longest; then float32 score, int32 length, bytes …
+tokenizer.bin               llama2.c: int32, the length of the longest token; then for each
+                            token float32 score, int32 length, bytes
 """
 
 import os
@@ -80,7 +81,7 @@ def _read_entries(data: bytes) -> tuple[list[str], list[float]]:
 
 
 def _read_vocab_json(folder: Path) -> BytePairTokenizer:
-    """GPT-2 before it had a tokenizer.json."""
+    """GPT-2, from the files used before tokenizer.json."""
     ids = read_json(folder / "vocab.json", max_bytes=MAX_BYTES)
     lines = read_text(folder / "merges.txt", max_bytes=MAX_BYTES).split("\n")
     with prefix_errors(folder / "vocab.json"):
@@ -92,7 +93,7 @@ def _read_vocab_json(folder: Path) -> BytePairTokenizer:
 
 
 def _read_vocab_txt(folder: Path) -> WordPieceTokenizer:
-    """BERT before it had a tokenizer.json."""
+    """BERT, from the files used before tokenizer.json."""
     tokens = read_text(folder / "vocab.txt", max_bytes=MAX_BYTES).removesuffix("\n").split("\n")
     options_file = folder / "tokenizer_config.json"
     options = read_json(options_file) if options_file.exists() else {}

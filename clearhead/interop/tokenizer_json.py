@@ -43,7 +43,7 @@ def read_tokenizer_json(path: str | os.PathLike[str]) -> SubwordTokenizer:
 
 
 def _build_byte_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> BytePairTokenizer:
-    """GPT-2."""
+    """GPT-2. In what `_check_step` expects, `...` stands for any value."""
     _check_step(values, "normalizer", None)
     offsets = {"type": "ByteLevel", "add_prefix_space": ..., "trim_offsets": ..., "use_regex": ...}
     _check_step(values, "pre_tokenizer", offsets | {"add_prefix_space": False, "use_regex": True})
@@ -86,7 +86,7 @@ def _build_word_pieces(values: Mapping[str, Any], model: Mapping[str, Any]) -> W
 
 
 def _check_step(values: Mapping[str, Any], name: str, *supported: Any) -> None:
-    """Refuse a step that is none of the supported ones, in which ... stands for any value."""
+    """Refuse a step that is none of the supported ones, where ... stands for any value."""
     given = values.get(name)
     for step in supported:
         if given == step or (
@@ -110,7 +110,7 @@ def _check_plain_pairs(model: Mapping[str, Any]) -> None:
 
 
 def _check_specials(values: Mapping[str, Any], expected: list[str]) -> None:
-    """Refuse other special tokens around a text, "A", than those our tokenizer adds."""
+    """Refuse special tokens around a text, "A", other than those our tokenizer adds."""
     processor = _get_part(values, "post_processor")
     if processor.get("type") == "BertProcessing":  # {"cls": ["[CLS]", 101], "sep": …}
         steps: Any = [{"cls": processor.get("cls")}, {"text": ["A"]}, {"sep": processor.get("sep")}]
@@ -126,7 +126,7 @@ def _get_name(part: Any) -> Any:
 
 
 def _list_items(values: Any) -> list[Any]:
-    """The values of a list or a mapping; none of anything else."""
+    """The values of a list or a mapping; anything else has none."""
     if isinstance(values, dict):
         return list(values.values())
     return values if isinstance(values, list) else []

@@ -142,7 +142,7 @@ def test_F11_huge_sizes_are_compared_and_not_allocated(with_config, case):
         ('{"model_type": 3}', "model_type must be a word"),
         ('{"model_type": "t5"}', "model_type is 't5'; known are bert, gpt2, llama, vit"),
         ('{"model_type": "gpt2", "model_type": "gpt2"}', "twice"),
-        ('{"model_type": "gpt2", "n_embd": NaN}', "no finite number"),
+        ('{"model_type": "gpt2", "n_embd": NaN}', "not a finite number"),
         ('{"a":' * 1000 + "1" + "}" * 1000, "nested deeper"),
     ],
 )

@@ -112,7 +112,7 @@ def test_a_number_that_is_not_finite_is_not_exported(value, tmp_path):
     with torch.no_grad():
         model.get_parameter("stack.blocks.1.feed_forward.proj_in.bias")[5] = value
         model.get_parameter("stack.norm.gain")[3] = value
-    words = rf"^stack.blocks.1.feed_forward.proj_in.bias holds {value}, which no model computes"
+    words = rf"^stack.blocks.1.feed_forward.proj_in.bias holds {value}, which is not finite"
     with pytest.raises(ValueError, match=words):
         export(model, tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []

@@ -189,7 +189,7 @@ def test_an_absurd_header_is_refused_before_anything_is_read(field, value, write
     path = write(to_bytes(SHAPES["tied"], draw(SHAPES["tied"])).replace(
         struct.pack("<7i", *SHAPES["tied"]), struct.pack("<7i", *header)
     ))  # fmt: skip
-    with pytest.raises(BadFile, match=r"model.bin (has|is no llama2.c model)"):
+    with pytest.raises(BadFile, match=r"model.bin (has|is not a llama2.c model)"):
         load(path)
 
 
@@ -202,7 +202,7 @@ def test_a_header_that_fits_its_size_but_no_model_is_refused(write):
         D, F, L, H, G, V, T = header
         Dh = D // H
         count = V * D + L * (2 * D + 2 * D * H * Dh + 2 * D * G * Dh + 3 * D * F) + D + T * Dh
-        with pytest.raises(BadFile, match=r"model.bin is no llama2.c model") as error:
+        with pytest.raises(BadFile, match=r"model.bin is not a llama2.c model") as error:
             load(write(struct.pack("<7i", *header) + bytes(4 * count)))
         assert words in str(error.value)
 
@@ -242,7 +242,7 @@ def test_bytes_at_the_end_are_refused(n, write):
     ],
 )
 def test_a_foreign_file_is_refused(content, write):
-    with pytest.raises(BadFile, match=r"model.bin is no llama2.c model"):
+    with pytest.raises(BadFile, match=r"model.bin is not a llama2.c model"):
         load(write(content))
 
 

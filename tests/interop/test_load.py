@@ -40,7 +40,7 @@ def test_a_llama2c_file_with_its_tokenizer_beside_it(tmp_path):
 def test_a_tokenizer_with_more_or_fewer_tokens_than_the_model_is_refused(tmp_path):
     (tmp_path / "stories.bin").write_bytes(LLAMA2C)
     (tmp_path / "tokenizer.bin").write_bytes(tokenizer_bin(301))
-    with pytest.raises(BadFile, match="its tokenizer has 301 tokens but the model knows 300"):
+    with pytest.raises(BadFile, match="its tokenizer has 301 tokens but the model has 300"):
         load(tmp_path)
     (tmp_path / "tokenizer.bin").write_bytes(tokenizer_bin(299))
     with pytest.raises(BadFile, match=r"tokenizer.bin has 299 tokens but the model of stories.bin"):
@@ -84,7 +84,7 @@ def test_gpt2_with_its_vocabulary_that_is_too_large_for_this_one(folder):
     path = folder("gpt2")
     (path / "vocab.json").write_text(json.dumps({c: i for i, c in enumerate(CHARACTERS)}))
     (path / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(BadFile, match="its tokenizer has 256 tokens but the model knows 23"):
+    with pytest.raises(BadFile, match="its tokenizer has 256 tokens but the model has 23"):
         load(path)
 
 
