@@ -109,10 +109,10 @@ def _describe(error: Exception, arguments: list[str]) -> str | None:
 
 def _name_option(sentence: str, arguments: list[str]) -> str:
     """Turn the library's `top_k must …` into `--top-k must …` if that option was given."""
-    name, blank, rest = sentence.partition(" ")
+    name, space, rest = sentence.partition(" ")
     option = "--" + name.replace("_", "-")
     given = {argument.partition("=")[0] for argument in arguments}
-    return option + blank + rest if option in given else sentence
+    return option + space + rest if option in given else sentence
 
 
 def _describe_disk_error(error: OSError) -> str:

@@ -27,7 +27,7 @@ def draw_digits(
 ) -> Pictures:
     """Draw the pictures start … start + n − 1 of this seed, (n, channels, size, size).
 
-    For validation take another seed, or other indices. With several channels ink and paper have
+    For validation use another seed, or other indices. With several channels ink and paper have
     colours.
     """
     check_positive(n=n, size=size, channels=channels)

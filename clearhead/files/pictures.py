@@ -51,7 +51,7 @@ def read_picture(path: str | os.PathLike[str]) -> Tensor:
         raise BadFile(f"{name} has more than the {MAX_PIXELS:,} pixels that are read") from None
     except Exception as reason:  # whatever a decoder raises, the file is the cause
         words = str(reason).splitlines()[0][:120] if str(reason) else type(reason).__name__
-        raise BadFile(f"{name} is not a whole PNG or JPEG picture: {words.lower()}") from None
+        raise BadFile(f"{name} is not a complete PNG or JPEG picture: {words.lower()}") from None
 
 
 def _decode(data: bytes, name: str) -> Tensor:

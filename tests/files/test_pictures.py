@@ -185,7 +185,7 @@ def test_F16_every_cut_is_refused(read, form):
     data = encoded(Image.fromarray(noise), form)
     last = len(data) - (12 if form == "PNG" else 2)  # the end marks carry no pixels
     for cut in range(0, last - 8, 61):
-        with pytest.raises(BadFile, match=r"x\.png is not a whole PNG or JPEG picture"):
+        with pytest.raises(BadFile, match=r"x\.png is not a complete PNG or JPEG picture"):
             read(data[:cut])
 
 
@@ -205,13 +205,13 @@ def test_F16_of_a_jpeg_with_two_pictures_the_first_is_read(read):
 
 @pytest.mark.parametrize("form", ["GIF", "BMP", "TIFF", "WEBP", "ICO", "PPM", "TGA", "EPS", "PDF"])
 def test_F16_other_formats_are_refused(read, form):
-    with pytest.raises(BadFile, match="is not a whole PNG or JPEG picture: cannot identify"):
+    with pytest.raises(BadFile, match="is not a complete PNG or JPEG picture: cannot identify"):
         read(encoded(Image.new("RGB", (16, 16), RED), form))
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"<svg/>", b"\xff\xd8\xff"])
 def test_F16_what_is_no_picture_is_refused(read, data):
-    with pytest.raises(BadFile, match=r"x\.png is not a whole PNG or JPEG picture"):
+    with pytest.raises(BadFile, match=r"x\.png is not a complete PNG or JPEG picture"):
         read(data)
 
 
@@ -219,7 +219,7 @@ def test_F16_a_text_that_unpacks_to_much_is_refused(read):
     text = chunk(b"zTXt", b"a\0\0" + zlib.compress(b"\0" * (200 << 20)))
     data = encoded(Image.new("RGB", (4, 4)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(BadFile, match="not a whole PNG"):
+    with pytest.raises(BadFile, match="not a complete PNG"):
         read(data[:33] + text + data[33:])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
@@ -237,7 +237,7 @@ def test_a_warning_is_a_refusal_not_a_line_on_the_screen(read, monkeypatch):
         warnings.warn("Truncated File Read", stacklevel=1)
 
     monkeypatch.setattr(ImageOps, "exif_transpose", warn)
-    with pytest.raises(BadFile, match="not a whole PNG or JPEG picture: truncated file read"):
+    with pytest.raises(BadFile, match="not a complete PNG or JPEG picture: truncated file read"):
         read(encoded(Image.new("RGB", (4, 4))))
 
 

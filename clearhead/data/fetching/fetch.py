@@ -63,9 +63,9 @@ def get(name: str, *, home: Path | None = None, watch: Watch | None = None) -> F
     return Fetched(data, target, was_here=False)
 
 
-def is_intact(data: DataSet, place: Path) -> bool:
+def is_intact(data: DataSet, path: Path) -> bool:
     """Whether every file is there with the right size and SHA-256."""
-    return all(matches_checksum(place / file.name, file.size, file.sha256) for file in data.files)
+    return all(matches_checksum(path / file.name, file.size, file.sha256) for file in data.files)
 
 
 def _fetch(data: DataSet, target: Path, work: Path, watch: Watch) -> None:

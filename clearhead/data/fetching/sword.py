@@ -29,7 +29,7 @@ BLOCK, VERSE = struct.Struct("<3L"), struct.Struct("<2LH")
 CHAPTER = re.compile(r'<chapter\b(?=[^>]*\bsID=)[^>]*\bosisID="([^"]+)"')
 BOOK = re.compile(r'<div\b(?=[^>]*\bsID=)(?=[^>]*\btype="book")')  # its start, not its end
 ASIDES = re.compile(r"<(note|title|speaker)\b[^>]*(?<!/)>.*?</\1>", re.DOTALL)
-# Words that a translator added stand without a blank in some texts; but "sáca" + "lo" is one word.
+# Some texts lack the space beside a word that a translator added; but "sáca" + "lo" is one word.
 JOINS = re.compile(r"(</w>)(?=<transChange\b[^>]*>(?!l[aeo]s?<))|(</transChange>)(?=<w\b)")
 TAGS = re.compile(r"<[^>]*>")
 LOOSE = re.compile(r" ([,.;:!?)”’])")
@@ -66,8 +66,8 @@ def pair_verses(first: Verses, second: Verses) -> list[tuple[str, str]]:
     differently, so that the following verses do not match: such a chapter is left out.
     """
     pairs: list[tuple[str, str]] = []
-    for _, places in groupby(first, key=lambda place: place[0]):
-        chapter = [(first[place], second.get(place, "")) for place in places]
+    for _, keys in groupby(first, key=lambda key: key[0]):
+        chapter = [(first[key], second.get(key, "")) for key in keys]
         if all(_have_similar_lengths(a, b) for a, b in chapter):
             pairs += chapter
     return pairs
@@ -79,15 +79,14 @@ def _have_similar_lengths(a: str, b: str) -> bool:
 
 def _read_entries(folder: Path, testament: str) -> Iterator[str]:
     """The entries of a testament with their markup: introductions and verses."""
-    index, places, packed = (
+    blocks_file, verses_file, packed = (
         read_bytes(folder / f"{testament}.{end}", MAX_FILE) for end in ("bzs", "bzv", "bzz")
     )
-    if len(index) % BLOCK.size or len(places) % VERSE.size:
+    if len(blocks_file) % BLOCK.size or len(verses_file) % VERSE.size:
         raise BadFile(f"{folder / testament}.bzs or .bzv is cut short")
-    blocks = [BLOCK.unpack_from(index, at) for at in range(0, len(index), BLOCK.size)]
+    blocks = list(BLOCK.iter_unpack(blocks_file))
     number, text = -1, b""
-    for at in range(0, len(places), VERSE.size):
-        wanted, start, length = VERSE.unpack_from(places, at)
+    for wanted, start, length in VERSE.iter_unpack(verses_file):
         if length and wanted != number:
             text = _unpack_block(packed, blocks, wanted, f"{folder / testament}.bzz")
             number = wanted

@@ -2,7 +2,7 @@
 
     l o w e r     merges: 1. e r   2. l o   3. lo w          →   low er
 
-`merge_pairs` takes n log n steps, so that a long text without spaces is no problem.
+`merge_pairs` takes n log n steps, so a long text without spaces stays quick.
 """
 
 import heapq
