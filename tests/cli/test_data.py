@@ -166,7 +166,7 @@ def test_C05_a_disk_that_would_be_full_is_4(toy, home, get, monkeypatch):
     monkeypatch.setattr("clearhead.data.fetching.fetch.shutil.disk_usage", lambda _: usage)
     code, out, err = get("toy")
     assert (code, out) == (4, "")
-    assert "where 0 MB are free; make room, or take a folder on another disk (--out or" in err
+    assert "where 0 MB are free; make room, or choose a folder on another disk (--out or" in err
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO])
