@@ -2,11 +2,11 @@
 
 Read the package in this order; each folder imports only from those above it.
 
-    timing.py      how long something takes: one clock, the best of many rounds
-    shapes.py      the checks of arguments, and the sentences they raise
+    timing.py      how long something takes: one clock for the whole package
+    shapes.py      the checks of arguments, and their error messages
     config.py      typed settings: the base of every config
     runtime.py     seed, device and threads, chosen once per run
-    files/         reading untrusted files and writing whole ones
+    files/         reading untrusted files; writing a file whole or not at all
     data/          from raw files to batches: tokenizers, substrings, plays, pictures, pairs
     positions/     the order of tokens: learned, sinusoidal, Toeplitz, rotary, ALiBi
     attention/     which token attends to which: masks, mechanisms, heads, cache

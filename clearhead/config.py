@@ -8,7 +8,7 @@
     KiteConfig.from_dict({"n_tails": 3})      from a file; names and types are checked
     read_text("lift", "3e-4", float)          from a command line; typed by the field
     find_nearest("n_tail", ["n_tails"])       the suggestion for a misspelt name
-    read_dataclass(State, values)             a plain dataclass: every field and no other
+    read_dataclass(State, values)             a plain dataclass; every field must be given
 
 A recipe leaves open the sizes that the data decide; they are filled in when the data are opened:
 
@@ -17,8 +17,8 @@ A recipe leaves open the sizes that the data decide; they are filled in when the
     GPT(config)                                            # ValueError, which names vocab_size
     GPT(dataclasses.replace(config, vocab_size=65))        # a model
 
-In a file or on a command line it is the word `undecided`. `Config.check` stops where it first
-computes with an undecided value, so a subclass checks the sizes that data decide last.
+In a file or on a command line UNDECIDED is the word `undecided`. `Config.check` stops where it
+first computes with an undecided value, so a subclass checks the sizes that data decide last.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ class Config:
 
 
 def read_dataclass(kind: type[T], values: Mapping[str, Any]) -> T:
-    """A plain dataclass from plain values: every field, no other name, each of its type."""
+    """A plain dataclass from plain values: all fields and no other names, types checked."""
     hints, fields = typing.get_type_hints(kind), dataclasses.fields(kind)  # type: ignore[arg-type]
     read = _read_fields(kind, values, [field.name for field in fields])
     return kind(**{name: check_type(name, value, hints[name]) for name, value in read.items()})
@@ -125,23 +125,23 @@ def find_nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str
 
 def read_text(name: str, text: str, hint: Any) -> Any:
     """The value that a text such as "3e-4" stands for in a field of this type."""
-    options = _options(hint)
-    if types.NoneType in options and text.lower() in ("none", "null"):
+    kinds = _list_types(hint)
+    if types.NoneType in kinds and text.lower() in ("none", "null"):
         return None
-    if text == str(UNDECIDED) and str not in options:
+    if text == str(UNDECIDED) and str not in kinds:
         return UNDECIDED
-    for option in options:
+    for option in kinds:
         if (value := _parse(text, option)) is not None:
             return value
     raise ValueError(f"{name} must be {_describe_type(hint)}, got {text!r:.80}")
 
 
 def check_type(name: str, value: Any, hint: Any) -> Any:
-    """`value`, if it has the type of its field; True is no number, and NaN is no value.
+    """`value`, if it has the type of its field; True is not a number, and NaN is refused.
 
     A whole number becomes a float where the field is one.
     """
-    for option in _options(hint):
+    for option in _list_types(hint):
         parts = typing.get_args(option)
         if typing.get_origin(option) is tuple:
             if isinstance(value, tuple) and len(value) == len(parts):
@@ -153,7 +153,7 @@ def check_type(name: str, value: Any, hint: Any) -> Any:
                     check_type(f"{name}[{key!r:.40}]", item, parts[1])
                 return value
         elif _is_a(value, option):
-            return _check_number(name, value, option) if option in (int, float) else value
+            return _convert_number(name, value, option) if option in (int, float) else value
     raise TypeError(f"{name} must be {_describe_type(hint)}, got {_describe(value)}")
 
 
@@ -175,31 +175,33 @@ def _read_fields(kind: Any, values: Any, required: Iterable[str]) -> dict[str, A
 
 
 def _from_plain(value: Any, hint: Any) -> Any:
-    options = _options(hint)
-    if isinstance(value, list) and any(typing.get_origin(option) is tuple for option in options):
+    """A value from JSON as the field holds it: a list becomes a tuple, a word UNDECIDED."""
+    kinds = _list_types(hint)
+    if isinstance(value, list) and any(typing.get_origin(option) is tuple for option in kinds):
         return tuple(value)
-    return UNDECIDED if value == str(UNDECIDED) and str not in options else value
+    return UNDECIDED if value == str(UNDECIDED) and str not in kinds else value
 
 
 def _to_plain(value: Any) -> Any:
+    """The reverse of _from_plain."""
     if value is UNDECIDED:
         return str(UNDECIDED)
     return list(value) if isinstance(value, tuple) else value
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    """The types a field may have."""
+def _list_types(hint: Any) -> tuple[Any, ...]:
+    """The types that a field allows."""
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _is_a(value: Any, kind: type) -> bool:
-    """A whole number is a float, too; True is only a bool."""
+    """Whether a field of this type may hold value: a float may be an int, an int no bool."""
     if isinstance(value, bool):
         return kind is bool
     return isinstance(value, (int, float) if kind is float else kind)
 
 
-def _check_number(name: str, value: int | float, kind: type) -> int | float:
+def _convert_number(name: str, value: int | float, kind: type) -> int | float:
     """`value` as an int or float, if a machine can count or compute with it."""
     if isinstance(value, int) and abs(value) >= 2**63:
         raise ValueError(f"{name} must be less than 2^63 in size, got {_describe(value)}")
@@ -210,7 +212,7 @@ def _check_number(name: str, value: int | float, kind: type) -> int | float:
 
 
 def _parse(text: str, kind: Any) -> Any:
-    """The value of a text as this type, None if it has none."""
+    """The value of a text as this type, None if it cannot be read."""
     if kind is str:
         return text
     if kind is bool:

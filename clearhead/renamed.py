@@ -139,6 +139,7 @@ cli.eval.warn                       cli.options.warn
 
 # Class → old and new names of its members.
 MEMBERS: dict[str, dict[str, str]] = {
+    "clearhead.attention.cache.KVCache": {"kept": "read"},
     "clearhead.models.classifier.SequenceClassifier": {"encoder": "embedding", "decoder": "head"},
     "clearhead.runs.run.Run": {"answerer": "predictor"},
     "clearhead.training.recipe.TrainingConfig": {"optimizer_for": "make_optimizer"},

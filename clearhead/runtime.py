@@ -17,11 +17,11 @@ from clearhead.shapes import check_positive
 from clearhead.timing import measure_seconds
 
 MOST_THREADS = 1024  # with more than the system allows, the thread library ends the process
-CLEARLY_FASTER = 1.25
+CLEARLY_FASTER = 1.25  # how many times faster all cores must be to be chosen
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the generators of Python and of torch; nothing here draws from NumPy's."""
+    """Seed the generators of Python and torch; clearhead does not use NumPy's."""
     random.seed(seed)
     torch.manual_seed(seed)
 
@@ -69,7 +69,7 @@ def choose_threads() -> int:
 
 
 def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:
-    """The seconds of a few milliseconds of typical work with each number of threads.
+    """How many seconds a small piece of typical work takes with each number of threads.
 
     The work is that of a small model: matrix products and element-wise operations. The candidates
     take turns, and the median counts: the best of several would hide the time spent waiting. A

@@ -39,8 +39,8 @@ def best_seconds(
 ) -> dict[Name, float]:
     """The best time of each, in at least `rounds` rounds and for about `seconds` in all.
 
-    Work shorter than `repeat_below` is measured a second time at once, because what ran before it
-    has left the caches in its own state.
+    Work shorter than `repeat_below` is measured a second time at once, because the work before it
+    has filled the caches with its own data.
     """
     for work in works.values():
         work()  # the first call pays for allocation and for kernels that set themselves up

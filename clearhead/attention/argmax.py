@@ -2,9 +2,9 @@
 
     weights[t, s] = 1 for s = argmax_s (q_t · k_s + bias[t, s]), else 0      of equals, the first
 
-It shows what softmax is for. A small change of a query or key does not change which key is best,
-so the gradient to both is zero everywhere: such attention can be computed, and designed by hand,
-but not learned.
+It shows why attention is trained with softmax. A small change of a query or key does not change
+which key is best, so the gradient to both is zero everywhere: such attention can be computed, and
+designed by hand, but not learned.
 """
 
 from typing import Any
@@ -31,11 +31,10 @@ class _OneHotOfLargest(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor) -> Tensor:
-        ctx.set_materialize_grads(False)
         if scores.size(-1) == 0:
             return torch.zeros_like(scores)
         return torch.zeros_like(scores).scatter_(-1, scores.argmax(dim=-1, keepdim=True), 1.0)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None) -> Tensor | None:
-        return None if grad is None else torch.zeros_like(grad)
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return torch.zeros_like(grad)

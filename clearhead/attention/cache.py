@@ -41,9 +41,9 @@ class KVCache:
         self._k.data[..., start:end, :] = k.detach()
         self._v.data[..., start:end, :] = v.detach()
         self._length = end
-        return self.kept()
+        return self.read()
 
-    def kept(self) -> tuple[Tensor, Tensor]:
+    def read(self) -> tuple[Tensor, Tensor]:
         """All S keys and values so far, as the last `append` returned them."""
         if self._k is None or self._v is None:
             raise ValueError("the cache is empty; append keys and values first")

@@ -1,9 +1,9 @@
 """Scaled dot-product attention by PyTorch's fused kernels: the functions of dot_product.py, faster.
 
-The structure of the mask picks the kernel: purely causal, or a boolean tensor as small as it
-broadcasts. The kernels know nothing of broken numbers, so their output is checked: a value that is
-NaN or infinite reaches only the queries that may see it, as in the reference. On an accelerator and
-under torch.compile, where reading a number would wait, only padding is shielded.
+The structure of the mask chooses the kernel: the causal one for a purely causal mask, else the one
+that takes a boolean tensor. A kernel would spread NaN and infinity by 0 · NaN, so its output is
+checked: as in the reference, a broken value reaches only the queries that may see it. On an
+accelerator and under torch.compile, where reading a number would wait, only padding is shielded.
 """
 
 import math
@@ -32,8 +32,8 @@ def attend(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Mix the values by how well each query matches each key; as dot_product.attend.
 
-    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). The reference serves what needs
-    the whole matrix, weights and dropout, and the sizes no kernel takes.
+    q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → (..., T, Dv). Falls back on the reference for
+    return_weights and dropout, which need all weights, and for shapes that no kernel takes.
     """
     check_qkv(q, k, v)
     if return_weights or dropout or q.ndim > 4 or 0 in (q.numel(), k.numel(), v.numel()):
@@ -51,7 +51,7 @@ def attend(
     call = _choose_kernel(q, k, v, mask, bias, scale)
     if can_read_values(q):
         output, logsumexp = run_kernel(call)
-        output = output if _is_right(output, logsumexp, call) else _attend_broken(call)
+        output = output if _were_inputs_finite(output, logsumexp, call) else _attend_broken(call)
     else:
         q, k, v = shield(call.q, call.k, call.v, call.allowed)
         output, _ = run_kernel(call._replace(q=q, k=k, v=v))
@@ -85,14 +85,14 @@ def _add_axes(x: Tensor, axes: int) -> Tensor:
     return x.reshape(*[1] * (4 - x.ndim), *x.shape)
 
 
-def _is_right(output: Tensor, logsumexp: Tensor | None, call: Call) -> bool:
+def _were_inputs_finite(output: Tensor, logsumexp: Tensor | None, call: Call) -> bool:
     """Whether the inputs were finite, found by looking at as few numbers as possible.
 
-    The kernel takes a row whose scores are all NaN for an empty one: zeros, with a logsumexp of
-    exactly 0. Any other broken score shows in the row's logsumexp. A broken value reaches every
-    row, even by 0 · NaN, or in the causal kernel every row after it: the last row shows it.
+    For a row whose scores are all NaN the kernel returns zeros and a logsumexp of exactly 0. Any
+    other broken score shows in the row's logsumexp. A broken value reaches every row by 0 · NaN, or
+    in the causal kernel every later row: the last row shows it.
     """
-    # A key that no query sees shows nowhere, but can spoil a gradient by 0 · ∞.
+    # A broken key that no query sees does not show, but can spoil a gradient by 0 · ∞.
     may_spoil_gradient = call.allowed is not None and output.requires_grad
     if logsumexp is not None and not may_spoil_gradient:
         finite = _all_finite(logsumexp, output[..., -1, :])
@@ -102,7 +102,7 @@ def _is_right(output: Tensor, logsumexp: Tensor | None, call: Call) -> bool:
 
 
 def _all_finite(*tensors: Tensor) -> bool:
-    """Whether every number is finite, by sums: one that is not finite makes the sum so."""
+    """Whether all numbers are finite: one that is not makes their sum NaN or infinite."""
     return all(
         math.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)).item())
         for x in tensors
@@ -112,8 +112,8 @@ def _all_finite(*tensors: Tensor) -> bool:
 def _attend_broken(call: Call) -> Tensor:
     """The output for inputs that hold NaN or infinity.
 
-    What no query sees is zeroed, and broken queries are set aside. If nothing else was broken the
-    kernel serves, and every other number is the same to the bit; otherwise the reference does.
+    What no query sees is zeroed, and a broken query gives a row of NaN. If nothing else was broken,
+    the kernel computes the other rows, with the same bits as ever; otherwise the reference does.
     """
     q, k, v = shield(call.q, call.k, call.v, call.allowed)
     broken = ~q.isfinite().all(dim=-1, keepdim=True)  # (B, H, T, 1)

@@ -22,21 +22,22 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_last_axis, check_positive
 
-# Exponents whose exp, and long sums of it, stay within float32, with room for smaller ones.
+# The largest exponent of a sequence is brought into this range: long sums of its exp stay within
+# float32, and much smaller exponents still count.
 SAFE_EXPONENTS = (-20.0, 70.0)
 
 
 class FeatureMap(nn.Module):
     """φ: (..., D) → (..., C), such that φ(q)·φ(k) is the similarity of q and k, or estimates it.
 
-    A subclass needs only `forward`. Attention calls `queries` and `keys`, which may leave out a
-    positive factor of each query, and one common to all keys of a sequence: both cancel when the
-    weights are divided by their sum. So the largest exponential stays within the range of floating
-    point, and keys whose factor lies below that range count as zero.
+    A subclass needs only `forward`. Attention calls `queries` and `keys`. They may leave out a
+    positive factor of each query and one factor common to all keys, because both cancel when the
+    weights are divided by their sum. This keeps exponentials within the range of floating point;
+    keys far below the largest one then count as zero.
     """
 
-    is_wide = False  # several features for each input number: fewer positions fit into the cache
-    is_sliced = False  # too many to hold at once: made in slices, and again for the gradient
+    is_wide = False  # many features per input number, so fewer positions are computed at once
+    is_sliced = False  # too many features to hold: computed in slices, and again for the gradient
 
     def forward(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say what φ(x) is")
@@ -102,8 +103,9 @@ class QuadraticFeatures(FeatureMap):
 def _slice_products(x: Tensor, others: Tensor, rows: int = 8) -> Iterator[Tensor]:
     """1 and x_i, then the products x_i x_j, some rows i at a time with every j from the first on.
 
-    `others` is x for queries and 2x for keys. A product with both i and j in those rows comes as
-    often as in (q·k)²; every other comes once instead of twice, so the keys' one is doubled.
+    (q·k)² holds each product with i ≠ j twice, as ij and as ji. So do the slices if i and j are in
+    the same rows. All other products come once, and count twice by `others`: x for queries, 2x for
+    keys.
     """
     yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
     for i in range(0, x.size(-1), rows):
@@ -177,7 +179,7 @@ class FourierFeatures(_RandomFeatures):
 
     def shift(self, k: Tensor) -> Tensor | None:
         norms = torch.linalg.vector_norm(k.detach(), dim=-1, keepdim=True)
-        return _excess(norms.square() / (2.0 * self.variance))
+        return _find_excess(norms.square() / (2.0 * self.variance))
 
 
 class PositiveFeatures(_RandomFeatures):
@@ -198,10 +200,10 @@ class PositiveFeatures(_RandomFeatures):
         return _subtract(self.angles(k) - self.half_norms(k), shift).exp()
 
     def shift(self, k: Tensor) -> Tensor | None:
-        return _excess(self.angles(k) - self.half_norms(k))
+        return _find_excess(self.angles(k) - self.half_norms(k))
 
 
-def _excess(exponents: Tensor) -> Tensor:
+def _find_excess(exponents: Tensor) -> Tensor:
     """How far the largest exponent of a sequence (..., S, C) exceeds the safe range: (..., 1, 1).
 
     Mostly 0, so that ordinary exponents are untouched and a later key does not change the last

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.shapes import can_read_values
 
-SCORES_AT_ONCE = 32_768  # in the gradient of a bias: two buffers of so many stay in the cache
+SCORES_AT_ONCE = 32_768  # in the gradient of a bias: two buffers of this size fit into the cache
 
 
 class Call(NamedTuple):
@@ -36,11 +36,11 @@ def run_kernel(call: Call, added: Tensor | None = None) -> tuple[Tensor, Tensor 
     """softmax(scale · (q kᵀ + bias)) v: (B, H, T, Dv).
 
     Also returns the logsumexp of each row's scores (B, H, T), or None if the kernel has none.
-    `added` is what _add_mask makes of bias and mask, if it is known already.
+    `added` is the result of _join_bias_and_mask, where the caller has it already.
     """
     q, k, v, allowed, bias, scale, causal = call
     if not can_read_values(q) or q.size(-1) != v.size(-1):  # the CPU kernel needs Dv = Dh
-        added = allowed if bias is None else _add_mask(bias, allowed, scale, q)
+        added = allowed if bias is None else _join_bias_and_mask(bias, allowed, scale, q)
         output = scaled_dot_product_attention(
             q, k, v, attn_mask=added, is_causal=causal, scale=scale
         )
@@ -50,7 +50,7 @@ def run_kernel(call: Call, added: Tensor | None = None) -> tuple[Tensor, Tensor 
     if bias is None and allowed is not None:
         bias = q.new_zeros(())
     if bias is not None:
-        added = _add_mask(bias, allowed, scale, q) if added is None else added
+        added = _join_bias_and_mask(bias, allowed, scale, q) if added is None else added
         added = added.expand(*q.shape[:-1], k.size(-2))
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:  # the kernel reads whole rows
         q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
@@ -58,7 +58,7 @@ def run_kernel(call: Call, added: Tensor | None = None) -> tuple[Tensor, Tensor 
     return kernel(q, k, v, 0.0, causal, attn_mask=added, scale=scale)
 
 
-def _add_mask(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
+def _join_bias_and_mask(bias: Tensor, allowed: Tensor | None, scale: float, q: Tensor) -> Tensor:
     """What the kernels add to scale · q kᵀ: scale · bias, and −∞ where nothing is allowed.
 
     In the dtype of q; but on a CPU a float32 bias beside queries in half precision stays float32.
@@ -89,7 +89,7 @@ class _FusedWithBias(torch.autograd.Function):
         allowed: Tensor | None,
         scale: float,
     ) -> tuple[Tensor, Tensor | None]:
-        added = _add_mask(bias, allowed, scale, q)
+        added = _join_bias_and_mask(bias, allowed, scale, q)
         call = Call(q, k, v, allowed, bias, scale, causal=False)
         output, logsumexp = run_kernel(call, added)
         ctx.save_for_backward(q, k, v, output, logsumexp, added)

@@ -27,7 +27,7 @@ def weights(
 ) -> Tensor:
     """How much each query takes from each key: q (..., T, D), k (..., S, D) → (..., T, S).
 
-    Any mask serves here. Rows sum to 1, or to 0 where the similarities do. A bias is refused.
+    Accepts every mask. Rows sum to 1, or to 0 where the similarities do. A bias is refused.
     """
     refuse_bias(bias)
     x = prepare(q, k, mask=mask)
@@ -47,7 +47,7 @@ def attend(
     """Mix the values by the similarity of query and key.
 
     q (..., T, D), k (..., S, D), v (..., S, Dv) → output (..., T, Dv), and with return_weights the
-    weights (..., T, S). Any mask serves; a bias is refused.
+    weights (..., T, S). Accepts every mask; a bias is refused.
     """
     refuse_bias(bias)
     x = prepare(q, k, v, mask=mask)
@@ -64,8 +64,8 @@ def _weigh(x: Inputs, feature_map: FeatureMap) -> Tensor:
 
 
 def divide(sums: Tensor, total: Tensor) -> Tensor:
-    """sums / total, or 0 where the total is 0: the only place that decides about such a row."""
-    # Dividing by infinity gives the zero, and a gradient of zero.
+    """sums / total, or 0 where the total is 0."""
+    # A division by infinity gives 0, with a gradient of 0.
     return sums / total.masked_fill(total == 0.0, torch.inf)
 
 

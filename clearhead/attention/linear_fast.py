@@ -3,8 +3,8 @@
     output_t = φ(q_t)·Σ_s φ(k_s) v_sᵀ / φ(q_t)·Σ_s φ(k_s)         over the keys s that query t sees
 
 running_sums.py computes these sums for all keys and for the keys so far, packed_sums.py for packed
-documents. Up to as many keys as one chunk holds, the similarity of each pair is written out, which
-is faster; beyond that no tensor grows with T·S.
+documents. If all keys fit into one chunk, the similarity of each pair is written out, which is
+faster; otherwise no tensor grows with T·S.
 """
 
 import math
@@ -53,23 +53,23 @@ def attend(
         # A NaN in a query that sees nothing would turn its empty sum into NaN.
         q = q.masked_fill(_count(seen.real, q, keys, seen, chunk) == 0, 0.0)
 
-    def mix(keys: Keys) -> Tensor:
+    def compute(keys: Keys) -> Tensor:
         """The output (N, T, Dv)."""
         sums, Dv = FeatureSums(feature_map, feature_map.shift(keys.k), chunk), keys.v.size(-1)
         blocks = _sum_seen(sums, q, keys, seen)
         return join((divide(x[..., :Dv], x[..., Dv : Dv + 1]) for x in blocks), *q.shape[:2])
 
-    output = mix(keys)
+    output = compute(keys)
     if (seen.causal or seen.documents is not None) and not _are_finite(keys, output, seen):
-        # Inside a chunk 0 · NaN reaches queries that may not see it: sum without it, then show it.
+        # In a chunk 0 · NaN reaches queries that may not see it: sum without it, then put it back.
         broken = ~keys.v.isfinite() | ~keys.k.isfinite().all(dim=-1, keepdim=True)
-        output = mix(Keys(*(x.masked_fill(~x.isfinite(), 0.0) for x in keys)))
+        output = compute(Keys(*(x.masked_fill(~x.isfinite(), 0.0) for x in keys)))
         output = output.masked_fill(_count(broken, q, keys, seen, chunk) > 0, torch.nan)
     return output.reshape(*leading, T, v.size(-1)).to(dtype)
 
 
 def _choose_chunk(feature_map: FeatureMap, q: Tensor) -> int:
-    """Measured: the more features, the dearer the state, the longer the chunks that avoid it."""
+    """With many features the state is large, and longer chunks, which use it less, are faster."""
     n_features = feature_map(q.new_empty(0, q.size(-1))).size(-1)
     return 64 if n_features <= 1024 else 512
 
@@ -131,7 +131,7 @@ def _take_last(x: Tensor, n: int) -> Tensor:
 
 
 class _Ones(FeatureMap):
-    """Every key is worth 1 to every query: sums become counts."""
+    """A similarity of 1 for every pair: sums become counts."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.new_ones(*x.shape[:-1], 1)
@@ -146,7 +146,7 @@ def _count(flags: Tensor, q: Tensor, keys: Keys, seen: _Seen, chunk: int) -> Ten
 def _are_finite(keys: Keys, output: Tensor, seen: _Seen) -> bool:
     """Whether all keys and values are finite, checked cheaply."""
     if not can_read_values(keys.k):
-        return False  # to look would wait for the device: the worst is assumed
+        return False  # reading them would wait: assume the worst
     if seen.documents is None and output.size(1):  # the last query of a causal mask sees every key
         return bool(output[:, -1].detach().sum().isfinite())
     return bool((keys.k.detach().sum() + keys.v.detach().sum()).isfinite())

@@ -26,7 +26,7 @@ class Mechanism(nn.Module):
     """The base of all mechanisms: a subclass needs `weights`, and may add a faster `forward`."""
 
     dropout: float = 0.0
-    scaled = True  # a bias meant for after the division by √Dh must be multiplied by √Dh
+    scaled = True  # whether the scores, with the bias, are divided by √Dh
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
@@ -38,6 +38,7 @@ class Mechanism(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The mixture of the values by these weights, with dropout on them while training."""
+        # Prepared here for the values; `weights` checks q and k by its own rules.
         x = prepare(q, k, v, mask=mask, for_dot_product=False)
         weights = self.weights(x.q, x.k, mask=x.allowed, bias=bias)
         return mix(nn.functional.dropout(weights, self.dropout, self.training), x.v, x.allowed)

@@ -95,22 +95,24 @@ class MultiHeadAttention(nn.Module):
         through the cache, which includes the keys of x. With a source the cache holds the keys and
         values of the source: the first call fills it, later calls only read it.
         """
-        self._check_call(x, source)
-        if source is not None and cache is not None:
-            return self._attend_cached_source(x, source, mask, bias, cache)
-        q, k, v = self._project(x, source)
-        T, S = q.size(-2), k.size(-2) + (0 if cache is None else len(cache))
+        self._check_call(x, source, cache)
+        T, S = x.size(1), (x if source is None else source).size(1)
+        if source is None and cache is not None:
+            S += len(cache)
+        if self.positions is not None and cache is not None and positions is None:
+            positions = torch.arange(S - T, S, device=x.device)
+        q = self._queries(x, positions)
         if bias is not None:
             check_bias(bias, (*q.shape[:-1], S), q)
-        bias = self.with_position_bias(bias, T, S)
-        if self.positions is not None:
-            if positions is None and cache is not None:
-                positions = torch.arange(S - T, S, device=x.device)
-            q, k = self.positions.rotate(q, positions), self.positions.rotate(k, positions)
         if cache is not None:
             dense_mask(mask, (*q.shape[:-1], S), x.device)  # refuses before the cache has grown
-            k, v = cache.append(k, v)
-        return self._attend(q, k, v, mask, bias)
+        if source is not None and cache:  # filled by the first call
+            k, v = cache.read()
+        else:
+            k, v = self._keys_values(x if source is None else source, positions)
+            if cache is not None:
+                k, v = cache.append(k, v)
+        return self._attend(q, k, v, mask, self.add_position_bias(bias, T, S))
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Tensor | None
@@ -121,26 +123,8 @@ class MultiHeadAttention(nn.Module):
             k, v = k.repeat_interleave(shared, dim=1), v.repeat_interleave(shared, dim=1)
         return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
 
-    def _attend_cached_source(
-        self, x: Tensor, source: Tensor, mask: MaskLike, bias: Tensor | None, cache: KVCache
-    ) -> Tensor:
-        """Attend to a source whose keys and values are computed once and then cached."""
-        S = source.size(1)
-        if len(cache) not in (0, S):
-            raise ValueError(
-                f"cache holds {len(cache)} keys but source has length {S}; "
-                f"give each source a cache of its own, or clear() it"
-            )
-        q = self._queries(x)
-        shape = (*q.shape[:-1], S)
-        dense_mask(mask, shape, x.device)  # refuses before the cache is filled
-        if bias is not None:
-            check_bias(bias, shape, q)
-        k, v = cache.append(*self._keys_values(source)) if len(cache) == 0 else cache.kept()
-        return self._attend(q, k, v, mask, self.with_position_bias(bias, q.size(-2), S))
-
-    def _check_call(self, x: Tensor, source: Tensor | None) -> None:
-        """x and source (B, ·, D) of one batch; no rotary scheme with a source."""
+    def _check_call(self, x: Tensor, source: Tensor | None, cache: KVCache | None) -> None:
+        """x and source (B, ·, D) of one batch; no rotary scheme with a source; its own cache."""
         check_sequence("x", x, self.d_model, self.proj_q.weight)
         if source is None:
             return
@@ -155,23 +139,26 @@ class MultiHeadAttention(nn.Module):
                 "rotary positions compare positions in one sequence, but source is another; "
                 "build the cross-attention without positions"
             )
+        if cache is not None and len(cache) not in (0, source.size(1)):
+            raise ValueError(
+                f"cache holds {len(cache)} keys but source has length {source.size(1)}; "
+                f"give each source a cache of its own, or clear() it"
+            )
 
-    def _project(self, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """q (B, H, T, Dh), k and v (B, G, S, Dh)."""
-        return self._queries(x), *self._keys_values(x if source is None else source)
+    def _queries(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """x (B, T, D) → (B, H, T, Dh)."""
+        q = split_heads(self.proj_q(x), self.n_heads)
+        q = q if self.norm_q is None else self.norm_q(q)
+        return q if self.positions is None else self.positions.rotate(q, positions)
 
-    def _keys_values(self, source: Tensor) -> tuple[Tensor, Tensor]:
+    def _keys_values(self, source: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """source (B, S, D) → keys and values (B, G, S, Dh)."""
         k = split_heads(self.proj_k(source), self.n_kv_heads)
         v = split_heads(self.proj_v(source), self.n_kv_heads)
-        return k if self.norm_k is None else self.norm_k(k), v
+        k = k if self.norm_k is None else self.norm_k(k)
+        return k if self.positions is None else self.positions.rotate(k, positions), v
 
-    def _queries(self, x: Tensor) -> Tensor:
-        """x (B, T, D) → (B, H, T, Dh)."""
-        q = split_heads(self.proj_q(x), self.n_heads)
-        return q if self.norm_q is None else self.norm_q(q)
-
-    def with_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
+    def add_position_bias(self, bias: Tensor | None, T: int, S: int) -> Tensor | None:
         """bias plus that of the position scheme, if it has one: broadcasts to (B, H, T, S)."""
         scheme = self.positions
         if scheme is None or (by_distance := scheme.bias(T, S)) is None:  # (H, T, S)
@@ -212,26 +199,27 @@ def loop_over_heads(
     Dh, shared = attention.d_head, attention.n_heads // attention.n_kv_heads
     T, S = x.size(1), source.size(1)
     allowed = dense_mask(mask, (x.size(0), attention.n_heads, T, S), x.device)
-    bias = attention.with_position_bias(bias, T, S)
+    bias = attention.add_position_bias(bias, T, S)
 
-    def columns(layer: nn.Linear, head: int, y: Tensor) -> Tensor:
+    def project(layer: nn.Linear, head: int, y: Tensor) -> Tensor:
         rows = slice(head * Dh, (head + 1) * Dh)
         return linear(y, layer.weight[rows], None if layer.bias is None else layer.bias[rows])
 
-    def of_head(matrix: Tensor | None, head: int) -> Tensor | None:
+    def select_head(matrix: Tensor | None, head: int) -> Tensor | None:
         if matrix is None or matrix.ndim < 3:
             return matrix
         return matrix.select(-3, head if matrix.size(-3) > 1 else 0)
 
     heads = []
     for h in range(attention.n_heads):
-        q = columns(attention.proj_q, h, x)  # (B, T, Dh)
-        k = columns(attention.proj_k, h // shared, source)
-        v = columns(attention.proj_v, h // shared, source)
+        q = project(attention.proj_q, h, x)  # (B, T, Dh)
+        k = project(attention.proj_k, h // shared, source)
+        v = project(attention.proj_v, h // shared, source)
         if attention.norm_q is not None and attention.norm_k is not None:
             q, k = attention.norm_q(q), attention.norm_k(k)
         if attention.positions is not None:
             q, k = attention.positions.rotate(q), attention.positions.rotate(k)
-        weights = attention.mechanism.weights(q, k, mask=of_head(allowed, h), bias=of_head(bias, h))
-        heads.append(mix(weights, v, of_head(allowed, h)))
+        seen = select_head(allowed, h)
+        weights = attention.mechanism.weights(q, k, mask=seen, bias=select_head(bias, h))
+        heads.append(mix(weights, v, seen))
     return attention.proj_out(torch.cat(heads, dim=-1))

@@ -42,9 +42,9 @@ class PackedChunks(Chunks):
     same: Tensor  # (N·n, L/n, L/n): query and key belong to one document
     reads: Tensor  # (N·n, L/n, 1): the query belongs to the document its chunk begins with
     keeps: Tensor  # (N·n, L/n, 1): the key belongs to the document its chunk ends with
-    links: Tensor  # (N, n, n): a chunk begins with the document that an earlier one ends with
-    carries: Tensor  # (N, n, 1, 1): … that the block before ends with
-    through: Tensor  # (N, 1, 1): the last chunk ends with the document it begins with
+    links: Tensor  # (N, n, n): the chunk begins with the document that an earlier chunk ends with
+    carries: Tensor  # (N, n, 1, 1): the chunk begins with the document the last block ends with
+    through: Tensor  # (N, 1, 1): the last chunk begins and ends with the same document
 
     def hide_pairs(self, pairs: Tensor) -> Tensor:
         return super().hide_pairs(pairs).masked_fill(~self.same, 0.0)

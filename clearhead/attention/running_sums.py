@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from clearhead.attention.features import FeatureMap
 
-BLOCK = 1024  # positions, of one head or of several, computed at once: few enough for the cache
+BLOCK = 1024  # positions computed at once, of one head or several: they fit into the CPU's cache
 
 State = list[Tensor]  # for each slice of features, the sum φ(k)ᵀ values so far, (N, C, W)
 Result = TypeVar("Result")
@@ -87,7 +87,10 @@ class Chunks:
 
 
 def add_earlier(old: Tensor, new: Tensor, earlier: Tensor) -> Tensor:
-    """old (N, 1 or n, C, W) + for each chunk the new (N, n, C, W) of those where earlier is 1."""
+    """Each chunk's state: old (N, 1 or n, C, W) plus `new` (N, n, C, W) of the chunks before it.
+
+    earlier (N, n, n): 1 where the second chunk comes before the first one.
+    """
     n = new.size(1)
     if n == 1:
         return old
@@ -105,7 +108,7 @@ def _cut_anywhere(heads: slice, start: int, stop: int, n: int) -> Chunks:
 class FeatureSums:
     """Σ φ(q_t)·φ(k_s) values_s over the keys s that query t may see.
 
-    Sums come in blocks (·, ·, W) whose rows follow each other as those of (N, T, W) do.
+    The sums are yielded in blocks (·, ·, W), whose rows `join` puts together to (N, T, W).
     """
 
     feature_map: FeatureMap
@@ -126,7 +129,7 @@ class FeatureSums:
         blocks = self.running(q[:, T - n :], keys.rows(S - n, S), state)
         if n == T and n > 0:
             yield from blocks
-        else:  # the first of more queries than keys see nothing: zeros, still a function of q
+        else:  # with more queries than keys the first see nothing: zeros, with a gradient to q
             early = q[:, : T - n].masked_fill(torch.tensor(True, device=q.device), 0.0)
             sums = self._run(self._read, early, state)
             yield torch.cat([sums, join(blocks, N, n)], dim=1) if n else sums

@@ -28,7 +28,7 @@ def rms_norm(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
 
 
 class LayerNorm(nn.Module):
-    """layer_norm with a learned gain, 1 at the start, and unless bias=False a learned shift, 0."""
+    """layer_norm with a learned gain, at first 1, and unless bias=False a shift, at first 0."""
 
     def __init__(self, d_model: int, *, bias: bool = True, eps: float = 1e-5) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """rms_norm with a learned gain, 1 at the start. It has no shift."""
+    """rms_norm with a learned gain, at first 1. It has no shift."""
 
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ def cut_patches(images: Tensor, patch_size: Size) -> Tensor:
     A patch's numbers are in the order of a convolution's weight, `conv.weight.flatten(1)`.
     """
     check_float_tensor("images", images, min_axes=4)
-    patch = height_and_width("patch_size", patch_size)
+    patch = read_size("patch_size", patch_size)
     count_patches(patch, images.shape[-2:])  # refuses a size that the patches do not divide
     grid = images.unflatten(-1, (-1, patch[1])).unflatten(-3, (-1, patch[0]))
     # (B, channels, rows, height, columns, width) → (B, rows, columns, channels, height, width)
@@ -33,8 +33,8 @@ class PatchGrid(nn.Module):
         """image_size and patch_size: a number for a square, or (height, width)."""
         super().__init__()
         check_positive(channels=channels, d_model=d_model)
-        self.image_size = height_and_width("image_size", image_size)
-        self.patch_size = height_and_width("patch_size", patch_size)
+        self.image_size = read_size("image_size", image_size)
+        self.patch_size = read_size("patch_size", patch_size)
         self.channels = channels
         self.grid_size = count_patches(self.patch_size, self.image_size)
 
@@ -73,7 +73,7 @@ class PatchEmbedding(PatchGrid):
         return self.conv(images).flatten(2).mT.contiguous()  # (B, D, rows, columns) → (B, P, D)
 
 
-def height_and_width(name: str, size: Size) -> tuple[int, int]:
+def read_size(name: str, size: Size) -> tuple[int, int]:
     """(height, width) of a number or a pair."""
     if not isinstance(size, int) and (not isinstance(size, tuple) or len(size) != 2):
         raise ValueError(f"{name} must be a whole number or (height, width), got {size!r}")

@@ -34,9 +34,9 @@ MAX_LAYERS, MAX_WIDTH = 1000, 2**20
 class StackConfig(Config):
     """The settings of a stack of blocks, common to all models of blocks.
 
-    A model's config is a dataclass derived from this class. Its fields are the settings that can be
-    chosen for this model; the others keep the values given here. The settings mean what they mean
-    in Block; d_ff: 4·d_model unless given; n_kv_heads: n_heads unless given; positions: a name of
+    A model's config is a dataclass derived from this class. It declares as fields the settings that
+    its user can choose; all others keep the values given here. They mean the same as in Block.
+    d_ff: 4·d_model unless given; n_kv_heads: n_heads unless given; positions: a name of
     positions.SCHEMES, limited to max_len where the scheme has a limit.
     """
 
@@ -140,8 +140,8 @@ class Stack(nn.Module):
         source_caches: Sequence[KVCache] | None = None,
     ) -> Tensor:
         """x (B, T, D) → (B, T, D): each block gets the same arguments and a cache of its own."""
-        own = self._one_each("caches", caches)
-        of_source = self._one_each("source_caches", source_caches)
+        own = self._check_caches("caches", caches)
+        of_source = self._check_caches("source_caches", source_caches)
         for block, cache, source_cache in zip(self.blocks, own, of_source, strict=True):
             x = block(
                 x,
@@ -155,7 +155,7 @@ class Stack(nn.Module):
             )
         return x if self.norm is None else self.norm(x)
 
-    def _one_each(
+    def _check_caches(
         self, name: str, caches: Sequence[KVCache] | None
     ) -> Sequence[KVCache] | Sequence[None]:
         if caches is None:

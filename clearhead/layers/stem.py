@@ -57,7 +57,7 @@ def _both_signs(filters: Tensor) -> Tensor:
     return torch.cat([half, -half])
 
 
-def _unwhitened(K: int) -> Tensor:
+def _identity_filters(K: int) -> Tensor:
     """Filters before whitening: each picks one number of a patch."""
     return _both_signs(torch.eye(K))
 
@@ -81,7 +81,7 @@ class ConvolutionStem(PatchGrid):
         super().__init__(image_size, PIXELS, channels, d_model)
         check_even(d_model)
         K = channels * SIDE * SIDE
-        self.register_buffer("whitening", _unwhitened(K).view(K, channels, SIDE, SIDE))
+        self.register_buffer("whitening", _identity_filters(K).view(K, channels, SIDE, SIDE))
         self.conv_1 = nn.Conv2d(K, d_model // 2, 3, padding=1, bias=False)
         self.norm_1 = nn.BatchNorm2d(d_model // 2)
         self.conv_2 = nn.Conv2d(d_model // 2, d_model, 3, padding=1, bias=False)
@@ -93,7 +93,7 @@ class ConvolutionStem(PatchGrid):
     def is_whitened(self) -> bool:
         """Whether the filters come from pictures."""
         K = len(self.whitening)
-        return not torch.equal(self.whitening.flatten(1), _unwhitened(K).to(self.whitening))
+        return not torch.equal(self.whitening.flatten(1), _identity_filters(K).to(self.whitening))
 
     @torch.no_grad()
     def whiten(self, images: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al. 2021): q and k are turned by an angle that grows with the position.
+"""Rotary positions (Su et al. 2021): q and k are rotated by an angle that grows with the position.
 
 Columns i and i + Dh/2 of a head are a point in a plane. At position p it is turned by the angle
 a = p / base^(2i / Dh):
@@ -6,7 +6,7 @@ a = p / base^(2i / Dh):
     y[i]        = x[i] cos a − x[i + Dh/2] sin a
     y[i + Dh/2] = x[i + Dh/2] cos a + x[i] sin a
 
-Lengths stay, position 0 changes nothing, and q·k depends only on how far apart the two stand.
+Lengths stay, position 0 changes nothing, and q·k depends only on the distance of q and k.
 """
 
 import torch
@@ -17,7 +17,7 @@ from clearhead.positions.tables import angles, cache_table, check_positions, cou
 from clearhead.shapes import check_above_zero, check_last_axis, check_positive
 
 
-def turns(positions: Tensor, d_head: int, base: float) -> Tensor:
+def rotations(positions: Tensor, d_head: int, base: float) -> Tensor:
     """(...) → (..., 2, Dh): row 0 multiplies x, row 1 multiplies x with its halves exchanged."""
     angle = angles(positions, d_head, base)
     cos, sin = angle.cos(), angle.sin()
@@ -26,8 +26,8 @@ def turns(positions: Tensor, d_head: int, base: float) -> Tensor:
 
 @cache_table
 def _table(n: int, d_head: int, base: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The turns of the first n positions, (n, 2, Dh), computed in float64 and then rounded."""
-    return turns(torch.arange(n, device="cpu"), d_head, base).to(device=device, dtype=dtype)
+    """The rotations of the first n positions, (n, 2, Dh), computed in float64 and then rounded."""
+    return rotations(torch.arange(n, device="cpu"), d_head, base).to(device=device, dtype=dtype)
 
 
 class RotaryPositions(PositionScheme):
@@ -54,20 +54,20 @@ class RotaryPositions(PositionScheme):
         """
         check_last_axis("x", x, "d_head", self.d_head, min_axes=2)
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        cos, sin = self._turns(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
+        cos, sin = self._turn_rows(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
         return torch.addcmul(wide * cos, wide.roll(self.d_head // 2, -1), sin).to(x.dtype)
 
     def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         return _table(n, self.d_head, self.base, dtype, device)
 
-    def _turns(self, x: Tensor, positions: Tensor | None) -> Tensor:
+    def _turn_rows(self, x: Tensor, positions: Tensor | None) -> Tensor:
         if positions is None:
             return _table(x.size(-2), self.d_head, self.base, x.dtype, x.device)
         check_positions(positions, x)
         if positions.ndim == 2:  # the axes between batch and T, such as the heads
             positions = positions.view(x.size(0), *[1] * (x.ndim - 3), x.size(-2))
         if (n := count_rows(positions)) is None:
-            return turns(positions, self.d_head, self.base).to(x.dtype)
+            return rotations(positions, self.d_head, self.base).to(x.dtype)
         return _table(n, self.d_head, self.base, x.dtype, x.device)[positions.long()]
 
     def extra_repr(self) -> str:

@@ -4,8 +4,8 @@
     rotate    q and k, each turned by its position    inside attention: rotary
     bias      a number for each head and distance     inside attention: Toeplitz, ALiBi
 
-A scheme computes one of the three in `forward` and says in `acts_on` which; the other two do
-nothing. A new scheme is one file with such a class, and one line in by_name.py.
+A scheme computes one of the three in `forward` and says in `acts_on` which; its other two methods
+do nothing. A new scheme is one file with such a class, and its name in by_name.py.
 """
 
 from typing import ClassVar
@@ -19,7 +19,7 @@ class PositionScheme(nn.Module):
 
     acts_on: ClassVar[str] = "nothing"  # "x", "q and k" or "scores"
     has_limit: ClassVar[bool] = False  # whether it serves at most max_len positions
-    # Whether a bias is meant for after the division by √Dh; added before it, it needs a factor √Dh.
+    # Whether the bias belongs after the division by √Dh. Attention then multiplies it by √Dh first.
     after_scaling: ClassVar[bool] = False
     n_heads: int | None = None  # the number of heads it was built for, None for any
     d_head: int | None = None  # the width of the heads it was built for, None for any
@@ -37,5 +37,5 @@ class PositionScheme(nn.Module):
         return self(T, S) if self.acts_on == "scores" else None
 
     def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """The factors of `rotate` at the first n positions, (n, 2, Dh), or None: rotary.turns."""
+        """The factors of `rotate` at the first n positions, (n, 2, Dh), as rotary.rotations."""
         return None

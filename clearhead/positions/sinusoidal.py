@@ -3,7 +3,7 @@
     PE[pos, 2i]   = sin(pos / 10000^(2i / D))       i = 0, 1, 2, … numbers the pairs, so that both
     PE[pos, 2i+1] = cos(pos / 10000^(2i / D))       columns of a pair share one angle
 
-    y[t] = x[t] + PE[position of t]                 or √D · x[t] + …, so that PE does not drown x
+    y[t] = x[t] + PE[position of t]                 or √D · x[t] + PE, as in the paper
 
 Each pair turns more slowly than the one before. There is no limit on the length: the table is
 computed once, and again when it must be longer.

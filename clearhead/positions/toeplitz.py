@@ -22,7 +22,6 @@ class ToeplitzBias(PositionScheme):
 
     acts_on = "scores"
     has_limit = True
-    after_scaling = False  # added to q kᵀ, before the division by √Dh
 
     def __init__(self, n_heads: int, max_len: int) -> None:
         super().__init__()

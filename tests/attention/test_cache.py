@@ -440,7 +440,7 @@ def test_a_cache_of_another_source_is_refused():
     with pytest.raises(ValueError, match="cache holds 5 keys but source has length 6"):
         attention(torch.randn(2, 4, 12), torch.randn(2, 6, 12), cache=cache)
     with pytest.raises(ValueError, match="the cache is empty"):
-        KVCache().kept()
+        KVCache().read()
 
 
 @pytest.mark.parametrize("wrong", [{"mask": torch.ones(9, 9).bool()}, {"bias": torch.ones(9, 9)}])

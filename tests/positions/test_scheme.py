@@ -13,7 +13,7 @@ from clearhead.positions import (
     SinusoidalPositions,
     ToeplitzBias,
 )
-from clearhead.positions.rotary import turns
+from clearhead.positions.rotary import rotations
 
 H, D, T, S = 3, 12, 5, 7
 Dh = D // H
@@ -60,7 +60,7 @@ def test_positions_reach_the_scheme(name):
 def test_only_rotary_positions_have_a_rotation_table(name):
     table = SCHEMES[name].rotation_table(S, torch.float32, torch.device("cpu"))
     if name == "rotary":
-        assert torch.equal(table, turns(torch.arange(S), Dh, 10000.0).float())
+        assert torch.equal(table, rotations(torch.arange(S), Dh, 10000.0).float())
     else:
         assert table is None
 

@@ -35,7 +35,7 @@ from clearhead.files.pictures import fit_picture, read_picture
 from clearhead.files.reading import prefix_errors
 from clearhead.files.strict_json import write_json
 from clearhead.layers import ConvolutionStem
-from clearhead.layers.patches import height_and_width
+from clearhead.layers.patches import read_size
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_choice, check_count, check_positive, is_number
@@ -154,7 +154,7 @@ class PicturePredictor(Predictor):
 
     def read(self, model: VisionTransformer, path: str) -> Tensor:
         """The centre of a picture in a file, as bytes of the size that the model reads."""
-        size = height_and_width("image_size", model.config.image_size)
+        size = read_size("image_size", model.config.image_size)
         return fit_picture(read_picture(path), len(self.mean), size)
 
     def classify(self, model: VisionTransformer, image: Tensor) -> tuple[str, float]:
