@@ -83,10 +83,6 @@ class Tokens:
 
     token_mask: Tensor
 
-    @property
-    def n_keys(self) -> int:
-        return self.token_mask.size(-1)
-
     def dense(self, T: int, S: int, device: torch.device | None) -> Tensor:
         _check_one_per_key("token_mask", self.token_mask, S)
         return self.token_mask.to(device)[:, None, :]
@@ -100,10 +96,6 @@ class Segments:
     """Only tokens of the same packed document: ids (B, S); a negative id is padding."""
 
     ids: Tensor
-
-    @property
-    def n_keys(self) -> int:
-        return self.ids.size(-1)
 
     def check_ids(self, S: int) -> Tensor:
         """The ids (B, S), if there is one for each of S keys."""

@@ -276,8 +276,10 @@ class Mask:
             if isinstance(part, Padding):
                 S = max(S, int(part.valid_lens.max()))
                 T = T if part.for_all_queries else part.valid_lens.size(1)
-            elif isinstance(part, Tokens | Segments):
-                return T, part.n_keys
+            elif isinstance(part, Tokens):
+                return T, part.token_mask.size(-1)
+            elif isinstance(part, Segments):
+                return T, part.ids.size(-1)
         return T, S
 
 
@@ -293,9 +295,10 @@ def dense_mask(
     axes = len(shape)
     if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim in (2, axes):
         mask = mask.to(device)
-        if broadcasts_to(mask, shape):
+        if broadcasts_to(mask, shape):  # dense already
             return mask
-    dense = Mask.of(mask).broadcastable(*shape[-2:], axes=axes, device=device)
+    mask = mask if isinstance(mask, Mask) else Mask.of(mask)
+    dense = mask.broadcastable(*shape[-2:], axes=axes, device=device)
     given = (1,) * (axes - dense.ndim) + tuple(dense.shape)
     for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
         if have not in (1, want):
