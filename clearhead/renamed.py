@@ -93,6 +93,7 @@ attention.linear.EluFeatures        attention.features.EluFeatures
 attention.linear.FourierFeatures    attention.features.FourierFeatures
 attention.linear.PositiveFeatures   attention.features.PositiveFeatures
 attention.linear.QuadraticFeatures  attention.features.QuadraticFeatures
+attention.masks.dense_mask          attention.inputs.dense_mask
 layers.block.Stack                  layers.stack.Stack
 layers.capped                       layers.apply_soft_cap
 layers.soft_cap.capped              layers.soft_cap.apply_soft_cap

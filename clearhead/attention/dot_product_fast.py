@@ -14,8 +14,8 @@ from torch import Tensor
 
 from clearhead.attention import dot_product
 from clearhead.attention.fused_kernels import Call, run_kernel
-from clearhead.attention.inputs import shield
-from clearhead.attention.masks import Mask, MaskLike, dense_mask
+from clearhead.attention.inputs import dense_mask, shield
+from clearhead.attention.masks import Mask, MaskLike
 from clearhead.shapes import can_read_values, check_bias, check_qkv
 
 

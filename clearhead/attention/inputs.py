@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clearhead.attention.masks import MaskLike, dense_mask
-from clearhead.shapes import check_bias, check_qkv
+from clearhead.attention.masks import Mask, MaskLike
+from clearhead.shapes import broadcasts_to, check_bias, check_qkv, format_shape
 
 
 class Inputs(NamedTuple):
@@ -53,6 +53,29 @@ def prepare(
     if for_dot_product:
         q, k = widen(q), widen(k)
     return Inputs(q, k, v, allowed, 0.0 if bias is None else bias, scale)
+
+
+def dense_mask(
+    mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device
+) -> Tensor | None:
+    """The mask as a boolean tensor that broadcasts to scores (..., T, S); None = all."""
+    if mask is None:
+        return None
+    axes = len(shape)
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim in (2, axes):
+        mask = mask.to(device)
+        if broadcasts_to(mask, shape):  # dense already
+            return mask
+    mask = mask if isinstance(mask, Mask) else Mask.of(mask)
+    dense = mask.broadcastable(*shape[-2:], axes=axes, device=device)
+    given = (1,) * (axes - dense.ndim) + tuple(dense.shape)
+    for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
+        if have not in (1, want):
+            raise ValueError(
+                f"mask has {have} entries in axis {axis} (shape {format_shape(dense)}) but the "
+                f"scores have shape {tuple(shape)}; the mask's batch and heads must be those of q"
+            )
+    return dense
 
 
 def shield(

@@ -30,13 +30,7 @@ from clearhead.attention.mask_parts import (
     last_columns,
     match_axes,
 )
-from clearhead.shapes import (
-    broadcasts_to,
-    can_read_values,
-    check_int_tensor,
-    check_positive,
-    format_shape,
-)
+from clearhead.shapes import can_read_values, check_int_tensor, check_positive, format_shape
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -284,26 +278,3 @@ class Mask:
 
 
 MaskLike = Mask | Tensor | None
-
-
-def dense_mask(
-    mask: MaskLike, shape: torch.Size | tuple[int, ...], device: torch.device
-) -> Tensor | None:
-    """The mask as a boolean tensor that broadcasts to scores (..., T, S); None = all."""
-    if mask is None:
-        return None
-    axes = len(shape)
-    if isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim in (2, axes):
-        mask = mask.to(device)
-        if broadcasts_to(mask, shape):  # dense already
-            return mask
-    mask = mask if isinstance(mask, Mask) else Mask.of(mask)
-    dense = mask.broadcastable(*shape[-2:], axes=axes, device=device)
-    given = (1,) * (axes - dense.ndim) + tuple(dense.shape)
-    for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
-        if have not in (1, want):
-            raise ValueError(
-                f"mask has {have} entries in axis {axis} (shape {format_shape(dense)}) but the "
-                f"scores have shape {tuple(shape)}; the mask's batch and heads must be those of q"
-            )
-    return dense

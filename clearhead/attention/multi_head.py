@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from clearhead.attention.cache import KVCache
-from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.attention.inputs import dense_mask
+from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.softmax import mix
 from clearhead.positions import PositionScheme
@@ -104,15 +105,16 @@ class MultiHeadAttention(nn.Module):
         q = self._queries(x, positions)
         if bias is not None:
             check_bias(bias, (*q.shape[:-1], S), q)
-        if cache is not None:
-            dense_mask(mask, (*q.shape[:-1], S), x.device)  # refuses before the cache has grown
+        bias = self.add_position_bias(bias, T, S)
+        if cache is not None:  # a call that is refused must not change the cache
+            dense_mask(mask, (*q.shape[:-1], S), x.device)
         if source is not None and cache:  # filled by the first call
             k, v = cache.read()
         else:
             k, v = self._keys_values(x if source is None else source, positions)
             if cache is not None:
                 k, v = cache.append(k, v)
-        return self._attend(q, k, v, mask, self.add_position_bias(bias, T, S))
+        return self._attend(q, k, v, mask, bias)
 
     def _attend(
         self, q: Tensor, k: Tensor, v: Tensor, mask: MaskLike, bias: Tensor | None

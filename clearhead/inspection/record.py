@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.attention.masks import MaskLike, dense_mask
+from clearhead.attention.inputs import dense_mask
+from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.layers.block import Block
 from clearhead.shapes import format_shape

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.attention import dot_product, dot_product_fast
-from clearhead.attention.masks import Mask, dense_mask
+from clearhead.attention.inputs import dense_mask
+from clearhead.attention.masks import Mask
 
 SIZES = list(itertools.product(range(1, 6), range(1, 6)))
 BATCH = 2
