@@ -30,7 +30,7 @@ class Timer:
 
 
 def best_seconds(
-    works: Mapping[Name, Callable[[], object]],
+    functions: Mapping[Name, Callable[[], object]],
     *,
     seconds: float = 3.0,
     rounds: int = 5,
@@ -42,12 +42,12 @@ def best_seconds(
     Work shorter than `repeat_below` is measured a second time at once, because the work before it
     has filled the caches with its own data.
     """
-    for work in works.values():
+    for work in functions.values():
         work()  # the first call pays for allocation and for kernels that set themselves up
-    best = dict.fromkeys(works, float("inf"))
+    best = dict.fromkeys(functions, float("inf"))
     total, done = Timer(), 0
     while done < rounds or total.seconds < seconds:
-        for name, work in works.items():
+        for name, work in functions.items():
             taken = measure_seconds(work, clock)
             if taken < repeat_below:
                 taken = min(taken, measure_seconds(work, clock))

@@ -68,13 +68,12 @@ def _choose_kernel(
         causal, mask = False, None  # the last query sees every key
     causal = causal and T == S and bias is None  # the kernel aligns its mask at the first key
     allowed = None if causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
-    if allowed is not None:
-        allowed = _add_axes(allowed, axes)
     if bias is not None:
         check_bias(bias, (*q.shape[:-1], S), q)
         bias = _add_axes(bias, axes)
     if axes < 4:
         q, k, v = (_add_axes(x, axes) for x in (q, k, v))
+        allowed = None if allowed is None else _add_axes(allowed, axes)
     return Call(q, k, v, allowed, bias, 1 / math.sqrt(d_head) if scale is None else scale, causal)
 
 
