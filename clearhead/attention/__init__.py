@@ -15,7 +15,7 @@ Other ways to weigh the keys
     summed.py            one score per token, two arrangements of the sum
 
 The same functions, faster
-    dot_product_fast.py  the dot product by fused kernels
+    dot_product_fast.py  the dot product by fused kernels: `attend`, as this folder exports it
     fused_kernels.py     PyTorch's kernels behind one call, with a gradient for the bias
     linear_fast.py       kernel attention in O(T): the sum rearranged
     running_sums.py      the sums it needs, over all keys or over the keys so far

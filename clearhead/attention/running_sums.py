@@ -50,9 +50,9 @@ class Keys(NamedTuple):
 
 @dataclass(frozen=True)
 class Chunks:
-    """How a block of L positions falls into n chunks, and what passes from one to the next.
+    """How a block of L positions is cut into n chunks, and what passes from one to the next.
 
-    Here everything does; PackedChunks stops at the borders of documents.
+    Here everything passes; PackedChunks stops it at the borders of documents.
     """
 
     n: int
@@ -89,7 +89,7 @@ class Chunks:
 def add_earlier(old: Tensor, new: Tensor, earlier: Tensor) -> Tensor:
     """Each chunk's state: old (N, 1 or n, C, W) plus `new` (N, n, C, W) of the chunks before it.
 
-    earlier (N, n, n): 1 where the second chunk comes before the first one.
+    earlier[:, i, j] is 1 where chunk i receives what chunk j adds, else 0.
     """
     n = new.size(1)
     if n == 1:
@@ -118,6 +118,7 @@ class FeatureSums:
     def total(self, q: Tensor, keys: Keys) -> Iterator[Tensor]:
         """Every query sees every key: q (N, T, D)."""
         state = self.collect(keys)
+        # Only the queries of one head are split: blocks of several would mix the order of rows.
         for block in q.split(BLOCK, dim=1) if q.size(0) == 1 else [q]:
             yield self._run(self._read, block, state)
 
