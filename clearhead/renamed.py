@@ -38,6 +38,7 @@ files.regular                       files.reading
 positions.distance                  positions.tables
 models.building                     models.registry
 generation.packed_gpt               generation.fast.packed_gpt
+generation.products                 generation.fast.layouts
 generation.step                     generation.reader
 generation.step_fast                generation.fast.packed_reader
 training.answerers                  training.tasks
@@ -51,7 +52,9 @@ training.run                        runs.run
 training.run_folder                 runs.folder
 training.starting                   runs.resume
 training.stopping                   runs.signals
+inspection.report_html              inspection.report.html
 inspection.report_looks             inspection.report.attention
+inspection.report_pictures          inspection.report.curves
 inspection.report                   inspection.report.page
 lab.finding                         lab.tools.finding
 lab.measuring                       lab.tools.measuring
@@ -73,9 +76,7 @@ files.regular.replacing             files.writing.replace_file
 data.buckets                        data.bucket
 data.packed                         data.join_documents
 data.path_of                        data.find_data
-data.batch.in_batches               data.batch.plan_batches
 data.draws.draws                    data.randomness.draw_bits
-data.draws.below                    data.randomness.choose_below
 data.fetching.catalogue.Kept        data.fetching.catalogue.DataFile
 data.fetching.catalogue.path_of     data.fetching.catalogue.find_data
 data.fetching.clients.NotKept       data.fetching.clients.DiskFault
@@ -117,12 +118,9 @@ training.loop.Interrupted           runs.signals.Interrupted
 training.loop.Progress              training.progress.Progress
 training.loop.RunResult             runs.train_recipe.RunResult
 training.loop.train                 runs.train_recipe.train
-training.ngrams.best_order          models.ngrams.find_best_order
 training.place.Place                training.state.State
-training.place.Plans                training.state.DataOrder
 training.place.Progress             training.progress.Progress
 training.place.RunResult            runs.train_recipe.RunResult
-training.place.Tell                 training.progress.Tell
 training.recipes.source_of          training.recipes.read_source
 training.run_folder.Busy            runs.lock.Busy
 inspection.figures.position_table   inspection.position_figures.position_table
@@ -135,7 +133,6 @@ bench.timing.best_seconds           timing.best_seconds
 interop.ScoredPairTokenizer         data.tokenizers.SentencePieceTokenizer
 interop.loading.Report              interop.report.Report
 interop.weights.Weights             interop.weight_files.WeightFiles
-cli.eval.warn                       cli.options.warn
 """)
 
 # Class → old and new names of its members.
