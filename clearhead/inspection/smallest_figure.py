@@ -1,9 +1,11 @@
 """The smallest transformer as a picture: its three matrices and everything computed with them.
 
-smallest_panels(designs.first(4), np.eye(3)[[2, 0, 2]], tokens=list("CAC")).save("first.png")
+    smallest_panels(designs.first(4), np.eye(3)[[2, 0, 2]], tokens=list("CAC")).save("first.png")
 
-Km    Qm    Vm    Attn        the parameters, and the attention weights of this sequence
-K     Q     V     Out         a row for each token; K = x Km stands below Km, column by column
+The eight panels:
+
+    Km    Qm    Vm    Attn        the parameters, and the attention weights of this sequence
+    K     Q     V     Out         a row for each token; K = x Km stands below Km, column by column
 """
 
 from collections.abc import Mapping, Sequence

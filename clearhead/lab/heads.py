@@ -36,7 +36,7 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
-from clearhead.runs import Interrupted, load_run, train
+from clearhead.runs import Interrupted, train
 from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
@@ -73,21 +73,20 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 def learn(
     seed: int, full: bool, device: torch.device | str = "cpu"
 ) -> tuple[SequenceClassifier, SubstringTask]:
-    """Train the recipe, shortened or whole; the run itself is not kept."""
+    """Train the recipe, shortened or whole, in a temporary folder."""
     changes = ["model.positions=toeplitz", f"training.seed={seed}"]
     short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
     recipe = with_changes(substring(), changes if full else [*changes, *short])
     before = torch.get_num_threads()
     with TemporaryDirectory() as out, torch.random.fork_rng(devices=[]):
         try:
-            path = train(recipe, out, device=str(device)).run  # a thread for each of its workers
+            run = train(recipe, out, device=str(device)).trained  # a thread for each of its workers
         except Interrupted as stop:  # nothing is kept that could be resumed
             if stop.number == signal.SIGINT:
                 raise KeyboardInterrupt from None
             raise SystemExit(128 + stop.number) from None
         finally:
             torch.set_num_threads(before)
-        run = load_run(path, device=str(device))
         return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
 

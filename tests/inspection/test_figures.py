@@ -348,7 +348,7 @@ def test_the_whole_table_has_a_row_for_each_position() -> None:
     assert picture.figure.axes[0].images[0].get_clim() == (-1, 1)
 
 
-def test_a_dimension_that_is_not_there_is_named() -> None:
+def test_an_unknown_dimension_is_named() -> None:
     with pytest.raises(
         ValueError, match=r"dimensions has \[20\] but d_model is 20: they go from 0 to 19"
     ):

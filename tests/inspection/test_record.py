@@ -93,7 +93,7 @@ def test_weights_hold_the_position_bias() -> None:
     torch.testing.assert_close(call.weights, expected.detach())
 
 
-def test_blocks_show_what_comes_in_and_goes_out() -> None:
+def test_blocks_show_their_input_and_output() -> None:
     stack, x = model(), tokens()
     with record(stack) as trace:
         y = stack(x=x)
@@ -252,7 +252,7 @@ def test_rows_of_a_call_without_heads() -> None:
         call.weights_of(heads=0)
 
 
-def test_a_head_or_row_that_is_not_there_is_named() -> None:
+def test_an_unknown_head_or_row_is_named() -> None:
     attention = MultiHeadAttention(D, H)
     with record(attention) as trace:
         attention(tokens())
@@ -379,7 +379,7 @@ def test_calls_before_and_after_are_not_kept() -> None:
     assert len(trace) == 0
 
 
-def test_recorders_nest_and_stand_side_by_side() -> None:
+def test_recorders_can_be_nested_and_run_side_by_side() -> None:
     stack = model()
     with record(stack) as outer:
         stack(tokens())

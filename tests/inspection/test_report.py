@@ -54,7 +54,7 @@ def pictures(text):
 # What every page has
 
 
-def test_it_tells_what_was_trained_and_what_it_came_to(text, folder):
+def test_it_says_what_was_trained_and_gives_the_result(text, folder):
     run = load_run(folder)
     assert "<h1>substring-0001</h1>" in text
     assert "whether a needle occurs in a haystack" in text
@@ -74,7 +74,7 @@ def test_it_tells_what_was_trained_and_what_it_came_to(text, folder):
     assert "not finished" not in text
 
 
-def test_it_asks_nobody_for_anything(text):
+def test_it_loads_nothing(text):
     assert "default-src 'none'" in text
     assert "<script" not in text
     assert "http://" not in text
@@ -83,14 +83,14 @@ def test_it_asks_nobody_for_anything(text):
     assert "{{" not in text
 
 
-def test_its_pictures_are_drawn_and_say_what_they_show(text):
+def test_its_pictures_are_drawn_and_described(text):
     found = pictures(text)
     assert len(found) == 4  # loss, accuracy, learning rate, attention
     assert all(png.startswith(b"\x89PNG") and len(png) > 5000 for png in found)
     assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 4
 
 
-def test_answers_stand_beside_the_right_ones(text, folder):
+def test_answers_are_shown_beside_the_right_ones(text, folder):
     task = load_run(folder).task
     texts, labels = task.validation.examples(range(12))
     rows = re.findall(r"<tr( class=\"wrong\")?><td>(\S+)<td>(yes|no)<td>(yes|no)<td>", text)
@@ -197,7 +197,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_name_and_a_text_are_text(folder, tmp_path):
+def test_names_and_texts_are_escaped(folder, tmp_path):
     """Whatever a folder is called and a model says, it is no HTML."""
     shutil.copytree(folder, tmp_path / "<b>&run{{body}}")
     (tmp_path / "<b>&run{{body}}/samples.txt").write_text("--- step 2\n<img src=x> & {{title}}\n")
@@ -244,7 +244,7 @@ def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
     assert axes.get_ylabel() == "loss"
 
 
-def test_counting_stands_beside_every_language_model(tmp_path):
+def test_every_language_model_is_compared_with_ngram_counts(tmp_path):
     (tmp_path / "text.txt").write_text(PLAY)
     path, short = str(tmp_path / "text.txt"), dataclasses.replace(SHORT, steps=1)
     for data in (CharacterData(path, context=8), DialogueData(path, context=24, sample_length=5)):
@@ -258,7 +258,7 @@ def test_counting_stands_beside_every_language_model(tmp_path):
 
 
 @pytest.mark.parametrize("pool", ["class", "mean"])
-def test_a_picture_model_shows_confusion_and_where_it_looks(tmp_path, pool):
+def test_a_picture_model_shows_confusion_and_attention(tmp_path, pool):
     model = ViTConfig(
         image_size=8, patch_size=4, channels=1, pool=pool, class_token=pool == "class", **SIZES
     )

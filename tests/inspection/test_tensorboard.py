@@ -56,7 +56,7 @@ def test_the_bytes_are_those_worked_by_hand(run):
     assert list(records(path.read_bytes())) == [TIME + FIRST, TIME + SECOND]
 
 
-def test_every_event_file_of_the_world_begins_with_the_same_twelve_bytes(run):
+def test_every_event_file_begins_with_the_same_twelve_bytes(run):
     """Its first record has 24 bytes of data, and this is their number with its checksum."""
     begin = bytes.fromhex("18 00 00 00 00 00 00 00 a3 7f 4b 22")
     assert write_events(run().path).read_bytes().startswith(begin)
@@ -92,7 +92,7 @@ def test_a_varint_can_be_read_back(number):
     assert len(found) == max(1, -(-number.bit_length() // 7))
 
 
-def test_all_measures_of_a_step_stand_in_one_event(run):
+def test_all_metrics_of_a_step_are_in_one_event(run):
     path = write_events(run({"step": 1, "loss": 0.5, "lr": 0.25, "val_accuracy": 1}).path)
     _, event = records(path.read_bytes())
     for name, number in (("loss", 0.5), ("lr", 0.25), ("val_accuracy", 1.0)):
@@ -100,7 +100,7 @@ def test_all_measures_of_a_step_stand_in_one_event(run):
         assert bytes([10, len(text)]) + text in event
 
 
-def test_what_is_no_number_or_too_large_for_one_breaks_nothing(run):
+def test_values_that_are_no_numbers_or_too_large_are_left_out_or_clipped(run):
     path = write_events(run({"step": 1, "note": "x", "yes": True, "loss": 1e300}).path)
     _, event = records(path.read_bytes())
     assert b"note" not in event
@@ -111,7 +111,7 @@ def test_what_is_no_number_or_too_large_for_one_breaks_nothing(run):
 # A file that grows
 
 
-def test_what_is_new_is_added_to_the_file_that_is_there(run):
+def test_new_lines_are_appended_to_the_existing_file(run):
     folder = run({"step": 1, "loss": 3.0})
     path = write_events(folder.path)
     with open(path, "rb") as looking_on:

@@ -68,7 +68,7 @@ def test_a_trace_and_names_and_arrays_are_accepted() -> None:
     assert data_of(plain.page)["layers"][0]["name"] == "mine"
 
 
-def test_the_page_asks_nobody_for_anything() -> None:
+def test_the_page_loads_nothing() -> None:
     page = attention_view([weights(1, 1, 2, 2)], ["a", "b"]).page
     assert "http:" not in page
     assert "https:" not in page

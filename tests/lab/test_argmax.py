@@ -105,7 +105,7 @@ def test_a_run_with_softmax_is_that_of_the_training_loop_bit_for_bit(lessons, re
     assert lessons["softmax"][0].losses[-1] == run.metrics["val_loss"]
 
 
-def test_argmax_moves_values_and_places_but_no_query_and_no_key(lessons):
+def test_argmax_changes_values_and_positions_but_no_query_and_no_key(lessons):
     moved = lessons["argmax"][0].changes
     assert moved["Qm.weight"] == moved["Km.weight"] == 0.0
     assert moved["Vm.weight"] > 0.05
@@ -127,7 +127,7 @@ def test_both_begin_with_the_same_weights_and_leave_the_generator_alone(task, re
     assert not one.Qm.weight.equal(other.Qm.weight)
 
 
-def test_the_same_seed_learns_the_same(task, recipe, lessons):
+def test_the_same_seed_gives_the_same_training(task, recipe, lessons):
     for kind, (lesson,) in lessons.items():
         assert learn(task, recipe, kind, 0) == lesson
         assert learn(task, recipe, kind, 1) != lesson
@@ -148,13 +148,13 @@ EXAMPLES = Batch(ONE_HOT, ONE_HOT[:, :1].expand_as(ONE_HOT), torch.ones(9, 2).bo
 @pytest.mark.parametrize(
     ("weights", "best"),
     [
-        ([[1.0, 0.0], [1.0, 0.0]], 0.0),  # who hears the first letter can say it
+        ([[1.0, 0.0], [1.0, 0.0]], 0.0),  # a token that attends to the first letter can repeat it
         ([[0.0, 1.0], [0.0, 1.0]], 2 / 9),  # the second says nothing of it: ⅓ ⅓ ⅓ is best
         ([[1.0, 0.0], [0.0, 1.0]], 1 / 6),  # itself: a compromise
     ],
 )
 def test_the_best_values_for_pairs_of_letters_are_known_by_hand(monkeypatch, weights, best):
-    """Each token hears itself: what it should say is that letter at the first place, where a slope
+    """Each token attends to itself: the right answer is that letter at position 0, where a slope
     of 1 would be right, and unknown at the second, where 0 would be. Values read letter and place
     apart, so one slope serves both, best ½. The letters vary by 2/9: at the first place ¼ of it is
     left; at the second all of what should be said, and ¼ more. (1/18 + 2/9 + 1/18) / 2 = 1/6.
@@ -169,7 +169,7 @@ def test_the_best_values_for_pairs_of_letters_are_known_by_hand(monkeypatch, wei
 
 # The whole experiment
 
-CHANCE = Between(0.0, 0.9)  # where the first token is heard without having been looked for
+CHANCE = Between(0.0, 0.9)  # the weight that the first token gets by chance
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def test_a_run_of_the_experiment_is_that_of_its_seed(finding, task):
 
 
 @pytest.mark.slow
-def test_the_tables_and_the_sentences_tell_the_numbers(finding):
+def test_tables_and_sentences_contain_the_numbers(finding):
     numbers, told = finding.numbers, set(finding.text.split())
     for name in ("loss_softmax", "loss_argmax", "learned_argmax", "best_argmax"):
         assert {format_cell(value) for value in numbers[name]} <= told
@@ -223,7 +223,7 @@ def test_the_tables_and_the_sentences_tell_the_numbers(finding):
 
 
 @pytest.mark.slow
-def test_the_picture_is_drawn_and_says_what_it_shows(finding, tmp_path):
+def test_the_picture_is_drawn_and_described(finding, tmp_path):
     path = finding.picture.save(tmp_path / "argmax.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "of which argmax takes the best" in finding.picture.description

@@ -42,7 +42,7 @@ def close(x):
     return pytest.approx(x, abs=1e-6)
 
 
-def test_the_sentence_is_the_one_in_the_story():
+def test_the_sentence_is_the_one_of_the_docstring():
     assert " ".join(WORDS) == "the hungry dog left the crowded park"
     assert STRENGTH == 6.0
 
@@ -69,7 +69,7 @@ def test_all_weights_are_those_computed_by_hand(head, causal):
         assert weights[0, head, t].tolist() == close(weights_by_hand(head, t, causal))
 
 
-def test_what_a_word_receives_is_the_mixture_of_what_the_others_are():
+def test_the_output_of_a_word_is_the_weighted_mean_of_the_features():
     """Values are the words' own features: head 1 carries the first two, head 2 the last two."""
     attention, x = build()
     output = attention(x)[0]
@@ -88,7 +88,7 @@ def test_nothing_is_random(finding):
     assert again.text == finding.text
 
 
-def test_the_text_tells_the_numbers(finding):
+def test_the_text_contains_the_numbers(finding):
     for words in (
         "its query is (6, 0)",
         'the key of "dog" is (1, 0)',
@@ -136,6 +136,6 @@ def test_every_experiment_in_the_list_is_a_file_or_a_folder(name):
 
 
 @pytest.mark.parametrize("name", ["nothing", "../attention", "attention.build", ""])
-def test_an_experiment_that_is_not_there_is_refused(name):
+def test_an_unknown_experiment_is_refused(name):
     with pytest.raises(ValueError, match="experiment must be one of attention"):
         lab.run(name)

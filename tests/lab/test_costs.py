@@ -127,7 +127,7 @@ def test_only_the_steps_of_the_rnn_grow_with_the_length(finding):
         assert steps[1] - steps[0] == (long - short if form == "rnn" else 0)
 
 
-def test_the_two_arrangements_of_summed_attention_are_one_number_for_number():
+def test_both_arrangements_of_summed_attention_give_the_same_numbers():
     forms = make_forms(torch.randn(3, D, D, dtype=torch.float64))
     x = torch.randn(1, 300, D, dtype=torch.float64)
     for T in (1, 2, 7, 300):
@@ -156,7 +156,7 @@ def test_the_rnn_takes_its_matrices_in_order():
     torch.testing.assert_close(make_forms(matrices)["rnn"](x)[0, 1].detach(), expected)
 
 
-def test_the_tables_hold_the_numbers(finding):
+def test_the_tables_contain_the_numbers(finding):
     exponents, compared = finding.tables
     for row, (form, name) in zip(exponents.rows, NAMES.items(), strict=True):
         low, high = RANGES[form]
@@ -171,7 +171,7 @@ def test_the_tables_hold_the_numbers(finding):
     assert f"{finding.numbers['pairwise_minus_rearranged'][0]:.1e}" in compared.caption
 
 
-def test_the_text_tells_the_numbers(finding):
+def test_the_text_contains_the_numbers(finding):
     words = finding.seen.replace("\n", " ")
     assert "T^1.00 for the RNN, T^2.00 for softmax attention and T^1.00 for linear" in words
     rnn, softmax = (finding.numbers[f"steps_{form}"] for form in ("rnn", "softmax"))
@@ -182,7 +182,7 @@ def test_the_text_tells_the_numbers(finding):
 
 
 @pytest.mark.slow
-def test_what_is_counted_is_the_same_again(finding, monkeypatch):
+def test_counted_costs_are_the_same_in_every_run(finding, monkeypatch):
     monkeypatch.setattr(costs, "best_milliseconds", known_times)
     assert experiment().numbers == finding.numbers
 
@@ -207,7 +207,7 @@ def test_the_picture_has_a_line_for_each_fit_and_marks_for_each_measurement(find
 
 
 @pytest.mark.slow
-def test_the_full_experiment_reads_four_times_as_far(monkeypatch):
+def test_the_full_experiment_reads_four_times_as_many_inputs(monkeypatch):
     monkeypatch.setattr(costs, "best_milliseconds", known_times)
     ranges = [row[1] for row in experiment(full=True).tables[0].rows]
     assert ranges == ["256–8192", "256–1024", "512–2048", "4096–131072", "4096–65536"]

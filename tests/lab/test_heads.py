@@ -92,7 +92,7 @@ def test_accuracy_counts_the_texts_answered_right(model, texts):
     assert accuracy(model, texts) == pytest.approx(right / len(texts))
 
 
-def test_losses_are_those_of_weights_set_to_zero(model, texts):
+def test_lost_accuracy_is_that_of_weights_set_to_zero(model, texts):
     found, whole = lost_accuracy(model, texts), accuracy(model, texts)
     layers = [block.attention.proj_out.weight for block in model.stack.blocks]
 
@@ -125,7 +125,7 @@ def test_losses_are_those_of_weights_set_to_zero(model, texts):
 # Who attends to whom
 
 
-def test_kinds_of_keys_are_those_seen_by_eye():
+def test_kinds_of_keys_are_those_found_by_hand():
     kinds = kinds_of_keys(two_texts(), BAR)
     assert kinds.keys() == set(KINDS)
 
@@ -147,7 +147,7 @@ def test_kinds_of_keys_are_those_seen_by_eye():
     assert not any(keys(kind, 1, 5) for kind in KINDS)  # padding asks nothing
 
 
-def test_attended_is_the_mean_over_letters_and_over_class_tokens():
+def test_mean_weights_are_means_over_letters_and_over_class_tokens():
     texts = two_texts()
     weights = torch.rand(2, HEADS, 7, 7, generator=torch.Generator().manual_seed(1))
     found = mean_weights(weights, texts, BAR)
@@ -172,7 +172,7 @@ def test_attended_is_the_mean_over_letters_and_over_class_tokens():
         assert found["needle"][head] == pytest.approx(needle, rel=1e-5)
 
 
-def test_a_head_that_weighs_all_alike_gives_each_part_its_share_of_the_tokens():
+def test_a_head_with_equal_weights_gives_each_part_its_share_of_the_tokens():
     maps = [torch.rand(2, HEADS, 7, 7) for _ in range(LAYERS)]
     numbers = weights_by_kind(maps, two_texts(), BAR)
     assert all(len(row) == LAYERS * HEADS + 1 for row in numbers.values())
@@ -216,7 +216,7 @@ def check_told(finding, n_layers, n_heads):
     assert "heads" in finding.picture.description
 
 
-def test_tables_sentences_and_picture_say_the_numbers(monkeypatch, model, tmp_path):
+def test_tables_sentences_and_picture_contain_the_numbers(monkeypatch, model, tmp_path):
     monkeypatch.setattr(heads, "N_TEXTS", 60)
     asked = []
 

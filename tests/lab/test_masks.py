@@ -34,7 +34,7 @@ ALLOWED = {
     "causal & window": 8 + 7,
     "causal & segments": 6 + 6,
 }
-# What two blocks add: by the residual path the position itself, and whom the others hear.
+# What two blocks add: the position itself by the residual path, and what the others attend to.
 FURTHER = {
     "padding": 3,  # three padded positions themselves
     "window": 2 * 6,  # two steps away
@@ -69,7 +69,7 @@ def rule(name, i, j):
     return all(rules[part] for part in name.split(" & "))
 
 
-def heard(name, i, j):
+def reaches(name, i, j):
     """Whether output i of two blocks may depend on input j: itself, or through one other."""
     step = [[rule(name, a, b) or a == b for b in range(T)] for a in range(T)]
     return any(step[i][k] and step[k][j] for k in range(T))
@@ -114,7 +114,7 @@ def smallest_in_two_blocks(built, name):
     for j in range(T):
         batch[j, j] = other[0, j]
     change = (blocks(batch, mask=mask) - blocks(x, mask=mask)).abs().amax(-1)  # (changed j, i)
-    return min(change[j, i].item() for i in range(T) for j in range(T) if heard(name, i, j))
+    return min(change[j, i].item() for i in range(T) for j in range(T) if reaches(name, i, j))
 
 
 def with_total(values):
@@ -167,7 +167,7 @@ def test_every_number_is_the_one_counted_by_hand(finding, built):
 def test_masks_and_their_reach_are_what_the_rules_say(name):
     allowed = masks()[name].dense(T, T).reshape(T, T)
     assert allowed.tolist() == [[rule(name, i, j) for j in range(T)] for i in range(T)]
-    assert reach(allowed, 2).tolist() == [[heard(name, i, j) for j in range(T)] for i in range(T)]
+    assert reach(allowed, 2).tolist() == [[reaches(name, i, j) for j in range(T)] for i in range(T)]
     assert reach(allowed, 1).tolist() == [
         [rule(name, i, j) or i == j for j in range(T)] for i in range(T)
     ]
@@ -226,7 +226,7 @@ def test_other_seeds_count_the_same(seed, finding):
 
 
 @pytest.mark.slow
-def test_the_large_form_tries_more_pairs(finding):
+def test_the_full_experiment_tries_more_pairs(finding):
     numbers = experiment(full=True).numbers
     assert numbers["one_forbidden"] == [20 * n for n in finding.numbers["one_forbidden"]]
     assert numbers["two_forbidden_changed"] == [0] * 9
@@ -243,7 +243,7 @@ def test_the_same_seed_gives_the_same_numbers_and_leaves_the_generator_alone(fin
     assert lab.run("masks", device="cpu").numbers == finding.numbers
 
 
-def test_the_tables_hold_the_numbers(finding):
+def test_the_tables_contain_the_numbers(finding):
     for depth, table in zip(("one", "two"), finding.tables[:2], strict=True):
         assert [row[0] for row in table.rows] == [*NAMES, "together"]
         for place, column in enumerate(COLUMNS, start=1):
@@ -252,7 +252,7 @@ def test_the_tables_hold_the_numbers(finding):
     assert looked_for == [(28, 0), (36, 36), (28, 28), (20, 0), (16, 16)]
 
 
-def test_the_text_tells_what_was_seen(finding):
+def test_the_text_contains_the_numbers(finding):
     words = " ".join(finding.text.split())
     for part in (
         "In one attention layer 0 of 317 forbidden pairs changed an output and 195 of 195 allowed",

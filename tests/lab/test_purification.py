@@ -142,7 +142,7 @@ def test_the_range_found_with_fractions_is_the_one_found_by_scanning(finding):
     assert finding.numbers["scanned_fits"] == len(fits)
 
 
-def test_below_a_thousandth_it_pays_to_keep_both_rows_above_it_only_the_first(finding):
+def test_below_a_thousandth_keeping_both_rows_is_cheaper_and_above_it_only_the_first(finding):
     """Keeping both costs 0 + 2λ, keeping the first 0.001 + λ."""
     errors, weights = finding.numbers["mixture_error"], finding.numbers["mixture_weights"]
     for strength, cheaper in ((0.0009, 0), (0.0011, 1)):
@@ -151,7 +151,7 @@ def test_below_a_thousandth_it_pays_to_keep_both_rows_above_it_only_the_first(fi
         assert costs.index(min(costs)) == cheaper
 
 
-def test_at_the_price_where_both_cost_the_same_half_of_the_weak_row_is_kept():
+def test_where_both_cost_the_same_half_of_the_weak_row_is_kept():
     X = torch.tensor(TWO_ROWS, dtype=torch.float64)
     assert closed_form(X, 0.001)[1, 1].item() == pytest.approx(0.5, abs=1e-4)
     assert share_kept(0.5, 0.25) == 0.5  # σ² = λ
@@ -171,7 +171,7 @@ def test_no_other_mixture_costs_less():
             assert cost(other) > cost(best)
 
 
-def test_the_gradient_of_the_cost_is_zero_there():
+def test_the_gradient_of_the_cost_is_zero_at_the_best_mixture():
     X = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     W = closed_form(X, 0.7).requires_grad_()
     (((X - W @ X) ** 2).sum() + 0.7 * (W**2).sum()).backward()
@@ -229,7 +229,7 @@ def test_the_same_seed_gives_the_same_numbers(finding):
     assert again.text == finding.text
 
 
-def test_the_tables_hold_the_numbers(finding):
+def test_the_tables_contain_the_numbers(finding):
     numbers, (two, eight, ways, noisy) = finding.numbers, finding.tables
     columns = ("mixture_error", "mixture_weights", "mixture_cost")
     assert [row[1:] for row in two.rows] == np.transpose([numbers[c] for c in columns]).tolist()
@@ -243,7 +243,7 @@ def test_the_tables_hold_the_numbers(finding):
         assert format_cell(cell) in finding.text
 
 
-def test_the_text_tells_what_was_seen(finding):
+def test_the_text_contains_the_numbers(finding):
     words = " ".join(finding.text.split())
     for part in (
         "costs as much as keeping only the first at λ = 0.001;",
@@ -255,7 +255,7 @@ def test_the_text_tells_what_was_seen(finding):
     assert max(map(len, finding.text.splitlines())) <= 100
 
 
-def test_the_picture_is_drawn_and_says_what_it_shows(finding, tmp_path):
+def test_the_picture_is_drawn_and_described(finding, tmp_path):
     path = finding.picture.save(tmp_path / "purification.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "singular value" in finding.picture.description

@@ -136,7 +136,7 @@ def test_influences_are_the_norms_of_the_blocks_of_the_jacobian():
     assert influences(read, torch.randn(3, 2)).tolist() == pytest.approx([5.0, 2.0, 0.0])
 
 
-def test_the_marked_input_has_the_weight_its_score_earns():
+def test_the_marked_input_has_the_weight_of_its_score():
     """With W_v = 1 the weight of x_1 can be read from the output, where only x_1 is marked."""
     read = attention(STRENGTH, torch.eye(D, dtype=torch.float64))
     x = torch.zeros(7, D, dtype=torch.float64)
@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_numbers(finding):
     assert experiment(seed=1).numbers != finding.numbers
 
 
-def test_the_tables_hold_the_numbers(finding):
+def test_the_tables_contain_the_numbers(finding):
     left, share, rnn = (table.rows for table in finding.tables)
     for rows, prefix in ((left, "left"), (share, "share")):
         assert [row[0] for row in rows] == list(NAMES.values())
@@ -164,7 +164,7 @@ def test_the_tables_hold_the_numbers(finding):
         assert row[2] == f"{apart:.1e}"
 
 
-def test_the_text_tells_the_numbers(finding):
+def test_the_text_contains_the_numbers(finding):
     numbers, words = finding.numbers, finding.seen.replace("\n", " ")
     small, one, large = (numbers[f"left_{model}"][-1] for model in RADII)
     assert f"has {small:.1e} of its influence" in words
@@ -191,7 +191,7 @@ def test_the_picture_has_two_panels_of_all_five_models(finding, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_full_experiment_reads_five_times_as_far():
+def test_the_full_experiment_reads_five_times_as_many_inputs():
     finding = experiment(full=True)
     assert finding.tables[0].columns[-1] == "T = 1000"
     assert finding.numbers["share_attention_even"][-1] == pytest.approx(1e-3)

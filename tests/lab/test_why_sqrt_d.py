@@ -107,19 +107,19 @@ def test_other_seeds_show_the_same(seed):
 # The claim
 
 
-def test_divided_by_the_root_the_softmax_is_as_soft_at_every_width(finding):
+def test_with_the_scale_the_softmax_is_equally_soft_at_every_width(finding):
     for name in ("entropy_with", "to_scores_with", "to_query_with", "to_query_mean_with"):
         values = finding.numbers[name]
         assert max(values) < 1.1 * min(values)
 
 
-def test_undivided_it_hardens_with_every_doubling_of_the_width(finding):
+def test_without_the_scale_it_hardens_with_every_doubling_of_the_width(finding):
     entropy = finding.numbers["entropy_without"]
     assert all(narrow > wide for narrow, wide in itertools.pairwise(entropy))
     assert entropy[-1] < 0.06 * finding.numbers["entropy_with"][-1]
 
 
-def test_undivided_half_of_the_queries_lose_their_gradient_and_a_few_get_more(finding):
+def test_without_the_scale_half_of_the_queries_lose_their_gradient_and_a_few_get_more(finding):
     numbers = finding.numbers
     assert numbers["to_query_without"][-1] < 0.05 * numbers["to_query_with"][-1]
     assert numbers["to_query_mean_without"][-1] > 5 * numbers["to_query_mean_with"][-1]
@@ -144,7 +144,7 @@ def test_the_sizes_are_those_of_the_matrices_of_derivatives(scale):
         assert found.entropy[b, t].item() == pytest.approx(-sum(x * math.log(x) for x in w))
 
 
-def test_of_equal_scores_all_is_known_by_hand():
+def test_equal_scores_give_the_numbers_worked_by_hand():
     """Each of five weights is 1/5: J is (I − 1/5) / 5, whose four eigenvalues 1/5 give 2/5."""
     found = softness(torch.zeros(1, 1, 4), torch.ones(1, 5, 4), 1.0)
     assert found.entropy.item() == pytest.approx(math.log(5))
@@ -152,7 +152,7 @@ def test_of_equal_scores_all_is_known_by_hand():
     assert found.to_query.item() == pytest.approx(0, abs=1e-6)  # the keys are all the same
 
 
-def test_a_key_that_takes_all_leaves_no_gradient():
+def test_a_key_with_all_the_weight_leaves_no_gradient():
     k = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
     found = softness(torch.tensor([[[1000.0, 0.0]]]), k, 1.0)
     assert found.entropy.item() == found.to_scores.item() == found.to_query.item() == 0
@@ -161,7 +161,7 @@ def test_a_key_that_takes_all_leaves_no_gradient():
 # What is told
 
 
-def test_the_tables_and_the_sentences_tell_the_numbers(finding):
+def test_tables_and_sentences_contain_the_numbers(finding):
     told = finding.text.split()
     for name, values in finding.numbers.items():
         if name != "width":
@@ -186,7 +186,7 @@ def test_the_sentences_compare_the_smallest_and_the_largest_width(finding):
         assert words in finding.seen.replace("\n", " ")
 
 
-def test_the_picture_is_drawn_and_says_what_it_shows(finding, tmp_path):
+def test_the_picture_is_drawn_and_described(finding, tmp_path):
     path = finding.picture.save(tmp_path / "why.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "from 4 to 1024" in finding.picture.description

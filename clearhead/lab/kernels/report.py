@@ -11,11 +11,13 @@ from clearhead.lab.kernels.cost import FEATURES, WIDTH, Costs
 from clearhead.lab.tools.drawing import NOTE, SMALL, Axes, finish, line_style, panels
 from clearhead.lab.tools.finding import Table, wrap
 
+# Used by features.py too.
 D = 16  # width of q and k
 LENGTHS = (3.0, 4.0, 5.0)  # ‖q‖ and ‖k‖ where denominators are counted; unit variance gives 4
-RANDOM = ("fourier", "positive")
+RANDOM = ("fourier", "positive")  # feature maps with random frequencies
 NAMES = {"quadratic": "quadratic", "elu": "elu+1", "fourier": "Fourier", "positive": "positive"}
 WAYS = {"written": "softmax, written out", "fused": "softmax, fused"}
+# The most features first, as the lines lie in the picture.
 WAYS |= {name: f"{NAMES[name]}, {FEATURES[name]} features" for name in reversed(FEATURES)}
 
 Numbers = dict[str, Any]  # floats, and lists of floats

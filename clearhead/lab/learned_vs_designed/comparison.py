@@ -23,7 +23,7 @@ from clearhead.lab.learned_vs_designed.all_sequences import Pass, all_sequences,
 from clearhead.lab.learned_vs_designed.shared_basis import compare, list_names, rewrite
 from clearhead.lab.tools.finding import Finding, Table, format_cell, wrap
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs
-from clearhead.runs import load_run, train
+from clearhead.runs import train
 from clearhead.training import find_recipe, with_changes
 
 MAX_LEN = 6
@@ -86,7 +86,7 @@ def train_pair(rule: str, seed: int, device: torch.device | str = "cpu") -> Pair
         with TemporaryDirectory() as folder:
             threads = torch.get_num_threads()
             result = train(recipe, folder, device=str(device), threads=threads)
-            model = load_run(result.run, device="cpu").model
+        model = result.trained.model.cpu()
         if result.metrics["val_loss"] < LEARNED:
             break
     assert isinstance(model, TorchTransformer)

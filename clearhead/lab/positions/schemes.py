@@ -36,7 +36,7 @@ from clearhead.positions import (
 Module = TypeVar("Module", bound=nn.Module)
 
 WIDTH, HEADS = 32, 4  # as in the models that are trained
-STEP = 8  # how far a sequence is shifted
+SHIFT = 8  # positions by which a sequence is shifted
 FAR = 4096  # positions that one linear map is fitted to; over fewer, slow waves look alike
 
 
@@ -74,10 +74,10 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 def measure_order(generator: torch.Generator, seed: int) -> Numbers:
     """How much an output changes when tokens are permuted, and when all of them are shifted."""
-    x = torch.randn(1, TRAINED - STEP, WIDTH, generator=generator, dtype=torch.float64)
-    before = torch.randn(1, STEP, WIDTH, generator=generator, dtype=torch.float64)
+    x = torch.randn(1, TRAINED - SHIFT, WIDTH, generator=generator, dtype=torch.float64)
+    before = torch.randn(1, SHIFT, WIDTH, generator=generator, dtype=torch.float64)
     order = torch.randperm(x.size(1), generator=generator)
-    real = torch.arange(TRAINED)[None] >= STEP  # the tokens in front are masked
+    real = torch.arange(TRAINED)[None] >= SHIFT  # the tokens in front are masked
     numbers: Numbers = {}
     for kind in KINDS:
         attend = attention_with(kind, seed)
@@ -85,7 +85,7 @@ def measure_order(generator: torch.Generator, seed: int) -> Numbers:
             output, moved = attend(x, None), attend(torch.cat([before, x], 1), Mask.tokens(real))
             permuted = attend(x[:, order], None) - output[:, order]
         numbers[f"{kind}_permuted"] = permuted.abs().max().item()
-        numbers[f"{kind}_moved"] = (moved[:, STEP:] - output).abs().max().item()
+        numbers[f"{kind}_moved"] = (moved[:, SHIFT:] - output).abs().max().item()
     return numbers
 
 
@@ -140,7 +140,7 @@ def spread(matrix: Tensor) -> float:
 
 def compare_pairs_with_sines() -> Numbers:
     """The spread and the error of the best linear map, with and without the cosines."""
-    table = sinusoid_table(FAR + STEP, WIDTH, torch.float64)
+    table = sinusoid_table(FAR + SHIFT, WIDTH, torch.float64)
     sines = table[:, ::2]
     return {
         "sines_spread": spread(sines[:TRAINED] @ sines[:TRAINED].mT / (WIDTH // 2)),
@@ -150,8 +150,8 @@ def compare_pairs_with_sines() -> Numbers:
 
 
 def _best_map_error(table: Tensor) -> float:
-    """The error of the best linear map from PE[p] to PE[p + STEP], relative (RMS)."""
-    here, there = table[:FAR], table[STEP:]
+    """The error of the best linear map from PE[p] to PE[p + SHIFT], relative (RMS)."""
+    here, there = table[:FAR], table[SHIFT:]
     best = torch.linalg.lstsq(here, there, driver="gelsd").solution
     return ((here @ best - there).norm() / there.norm()).item()
 

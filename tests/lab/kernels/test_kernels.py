@@ -252,7 +252,7 @@ def measure_quickly(lengths):
         return measure(lengths, torch.Generator().manual_seed(0), "cpu")
 
 
-def test_the_text_tells_the_numbers(finding):
+def test_the_text_contains_the_numbers(finding):
     n, text = finding.numbers, " ".join(finding.text.split())
     for words in (
         f"exact to {n['quadratic_error']:.0e}",
@@ -266,7 +266,7 @@ def test_the_text_tells_the_numbers(finding):
     assert finding.seen.count(".\n") == 1
 
 
-def test_the_tables_hold_the_numbers(finding):
+def test_the_tables_contain_the_numbers(finding):
     exact, agreement, errors, shares, times, crossovers = finding.tables
     n = finding.numbers
     assert [row[1] for row in exact.rows] == [153, 33]
@@ -289,7 +289,7 @@ def test_the_tables_hold_the_numbers(finding):
     assert crossovers.rows[4][:4] == ["elu+1, 64 features", "64", "250", "128 or less"]
 
 
-def test_a_map_that_never_gets_faster_is_told_so(monkeypatch):
+def test_a_map_that_never_gets_faster_is_reported_as_such(monkeypatch):
     slow = Costs(
         TIMES,
         MADE_UP.milliseconds | {"quadratic": [1e6] * len(TIMES)},
@@ -316,7 +316,7 @@ FAKE |= {
 }
 
 
-def test_the_picture_is_drawn_and_describes_itself(finding, tmp_path):
+def test_the_picture_is_drawn_and_described(finding, tmp_path):
     path = finding.picture.save(tmp_path / "kernels.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     left, middle, right = finding.picture.figure.axes
@@ -329,7 +329,7 @@ def test_the_picture_is_drawn_and_describes_itself(finding, tmp_path):
 
 
 @pytest.mark.slow
-def test_times_grow_as_the_work_does_and_linear_attention_gets_ahead():
+def test_times_grow_as_the_work_does_and_linear_attention_becomes_faster():
     measured = lab.run("kernels", device="cpu").numbers
     again = lab.run("kernels", device="cpu").numbers
     timed = ("milliseconds", "power", "faster_from")

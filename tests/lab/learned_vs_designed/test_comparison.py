@@ -186,8 +186,8 @@ def test_training_finds_the_design_but_for_what_the_loss_leaves_free(pairs, find
 
 
 @pytest.mark.slow
-def test_attention_moves_only_among_tokens_that_say_the_same(pairs):
-    """unique: how much is heard of CLS, of the own kind elsewhere, and of all others."""
+def test_attention_moves_only_among_tokens_with_the_same_value(pairs):
+    """unique: the weight of CLS, of equal letters elsewhere, and of all others."""
     learned, design = pairs["unique"].learned, designs.unique(6)
     for letters in ROWS[::7]:
         row = (3, *letters)
@@ -214,16 +214,15 @@ def test_a_seed_that_does_not_learn_is_followed_by_the_next(monkeypatch):
 
     def train(recipe, folder, **how):
         asked.append(recipe.training.seed)
-        return SimpleNamespace(run=folder, metrics={"val_loss": next(losses)})
+        trained = SimpleNamespace(model=TorchTransformer.from_numpy(designs.unique(6)))
+        return SimpleNamespace(trained=trained, metrics={"val_loss": next(losses)})
 
-    design = TorchTransformer.from_numpy(designs.unique(6))
     monkeypatch.setattr(lab, "train", train)
-    monkeypatch.setattr(lab, "load_run", lambda *_, **__: SimpleNamespace(model=design))
     assert lab.train_pair("unique", 7).tried == 3
     assert asked == [7, 8, 9]
 
 
-def test_tables_and_sentences_tell_the_numbers(hidden_finding):
+def test_tables_and_sentences_contain_the_numbers(hidden_finding):
     numbers, (apart, sharp) = hidden_finding.numbers, hidden_finding.tables
     columns = ["unlike_keys", "unlike_queries", "unlike_scores", "values_differ", "values_heard"]
     for place, row in enumerate(apart.rows):

@@ -53,7 +53,7 @@ def random_model(rule, seed=0):
     ("rule", "names", "n_tokens"),
     [("identity", "ABC", 3), ("first", "ABC 0123", 12), ("unique", "ABC CLS 01234", 13)],
 )
-def test_every_letter_stands_at_every_place_and_cls_at_place_0(rule, names, n_tokens):
+def test_every_letter_is_at_every_position_and_cls_at_position_0(rule, names, n_tokens):
     found = list_names(rule, 4)
     assert "".join(found.all) == names.replace(" ", "")
     assert found.tokens.shape == (n_tokens, len(found.all))
@@ -66,7 +66,7 @@ def test_every_letter_stands_at_every_place_and_cls_at_place_0(rule, names, n_to
 
 @pytest.mark.parametrize("rule", DESIGNS)
 @given(seed=st.integers(0, 1000))
-def test_the_renamed_transformer_is_the_same_function(rule, seed):
+def test_the_rewritten_transformer_is_the_same_function(rule, seed):
     model, letters = random_model(rule, seed), SEQUENCES[rule]
     seq = np.eye(model.d_input)[letters]
     again = rewrite(model, DESIGNS[rule](), list_names(rule, 4))
@@ -91,7 +91,7 @@ def test_a_disguised_design_is_found_again(rule):
 
 
 @pytest.mark.parametrize("rule", DESIGNS)
-def test_the_renamed_design_is_the_design_with_a_topic_for_each_name(rule):
+def test_the_rewritten_design_is_the_design_with_a_column_for_each_name(rule):
     design, names = DESIGNS[rule](), list_names(rule, 4)
     found = rewrite(design, design, names)
     table = design.Qm @ design.Km.T / math.sqrt(design.Qm.shape[1])  # its places are one-hot
@@ -129,7 +129,7 @@ def test_scores_are_compared_token_by_token():
     assert found["scores"] == pytest.approx(math.sqrt(1 - dot**2 / (one * other)))
 
 
-def test_unlike_is_0_for_multiples_and_1_for_what_has_nothing_in_common():
+def test_dissimilarity_is_0_for_multiples_and_1_for_tables_with_nothing_in_common():
     one = np.array([[3.0, 4.0]])
     assert dissimilarity(one, -2 * one) == pytest.approx(0, abs=1e-12)
     assert dissimilarity(one, np.array([[-4.0, 3.0]])) == 1

@@ -22,7 +22,7 @@ from clearhead.lab.positions.rule import (
 )
 from clearhead.lab.positions.schemes import (
     HEADS,
-    STEP,
+    SHIFT,
     WIDTH,
     by_distance,
     experiment,
@@ -174,7 +174,7 @@ def expected_laws():
     torch.randn(256, 1, WIDTH, generator=generator, dtype=torch.float64)  # contents to be turned
     x, before = (
         torch.randn(1, n, WIDTH, generator=generator, dtype=torch.float64)[0].numpy()
-        for n in (TRAINED - STEP, STEP)
+        for n in (TRAINED - SHIFT, SHIFT)
     )
     order = torch.randperm(len(x), generator=generator).numpy()
     numbers = {}
@@ -182,17 +182,17 @@ def expected_laws():
         attend = attention_by_hand(kind)
         output = attend(x)
         permuted = attend(x[order]) - output[order]
-        moved = attend(np.concatenate([before, x]), hidden=STEP)[STEP:] - output
+        moved = attend(np.concatenate([before, x]), hidden=SHIFT)[SHIFT:] - output
         numbers[f"{kind}_permuted"] = pytest.approx(np.abs(permuted).max(), rel=1e-9, abs=1e-12)
         numbers[f"{kind}_moved"] = pytest.approx(np.abs(moved).max(), rel=1e-9, abs=1e-12)
     return numbers
 
 
 def expected_pairs():
-    waves = np.sin(np.outer(np.arange(4096 + STEP), OMEGAS))
+    waves = np.sin(np.outer(np.arange(4096 + SHIFT), OMEGAS))
     alike = waves[:TRAINED] @ waves[:TRAINED].T / len(OMEGAS)
     apart = max(np.ptp(np.diagonal(alike, -d)) for d in range(TRAINED))
-    here, there = waves[:4096], waves[STEP:]
+    here, there = waves[:4096], waves[SHIFT:]
     left = there - here @ np.linalg.pinv(here) @ there
     return {
         "sines_spread": close(apart),
@@ -218,7 +218,7 @@ def test_every_number_after_the_whole_training_is_that_of_an_independent_computa
 # The laws behind
 
 
-def test_one_turn_of_every_pair_takes_each_position_to_the_one_eight_later():
+def test_one_rotation_of_every_pair_takes_each_position_to_the_one_eight_later():
     """PE[p + 8] = R PE[p] with one R for all p, written out from the angles."""
     table = positions.sinusoid_table(200, WIDTH, torch.float64).numpy()
     turn = np.zeros((WIDTH, WIDTH))
@@ -320,7 +320,7 @@ def test_only_attention_without_positions_is_blind_to_the_order(quick):
 # What is told
 
 
-def test_the_text_tells_the_numbers(quick):
+def test_the_text_contains_the_numbers(quick):
     finding, _ = quick
     n = finding.numbers
     for words in (
@@ -336,7 +336,7 @@ def test_the_text_tells_the_numbers(quick):
     assert finding.seen.count(".\n") == 1
 
 
-def test_the_tables_hold_the_numbers(quick):
+def test_the_tables_contain_the_numbers(quick):
     finding, _ = quick
     n = finding.numbers
     laws, distances, pairs, answers, beyond = finding.tables
@@ -356,7 +356,7 @@ def test_the_tables_hold_the_numbers(quick):
     ]
 
 
-def test_the_picture_is_drawn_and_describes_itself(quick, tmp_path):
+def test_the_picture_is_drawn_and_described(quick, tmp_path):
     picture = quick[0].picture
     assert picture.save(tmp_path / "positions.png").read_bytes().startswith(b"\x89PNG")
     titles = [axes.get_title() for axes in picture.figure.axes]

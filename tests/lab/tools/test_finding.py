@@ -23,7 +23,7 @@ from clearhead.lab.tools.finding import Table, format_cell
         ("λ = 1", "λ = 1"),
     ],
 )
-def test_numbers_have_three_digits_that_count(cell, text):
+def test_numbers_have_three_significant_digits(cell, text):
     assert format_cell(cell) == text
 
 

@@ -19,7 +19,7 @@ def a_finding(picture, claim="It is <so>."):
     return Finding(claim, [table], "One was <seen>. Two were not.", {"x": 1.0}, picture)
 
 
-def test_a_page_tells_each_finding_and_holds_its_picture(picture, tmp_path):
+def test_a_page_contains_each_finding_and_its_picture(picture, tmp_path):
     findings = {"one": a_finding(picture), "two": a_finding(picture, "Another claim.")}
     path = write_page(findings, tmp_path / "new" / "index.html")
     text = path.read_text()
@@ -34,6 +34,6 @@ def test_a_page_tells_each_finding_and_holds_its_picture(picture, tmp_path):
     assert "One was &lt;seen&gt;. Two were not." in text
 
 
-def test_a_page_asks_nobody_for_anything(picture, tmp_path):
+def test_a_page_loads_nothing(picture, tmp_path):
     text = write_page({"one": a_finding(picture)}, tmp_path / "index.html").read_text()
     assert not re.search(r"https?://|<script|<link|@import|url\(", text)
