@@ -36,7 +36,7 @@ EXPERIMENTS = {
     "why-sqrt-d": "Scores grow with √d; divided by it, the softmax is equally soft at every width.",
     "argmax": "Taking only the best match gives no gradient, so nothing learns where to attend.",
     "positions": "Without positions a sentence is a bag of tokens; five schemes give it an order.",
-    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention uses scores.",
+    "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention does neither.",
     "costs": "Attention does T² work in a fixed number of steps; an RNN takes T steps in sequence.",
     "kernels": "A kernel that is a product of features makes attention linear in T.",
     "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",

@@ -21,7 +21,7 @@ PRODUCTS = {
 # Numbers alive at once, of four bytes each; of linear attention only bounds are known.
 ALIVE = {
     "rnn": lambda T: 4 * T * D,  # W_x x, every state, all states together, outputs
-    "softmax": lambda T: 4 * T**2 + 3 * T * D,  # scores, scaled, filled, weights; q, k, v
+    "softmax": lambda T: 3 * T**2 + 3 * T * D,  # scores, filled, weights; q, k, v
     "pairwise": lambda T: T**2 + 2 * T * D,
     "rearranged": lambda T: 2 * T * D + 2 * T + 2 * D,
 }
