@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class Notes:
-    """A stream that becomes silent once it cannot be written to."""
+    """stderr, for notes beside the result: becomes silent once it cannot be written to."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream

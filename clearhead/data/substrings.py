@@ -39,8 +39,8 @@ from clearhead.shapes import check_choice, check_positive
 SEPARATOR = "|"
 PARTS = ("train", "validation")
 MAX_ATTEMPTS = 10_000  # to draw a text of the wanted part
-FEW = 256  # for lengths with fewer texts than this, both labels may not exist in each part:
-TRIES = 128  # so many texts of each label are drawn to find out
+FEW = 256  # with fewer texts than this, a pair of lengths may lack a label in one part
+TRIES = 128  # texts of each label that are drawn to find out
 
 Codes = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -145,7 +145,7 @@ class Substrings:
         pairs = np.array([(h, m) for h, m in both if m <= h])
         A = len(self.alphabet)
         few = pairs[:, 0] * np.log2(A) < np.log2(FEW)  # A^h < FEW, without its overflow
-        # Without its only letter, a haystack of two letters is one letter repeated: few texts too.
+        # Of two letters, a haystack without a one-letter needle is the other letter repeated.
         doubtful = few | ((A == 2) & (pairs[:, 1] == 1))
         kept = ~doubtful
         kept[doubtful] = self._have_both(pairs[doubtful])
