@@ -1,13 +1,15 @@
 """What stands around attention: a block is attention, a feed-forward layer, norms and sums.
 
-norm.py            layer norm and RMS norm
-feed_forward.py    two linear layers that treat each token by itself
-block.py           attention and feed-forward, each with a norm and a residual sum
-stack.py           blocks one after the other, and the settings all models of blocks share
-patches.py         pictures as sequences of patches
-stem.py            pictures as tokens by whitened patches and convolutions
-recurrent.py       the linear RNN, step by step and in closed form
-soft_cap.py        logits limited by c · tanh(x / c)
+Read in this order:
+
+    norm.py            layer norm and RMS norm
+    feed_forward.py    two linear layers that treat each token by itself
+    block.py           attention and feed-forward, each with a norm and a residual sum
+    stack.py           blocks one after the other, and the settings all models of blocks share
+    patches.py         pictures as sequences of patches
+    stem.py            pictures as tokens by whitened patches and convolutions
+    recurrent.py       the linear RNN, step by step and in closed form
+    soft_cap.py        logits limited by c · tanh(x / c)
 """
 
 from clearhead.layers.block import Block

@@ -54,17 +54,18 @@ class RotaryPositions(PositionScheme):
         """
         check_last_axis("x", x, "d_head", self.d_head, min_axes=2)
         wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        cos, sin = self._turn_rows(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
+        cos, sin = self._rotations(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
         return torch.addcmul(wide * cos, wide.roll(self.d_head // 2, -1), sin).to(x.dtype)
 
     def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         return _table(n, self.d_head, self.base, dtype, device)
 
-    def _turn_rows(self, x: Tensor, positions: Tensor | None) -> Tensor:
+    def _rotations(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        """The rotation at each position: (T, 2, Dh) or (B, 1, T, 2, Dh)."""
         if positions is None:
             return _table(x.size(-2), self.d_head, self.base, x.dtype, x.device)
         check_positions(positions, x)
-        if positions.ndim == 2:  # the axes between batch and T, such as the heads
+        if positions.ndim == 2:  # add the axes between batch and T, such as the heads
             positions = positions.view(x.size(0), *[1] * (x.ndim - 3), x.size(-2))
         if (n := count_rows(positions)) is None:
             return rotations(positions, self.d_head, self.base).to(x.dtype)
