@@ -12,10 +12,8 @@ The model is not trained again without the head: the experiment shows what this 
 what a model with fewer heads could learn.
 """
 
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
@@ -34,9 +32,9 @@ from clearhead.inspection.matrices import (
 from clearhead.inspection.picture import Axes, Picture, panels
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.training import train_temporarily
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
-from clearhead.runs import Interrupted, train
 from clearhead.training import with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
@@ -73,21 +71,12 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 def learn(
     seed: int, full: bool, device: torch.device | str = "cpu"
 ) -> tuple[SequenceClassifier, SubstringTask]:
-    """Train the recipe, shortened or whole, in a temporary folder."""
+    """Train the recipe, shortened or whole."""
     changes = ["model.positions=toeplitz", f"training.seed={seed}"]
     short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
     recipe = with_changes(substring(), changes if full else [*changes, *short])
-    before = torch.get_num_threads()
-    with TemporaryDirectory() as out, torch.random.fork_rng(devices=[]):
-        try:
-            run = train(recipe, out, device=str(device)).trained  # a thread for each of its workers
-        except Interrupted as stop:  # nothing is kept that could be resumed
-            if stop.number == signal.SIGINT:
-                raise KeyboardInterrupt from None
-            raise SystemExit(128 + stop.number) from None
-        finally:
-            torch.set_num_threads(before)
-        return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
+    run = train_temporarily(recipe, device).trained
+    return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
 
 # The accuracy without heads

@@ -11,7 +11,6 @@ The sharpness of a design is the difference between the scores of the right key 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -22,8 +21,8 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.learned_vs_designed.all_sequences import Pass, all_sequences, compare_passes
 from clearhead.lab.learned_vs_designed.shared_basis import compare, list_names, rewrite
 from clearhead.lab.tools.finding import Finding, Table, format_cell, wrap
+from clearhead.lab.tools.training import train_temporarily
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs
-from clearhead.runs import train
 from clearhead.training import find_recipe, with_changes
 
 MAX_LEN = 6
@@ -83,9 +82,7 @@ def train_pair(rule: str, seed: int, device: torch.device | str = "cpu") -> Pair
     """Train the recipe with this seed, or with the next seed that learns the rule."""
     for tried in range(1, MOST_SEEDS + 1):
         recipe = with_changes(find_recipe(rule), [f"training.seed={seed + tried - 1}"])
-        with TemporaryDirectory() as folder:
-            threads = torch.get_num_threads()
-            result = train(recipe, folder, device=str(device), threads=threads)
+        result = train_temporarily(recipe, device, threads=torch.get_num_threads())
         model = result.trained.model.cpu()
         if result.metrics["val_loss"] < LEARNED:
             break

@@ -212,12 +212,12 @@ def test_the_same_seed_gives_the_same_transformer(pairs):
 def test_a_seed_that_does_not_learn_is_followed_by_the_next(monkeypatch):
     asked, losses = [], iter([0.16, 0.2, 1e-8])
 
-    def train(recipe, folder, **how):
+    def train(recipe, device, threads):
         asked.append(recipe.training.seed)
         trained = SimpleNamespace(model=TorchTransformer.from_numpy(designs.unique(6)))
         return SimpleNamespace(trained=trained, metrics={"val_loss": next(losses)})
 
-    monkeypatch.setattr(lab, "train", train)
+    monkeypatch.setattr(lab, "train_temporarily", train)
     assert lab.train_pair("unique", 7).tried == 3
     assert asked == [7, 8, 9]
 

@@ -1,0 +1,29 @@
+"""Train a recipe for an experiment, which needs the model and keeps no run."""
+
+import signal
+from tempfile import TemporaryDirectory
+
+import torch
+
+from clearhead.runs import Interrupted, RunResult, train
+from clearhead.training import Recipe
+
+
+def train_temporarily(
+    recipe: Recipe, device: torch.device | str, threads: int | str = "auto"
+) -> RunResult:
+    """Train in a temporary folder; `trained` of the result is the run, with its model and task.
+
+    Random state and number of threads are afterwards as before. A signal ends the program and is
+    not reported as a stopped run, because nothing is left that could be resumed.
+    """
+    n_threads = torch.get_num_threads()
+    with TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
+        try:
+            return train(recipe, folder, device=str(device), threads=threads)
+        except Interrupted as stop:
+            if stop.number == signal.SIGINT:
+                raise KeyboardInterrupt from None
+            raise SystemExit(128 + stop.number) from None
+        finally:
+            torch.set_num_threads(n_threads)
