@@ -143,7 +143,7 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
     Each panel is rescaled to 0–1, so that the patterns of matrices of any scale can be compared.
     """
     n_models = [len(group.models) for group in groups]
-    heights = [1.02 * n + 0.4 for n in n_models]
+    heights = [1.25 * n + 0.4 for n in n_models]
     heights[-1] += 0.35  # for the labels below the last row
     with style():
         figure = new_figure(11.0, sum(heights))

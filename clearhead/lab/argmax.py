@@ -278,7 +278,7 @@ def _draw_change(axes: Axes) -> None:
         axes.plot(last, weights, **LINE_STYLES[kind], label=kind)
         point = LINE_STYLES[kind] | {"marker": "o", "markersize": 5}
         axes.plot(QUERY[-1], example[f"weights_{kind}"][1], **point)
-    axes.text(QUERY[-1] + 0.05, 0.91, "query of the\nleft panel", va="top")
+    axes.text(QUERY[-1] + 0.05, 0.91, "query of\nleft panel", va="top")
     finish(axes, "lower right", title="A step has slope 0", xlabel="x in the query (1, 1, x)")
     axes.set_ylabel(f"weight of the key {format_vector(KEYS[1])}")
 

@@ -177,7 +177,7 @@ def _describe(numbers: Numbers) -> str:
         f"basis the dissimilarity of the scores of identity is {scores[identity]:.2f}, with a "
         f"sharpness of {sharpness[identity]:.0f} instead of {designs.SHARPNESS:.0f}, and no rule's "
         f"outputs differ by more than {format_cell(max(numbers['outputs_differ']))} on average.",
-        f"They differ where the outputs do not depend on it: in unique (scores: "
+        f"They differ where this does not change the outputs: in unique (scores: "
         f"{scores[unique]:.2f}) {numbers['moved'][unique]:.0%} of the attention goes to another "
         f"token than by hand, and in first (scores: {scores[first]:.2f}) the values differ by "
         f"{numbers['values_differ'][first]:.2f}, but weighted by attention by "
