@@ -41,8 +41,11 @@ def read_cifar10(folder: str | os.PathLike[str], split: str = "train") -> Pictur
     home, ending = _find_form(Path(folder), batches[0])
     parts = [FORMS[ending](home / f"{batch}{ending}") for batch in batches]
     images = torch.cat([images for images, _ in parts])
-    if ending == ".png":  # the package spells its file "lables"
-        labels = _read_sprite_labels(home / f"{split}_lables.json", len(images))
+    if ending == ".png":
+        path = home / f"{split}_lables.json"  # the package's own spelling
+        labels = _check_labels(path, read_json(path))
+        if len(labels) != len(images):
+            raise BadFile(f"{quote(path)} has {len(labels):,} labels for {len(images):,} pictures")
     else:
         labels = [label for _, own in parts for label in own or []]
     return Pictures(images, torch.tensor(labels), CIFAR10_CLASSES)
@@ -98,13 +101,6 @@ FORMS: dict[str, Callable[[Path], ImagesAndLabels]] = {
     "": _read_python,
     ".png": _read_sprite,
 }
-
-
-def _read_sprite_labels(path: Path, n: int) -> list[int]:
-    labels = _check_labels(path, read_json(path))
-    if len(labels) != n:
-        raise BadFile(f"{quote(path)} has {len(labels):,} labels for {n:,} pictures")
-    return labels
 
 
 def _to_images(table: np.ndarray) -> Tensor:

@@ -80,8 +80,10 @@ def read_tensors(
     with open_regular(path, MAX_FILE) as file:
         header = _read_header(file, name)
         wanted = list(header) if names is None else list(names)
-        for key in wanted:
-            _check_present(key, header, name)
+        for key in (key for key in wanted if key not in header):
+            near = find_nearest(str(key), header)
+            hint = f"; the nearest is {near!a}" if near else ""
+            raise BadFile(f"{name} holds no tensor {key!a:.80}{hint}")
         tensors = {key: _read_tensor(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
     if finite:
         for key, tensor in tensors.items():
@@ -237,13 +239,6 @@ def _check_finite(tensor: Tensor, name: str) -> None:
         flat = values.reshape(-1)
         index = int((~flat.isfinite()).int().argmax())
         raise BadFile(f"{name} has {flat[index].item()} at its number {index}")
-
-
-def _check_present(key: str, header: Mapping[str, TensorInfo], name: str) -> None:
-    if key not in header:
-        near = find_nearest(str(key), header)
-        hint = f"; the nearest is {near!a}" if near else ""
-        raise BadFile(f"{name} holds no tensor {key!a:.80}{hint}")
 
 
 def _check_writable(key: str, tensor: Tensor) -> None:

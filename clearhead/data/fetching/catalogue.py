@@ -96,8 +96,11 @@ def find(name: str) -> DataSet:
 
 def is_here(data: DataSet, home: Path | None = None) -> bool:
     """Whether every file is there, by size; files get there only after their hash was checked."""
-    path = (home or folder()) / data.name
-    return all(_measure_size(path / file.name) == file.size for file in data.files)
+    files = {(home or folder()) / data.name / file.name: file.size for file in data.files}
+    try:
+        return all(path.is_file() and path.stat().st_size == size for path, size in files.items())
+    except OSError:  # not ours to read, or just removed
+        return False
 
 
 def find_data(name: str) -> Path:
@@ -106,13 +109,6 @@ def find_data(name: str) -> Path:
     if not is_here(data):
         raise BadFile(f"{name} is not here yet; run clearhead data get {name}")
     return folder() / name
-
-
-def _measure_size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else -1
-    except OSError:
-        return -1
 
 
 def _list_files(data_set: str, **members: str) -> tuple[DataFile, ...]:

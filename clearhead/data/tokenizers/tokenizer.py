@@ -128,7 +128,9 @@ class Tokenizer(ABC):
     @classmethod
     def from_dict(cls, values: Any) -> Self:
         """Build the tokenizer these values describe; anything missing or unknown is refused."""
-        _check_kind(values, cls.kind)
+        kind = values.get("tokenizer") if isinstance(values, Mapping) else None
+        if kind != cls.kind:
+            raise ValueError(f"its kind must be {cls.kind!r}, got {kind!a:.80}")
         wanted = {"tokenizer", "format", "tokens", *cls.options}
         if values.keys() != wanted:
             odd = ", ".join(map(ascii, sorted(values.keys() ^ wanted)))
@@ -190,9 +192,3 @@ def check_texts(texts: Any) -> None:
         raise TypeError(f"texts must be a list of strings, got {texts!r:.80}; for one use encode")
     for index, text in enumerate(texts):
         check_text(text, f"texts[{index}]")
-
-
-def _check_kind(values: Any, kind: str) -> None:
-    if not isinstance(values, Mapping) or values.get("tokenizer") != kind:
-        found = values.get("tokenizer") if isinstance(values, Mapping) else values
-        raise ValueError(f"its kind must be {kind!r}, got {found!a:.80}")
