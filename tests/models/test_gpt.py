@@ -432,7 +432,7 @@ def test_N18_too_many_tokens_are_refused_and_the_caches_stay(positions, past):
     caches, before = model.make_caches(), ids(1, past)
     with torch.no_grad():
         model(before, caches=caches)
-        kept = [tuple(part.clone() for part in cache.kept()) for cache in caches] if past else []
+        kept = [tuple(part.clone() for part in cache.read()) for cache in caches] if past else []
         words = (
             f"tokens has length {33 - past} after {past} kept in the caches but max_len is 32"
             if past
@@ -442,8 +442,8 @@ def test_N18_too_many_tokens_are_refused_and_the_caches_stay(positions, past):
             model(ids(1, 33 - past), caches=caches)
         assert [len(cache) for cache in caches] == [past] * L
         for cache, (k, v) in zip(caches, kept, strict=False):
-            assert torch.equal(cache.kept()[0], k)
-            assert torch.equal(cache.kept()[1], v)
+            assert torch.equal(cache.read()[0], k)
+            assert torch.equal(cache.read()[1], v)
         rest = ids(1, 32 - past, seed=4)
         y = model(rest, caches=caches)
         whole = model(torch.cat((before, rest), dim=1))[:, past:]
@@ -455,7 +455,7 @@ def test_a_refused_call_leaves_the_caches_as_they_were():
     caches = model.make_caches()
     with torch.no_grad():
         model(ids(2, 4), caches=caches)
-        kept = caches[0].kept()[0].clone()
+        kept = caches[0].read()[0].clone()
         for bad in (
             lambda: model(ids(3, 1), caches=caches),
             lambda: model(torch.full((2, 1), V), caches=caches),
@@ -466,7 +466,7 @@ def test_a_refused_call_leaves_the_caches_as_they_were():
             with pytest.raises((ValueError, TypeError)):
                 bad()
             assert [len(cache) for cache in caches] == [4] * L
-            assert torch.equal(caches[0].kept()[0], kept)
+            assert torch.equal(caches[0].read()[0], kept)
 
 
 def test_no_caches_at_all_are_refused_by_their_number():
