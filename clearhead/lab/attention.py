@@ -88,17 +88,15 @@ def _follow_query(q: Tensor, k: Tensor, weights: Tensor) -> Table:
 
 def _describe(numbers: dict[str, float]) -> str:
     percent = {name: f"{value:.0%}" for name, value in numbers.items()}
-    return "\n".join(
-        [
-            f'So "hungry" takes {percent["hungry_takes_from_dog"]} of what it gets from "dog", and '
-            f'"crowded" takes {percent["crowded_takes_from_park"]} from "park".',
-            f'"left" asks for nothing: all scores are equal and it takes '
-            f"{percent['left_takes_from_each']} from every word.",
-            f'With a causal mask "dog" is not visible, and "hungry" takes '
-            f'{percent["causal_hungry_takes_from_the"]} from "the".',
-            f'The second head looks one word back: "dog" takes '
-            f'{percent["dog_looks_back_at_hungry"]} from "hungry".',
-            f"The fused kernel and a loop over heads differ by "
-            f"{numbers['fused_minus_written_out']:.1g}.",
-        ]
+    return (
+        f'So "hungry" takes {percent["hungry_takes_from_dog"]} of what it gets from "dog", and '
+        f'"crowded" takes {percent["crowded_takes_from_park"]} from "park".\n'
+        f'"left" asks for nothing: all scores are equal and it takes '
+        f"{percent['left_takes_from_each']} from every word.\n"
+        f'With a causal mask "dog" is not visible, and "hungry" takes '
+        f'{percent["causal_hungry_takes_from_the"]} from "the".\n'
+        f'The second head looks one word back: "dog" takes '
+        f'{percent["dog_looks_back_at_hungry"]} from "hungry".\n'
+        f"The fused kernel and a loop over heads differ by "
+        f"{numbers['fused_minus_written_out']:.1g}."
     )

@@ -13,6 +13,7 @@ here, with its T × T weights; a fused kernel does the same work without storing
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -24,7 +25,7 @@ from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
-from clearhead.lab.tools.measuring import Count, best_milliseconds, fit_slope
+from clearhead.lab.tools.measuring import best_milliseconds, count_costs, fit_slope
 from clearhead.layers import LinearRNN
 
 D = 32  # width of inputs, states, queries, keys, values and outputs
@@ -111,8 +112,7 @@ def _count(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int]) -> Cos
     }
     for form, read in forms.items():
         for T in _lengths(ends[form]):
-            with Count() as count:
-                read(x[:, :T])
+            count = count_costs(partial(read, x[:, :T]))
             costs["megabytes"][form][T] = count.bytes / 1e6
             costs["products"][form][T] = float(count.products)
             costs["steps"][form][T] = float(count.steps)
@@ -120,10 +120,8 @@ def _count(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int]) -> Cos
 
 
 def _time(forms: Mapping[str, Form], x: Tensor, ends: Mapping[str, int], seconds: float) -> Curves:
-    def work(form: str, T: int) -> Callable[[], Tensor]:
-        return lambda: forms[form](x[:, :T])
-
-    works = {(form, T): work(form, T) for form in forms for T in _lengths(ends[form])}
+    keys = [(form, T) for form in forms for T in _lengths(ends[form])]
+    works = {(form, T): partial(forms[form], x[:, :T]) for form, T in keys}
     best = best_milliseconds(works, x.device, seconds=seconds)
     return {form: {T: best[form, T] for T in _lengths(ends[form])} for form in forms}
 

@@ -170,14 +170,12 @@ def with_singular_values(
 
 def _noise_curves(clean: Tensor, data: Tensor) -> dict[str, list[float]]:
     """Signal lost, noise left and error, for λ from 0.001 to 1000."""
-    curves: dict[str, list[float]] = {key: [] for key in CURVES}
+    points = []
     for strength in (10 ** (i / 20) for i in range(-60, 61)):
         W = closed_form(data, strength)  # (n, T, T)
         parts = (clean - W @ clean, W @ (data - clean), W @ data - clean)
-        found = (strength, *(_relative_length(part, clean) for part in parts))
-        for key, value in zip(CURVES, found, strict=True):
-            curves[key].append(value)
-    return curves
+        points.append([strength, *(_relative_length(part, clean) for part in parts)])
+    return dict(zip(CURVES, map(list, zip(*points, strict=True)), strict=True))
 
 
 def _noise_numbers(curves: Mapping[str, list[float]]) -> dict[str, Any]:

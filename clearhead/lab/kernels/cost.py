@@ -24,7 +24,7 @@ from clearhead.attention import (
     QuadraticFeatures,
     dot_product,
 )
-from clearhead.lab.tools.measuring import Count, best_milliseconds
+from clearhead.lab.tools.measuring import best_milliseconds, count_costs
 
 WIDTH = 64  # of a head and of its values, D = M
 FEATURES = {"elu": 64, "fourier": 256, "quadratic": 65 * 66 // 2}  # C of each feature map
@@ -68,19 +68,13 @@ def measure(
     works = {(name, T): partial(way, *inputs[T]) for name, way in ways.items() for T in lengths}
     with torch.no_grad():
         times = best_milliseconds(works, device, seconds=SECONDS)
-        counts = {key: _count(work) for key, work in works.items()}
+        counts = {key: count_costs(work) for key, work in works.items()}
     return Costs(
         lengths,
         {name: [times[name, T] for T in lengths] for name in ways},
         {name: [float(counts[name, T].products) for T in lengths] for name in ways},
         {name: [float(counts[name, T].bytes) for T in lengths] for name in ways},
     )
-
-
-def _count(work: Callable[[], Tensor]) -> Count:
-    with Count() as count:
-        work()
-    return count
 
 
 def find_crossover(lengths: Sequence[int], ours: Sequence[float], theirs: Sequence[float]) -> float:

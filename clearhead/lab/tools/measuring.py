@@ -1,6 +1,6 @@
 """Measure what a computation costs, and how the cost grows with the length T.
 
-    with Count() as count: …                        bytes, products and steps, counted as it runs
+    count_costs(work).bytes, .products, .steps      counted as it runs
     best_milliseconds({"a": work, …}, seconds=8)    the best time of many rounds
     fit_slope({T: cost, …})                         p of a cost c·T^p, and its uncertainty
 
@@ -73,6 +73,13 @@ class Count(TorchDispatchMode):
     def _free(self, storage: int, size: int) -> None:
         del self._chains[storage]
         self._alive -= size
+
+
+def count_costs(work: Callable[[], Tensor]) -> Count:
+    """The costs of one call."""
+    with Count() as count:
+        work()
+    return count
 
 
 def _storage_id(x: Tensor) -> int:
