@@ -26,7 +26,7 @@ from clearhead.models.model import Model, load_weights
 from clearhead.training.gradient import Gradients, check_finite_step
 from clearhead.training.progress import Clock, Tell
 from clearhead.training.recipe import Recipe
-from clearhead.training.state import DataOrder, State, seed_torch
+from clearhead.training.state import DataOrder, State, seed_torch, seed_weights
 from clearhead.training.storage import Memory, Snapshot, Storage
 from clearhead.training.tasks.task import Plan, Task
 
@@ -53,7 +53,7 @@ class Training:
         c = self.config = recipe.training
         self.task, self.storage, self.tell = task, storage or Memory(), tell
         self.device = torch.device(device)
-        seed_torch(torch.device("cpu"), c.seed, "weights", 0)
+        seed_weights(task, c.seed)
         model = task.build(task.complete(recipe.model))
         self.model: Model = task.initialise(model).to(self.device)
         compiled = torch.compile(self.model) if c.compile else None
@@ -83,7 +83,9 @@ class Training:
                 loss = self.update(self.next_plans())
             state.add_step(loss)
         metrics, sample = self.evaluate() if self.is_due(self.eval_every) else ({}, None)
-        if self.is_due(c.log_every):
+        if not c.log_mean:
+            self.log_single_loss()
+        elif self.is_due(c.log_every):
             metrics = {**self.training_metrics(), **metrics}
         self.log(metrics, sample)
         if self.is_due(c.save_every) or state.best_step == state.step:
@@ -130,6 +132,13 @@ class Training:
         """The mean loss since it was last logged, and the learning rate of the step just made."""
         lr = self.config.lr * self.schedule(self.state.step - 0.5)
         return {"loss": self.state.take_mean_loss(), "lr": lr}
+
+    def log_single_loss(self) -> None:
+        """If the step just made is due, counted from 0, log its loss, from before its update."""
+        step, metrics = self.state.step - 1, self.training_metrics()
+        if step % self.config.log_every == 0:
+            self.storage.add_metrics({"step": step, **metrics})
+            self.tell(self.clock.progress(step, self.config.steps, metrics))
 
     def evaluate(self) -> tuple[Metrics, str | None]:
         """The finite validation metrics, and a sample; the best metrics go into the state."""

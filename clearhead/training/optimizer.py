@@ -1,5 +1,6 @@
-"""How gradients become steps: Muon for the matrices inside, AdamW for everything else.
+"""How gradients become steps: SGD; AdamW; or Muon for the matrices inside, AdamW for the rest.
 
+    SGD      w ← (1 − lr λ) w − lr g                                   plain: no momentum
     AdamW    m ← β₁ m + (1−β₁) g;   v ← β₂ v + (1−β₂) g²
              w ← (1 − lr λ) w − lr · m̂ / (√v̂ + ε)                     (Loshchilov & Hutter 2019)
     Muon     m ← μ m + g;   u = g + μ m
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_choice
 
-OPTIMIZERS = ("adamw", "muon")
+OPTIMIZERS = ("adamw", "muon", "sgd")
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # Jordan's: steep at 0, within ±0.3 of 1 after 5 steps
 # The first and the last layer of a model, by name; "encoder" and "decoder" are older names.
 OUTER = ("embedding", "head", "decoder", "encoder")
@@ -45,13 +46,14 @@ class Optimizer:
         momentum: float = 0.95,
         newton_steps: int = 5,
     ) -> None:
-        """lr is AdamW's, matrix_lr is Muon's; weight_decay pulls matrices towards 0."""
+        """lr is AdamW's and SGD's, matrix_lr is Muon's; weight_decay pulls matrices towards 0."""
         check_choice("optimizer", kind, OPTIMIZERS)
         learned = {name: p for name, p in model.named_parameters() if p.requires_grad}
         inner = find_inner_matrices(model) if kind == "muon" else {}
-        rest = {name: p for name, p in learned.items() if name not in inner}
+        plain = learned if kind == "sgd" else {}
+        rest = {name: p for name, p in learned.items() if name not in (inner | plain)}
         self.lr, self.matrix_lr, self.weight_decay = lr, matrix_lr, weight_decay
-        self.muon = Muon(inner, momentum, newton_steps)
+        self.muon, self.sgd = Muon(inner, momentum, newton_steps), list(plain.values())
         self.adamw = torch.optim.AdamW(
             [
                 {"params": list(group.values()), "weight_decay": decay}
@@ -80,6 +82,7 @@ class Optimizer:
             group["lr"] = self.lr * factor
         self.adamw.step()
         self.muon.step(self.matrix_lr * factor, self.weight_decay)
+        sgd_step(self.sgd, self.lr * factor, self.weight_decay)
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -107,6 +110,16 @@ class Optimizer:
                 )
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+@torch.no_grad()
+def sgd_step(parameters: Sequence[nn.Parameter], lr: float, weight_decay: float) -> None:
+    """Update all parameters that have a gradient; only matrices decay. Nothing is kept."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            if parameter.ndim >= 2:
+                parameter.mul_(1 - lr * weight_decay)
+            parameter.add_(parameter.grad, alpha=-lr)
 
 
 class Muon:

@@ -51,5 +51,5 @@ class Clock:
     def progress(self, step: int, steps: int, metrics: dict[str, float]) -> Progress:
         """The report of a step; the time left is estimated from the time so far."""
         rate = self.n_units / self.seconds_learning if self.n_units else None
-        seconds_left = self.seconds / step * (steps - step)
+        seconds_left = self.seconds / max(step, 1) * (steps - step)
         return Progress(step, steps, metrics, rate, self.unit, seconds_left)

@@ -30,12 +30,14 @@ class TrainingConfig(Config):
 
     accumulate      batches whose mean gradient makes a step
     workers         how many of them are computed side by side (gradient.py)
-    optimizer       "adamw", or "muon": matrix_lr, momentum and newton_steps are for the inner
-                    matrices, and AdamW updates the rest (optimizer.py)
+    optimizer       "adamw"; "sgd", plain; or "muon": matrix_lr, momentum and newton_steps are for
+                    the inner matrices, and AdamW updates the rest (optimizer.py)
     schedule        "linear", "cosine", or "stable": level until the cooldown (schedule.py)
     warmup          share of the steps, as is cooldown
     clip            the largest norm of the gradient; None for no limit
     patience        evaluations without improvement that end the run
+    log_mean        log the mean loss since the last log; if false, the loss of single steps: of
+                    steps 0, log_every, …, counted from 0, each before its update
     eval_every      steps; None for once an epoch
     keep            checkpoints that stay, beside the best
     compile         use torch.compile, which pays for long runs of large models only
@@ -59,6 +61,7 @@ class TrainingConfig(Config):
     workers: int = 1
     patience: int | None = None
     log_every: int = 20
+    log_mean: bool = True
     eval_every: int | None = 200
     save_every: int = 200
     keep: int = 2
@@ -86,6 +89,11 @@ class TrainingConfig(Config):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
+        if self.optimizer == "sgd" and self.momentum not in (0, TrainingConfig.momentum):
+            raise ValueError(
+                f"optimizer=sgd is plain: it has no momentum, got momentum={self.momentum}; "
+                f"set momentum=0, or take optimizer=muon"
+            )
         optional = {"eval_every": self.eval_every, "patience": self.patience}
         check_positive(**{name: value for name, value in optional.items() if value is not None})
         if self.keep < 2:

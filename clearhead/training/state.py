@@ -100,6 +100,14 @@ class DataOrder:
             self.epoch = epoch
 
 
+def seed_weights(task: Task, seed: int) -> None:
+    """Set torch's generator for the weights of a new model, which are drawn on the CPU."""
+    if task.seeds_torch:
+        torch.default_generator.manual_seed(seed)
+    else:
+        seed_torch(torch.device("cpu"), seed, "weights", 0)
+
+
 def seed_torch(device: torch.device, seed: int, purpose: str, step: int) -> None:
     """Set torch's generators to numbers that depend on (seed, purpose, step) alone.
 

@@ -60,11 +60,9 @@ class TorchTransformer(Model):
         self.d_input = c.d_input
         self.pos = None if c.d_pos is None else nn.Embedding(c.max_len, c.d_pos)
         width = c.d_input + (c.d_pos or 0)
-        self.Km = nn.Linear(width, c.d_qk, bias=False)
-        self.Qm = nn.Linear(width, c.d_qk, bias=False)
-        self.Vm = nn.Linear(width, c.d_v, bias=False)
-        with torch.no_grad():
-            self.Vm.weight *= 0.05  # values are learned first, because scores depend on them
+        # The start is drawn as published: positions, Qm, Km, Vm, all by PyTorch's own rules.
+        Qm, Km, Vm = (nn.Linear(width, d, bias=False) for d in (c.d_qk, c.d_qk, c.d_v))
+        self.Km, self.Qm, self.Vm = Km, Qm, Vm
         self.attention = DotProductAttention()
 
     @classmethod

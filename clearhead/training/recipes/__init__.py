@@ -6,7 +6,7 @@ dialogue.py        speeches, word by word
 translate.py       dates in words and digits, by both translators
 vit_digits.py      drawn digits
 vit_cifar10.py     photographs, by two Vision Transformers
-smallest.py        identity, first, unique
+smallest.py        identity, first, unique; two of them as in the published exercise
 
 A size of the model that the data decide, such as the vocabulary size, is UNDECIDED in a recipe; it
 is filled in when the data are opened (Task.complete).
@@ -37,6 +37,8 @@ RECIPES = {
     "identity": ("smallest", "to repeat each token, by the smallest transformer"),
     "first": ("smallest", "to repeat the first token, by the smallest transformer"),
     "unique": ("smallest", "which tokens occur once, by the smallest transformer"),
+    "identity-sgd": ("smallest", "to repeat each token, by single steps of SGD, as published"),
+    "first-sgd": ("smallest", "to repeat the first token, by single steps of SGD, as published"),
 }
 
 

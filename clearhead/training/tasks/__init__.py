@@ -7,11 +7,13 @@ dialogue.py        the next word of a speech
 translation.py     a sentence in another language
 pictures.py        what a picture shows
 sequences.py       the rules of the smallest transformer
+published.py       the same rules, sequence by sequence as in the published exercise
 """
 
 from clearhead.training.tasks.characters import CharacterData, CharacterPredictor, CharacterTask
 from clearhead.training.tasks.dialogue import DialogueData, DialoguePredictor, DialogueTask
 from clearhead.training.tasks.pictures import PictureData, PicturePredictor, PictureTask
+from clearhead.training.tasks.published import PublishedSequenceData, PublishedSequenceTask
 from clearhead.training.tasks.sequences import SequenceData, SequencePredictor, SequenceTask
 from clearhead.training.tasks.substrings import SubstringData, SubstringPredictor, SubstringTask
 from clearhead.training.tasks.task import DataConfig, Predictor, Task
@@ -33,6 +35,8 @@ __all__ = [
     "PicturePredictor",
     "PictureTask",
     "Predictor",
+    "PublishedSequenceData",
+    "PublishedSequenceTask",
     "SequenceData",
     "SequencePredictor",
     "SequenceTask",

@@ -130,22 +130,31 @@ class SequenceTask(Task):
     config_type = TorchTransformerConfig
 
     def __init__(self, data: SequenceData) -> None:
+        train, validation = split_sequences(data.max_len)
+        self.set_examples(data, _draw(train, data.n_examples, data.seed), validation)
+        source = f"{len(train):,} sequences of up to {data.max_len} letters"
+        self.learned_from = f"{self.n_examples:,} draws from {source}"
+        self.measured_on = f"{len(validation)} other sequences, none of which it learned from"
+
+    def set_examples(
+        self, data: SequenceData, train: Sequence[Row], validation: Sequence[Row]
+    ) -> None:
+        """Set everything that follows from the sequences to learn from and to validate with."""
         self.data = data
         self.predictor = SequencePredictor(data.rule, data.max_len)
-        train, validation = _all_sequences(data.max_len)
-        self.train = self.predictor.encode(_draw(train, data.n_examples, data.seed))
-        self.validation = self.predictor.encode(validation)
+        self.train, self.validation = map(self.predictor.encode, (train, validation))
         self.n_examples = data.n_examples
         self.max_len = self.train.inputs.size(1)
         parts = (self.train, self.validation)
         content = [data.rule, *(part.inputs.argmax(dim=-1).tolist() for part in parts)]
         self.fingerprint = hash_text(str(content))
-        source = f"{len(train):,} sequences of up to {data.max_len} letters"
-        self.learned_from = f"{self.n_examples:,} draws from {source}"
-        self.measured_on = f"{len(validation)} other sequences, none of which it learned from"
 
+    @torch.no_grad()
     def initialise(self, model: TorchTransformer) -> TorchTransformer:
-        """For `unique`, scale each position vector to length 1, the length of a letter.
+        """Start with small values; for `unique`, with position vectors as long as a letter.
+
+        Values are learned first, because scores depend on them: small ones, here a twentieth, are
+        learned faster than wrong ones are unlearned.
 
         As drawn, position vectors have length √d_pos, and longer vectors are learned first. So the
         model would learn the value +1 for position 1, the first letter, which is right in the
@@ -153,9 +162,13 @@ class SequenceTask(Task):
         they are repeated. This is hard to unlearn: to output +1 nevertheless, the letter would have
         to attend to CLS instead of to itself.
         """
+        model.Vm.weight *= 0.05
+        # The losses of the recipes were measured with Km drawn before Qm.
+        drawn_first = model.Qm.weight.clone()
+        model.Qm.weight.copy_(model.Km.weight)
+        model.Km.weight.copy_(drawn_first)
         if self.data.rule == "unique" and model.pos is not None:
-            with torch.no_grad():
-                model.pos.weight /= model.pos.weight.norm(dim=1, keepdim=True)
+            model.pos.weight /= model.pos.weight.norm(dim=1, keepdim=True)
         return model
 
     def overfit(self, n: int) -> Self:
@@ -203,7 +216,7 @@ class SequenceTask(Task):
         return [(text, f"“{text}”")]
 
 
-def _all_sequences(max_len: int) -> tuple[list[Row], list[Row]]:
+def split_sequences(max_len: int) -> tuple[list[Row], list[Row]]:
     """All sequences, for training and for validation."""
     lengths = range(1, max_len + 1)
     rows = list(chain.from_iterable(product(range(len(LETTERS)), repeat=n) for n in lengths))

@@ -136,6 +136,7 @@ class Task(ABC):
     best_by: str = "val_loss"  # the metric that chooses the best checkpoint
     unit: str = "examples"  # or "tokens": what its speed is counted in
     has_text_samples: bool = False  # its samples show progress better than numbers do
+    seeds_torch: bool = False  # the weights are drawn after torch.manual_seed(training.seed)
     can_compile: bool = True  # its loss calls the model as a whole; torch.compile needs that
     fingerprint: str  # the SHA-256 of all examples in 64 hexadecimal digits
     n_examples: int  # of the training part
