@@ -2,7 +2,8 @@
 
 clearhead plot waves [DIMENSION…]           sinusoidal positions: the waves of some dimensions
 clearhead plot table | mask | alibi         all sinusoids; a causal mask; the ALiBi biases
-clearhead plot schedule [RECIPE or RUN…]    the learning rate over the steps
+clearhead plot schedule [RECIPE or RUN…]    the learning rate over the steps; section.name=value
+                                            after a recipe or run changes its settings
 clearhead plot curves RUN [RUN…]            the metrics of runs, side by side
 clearhead plot attention RUN INPUT          the attention of a run's model on an input; 3,17,42
                                             are numbers of validation pictures
@@ -42,7 +43,8 @@ Of = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="OF",
-        help="For waves: dimensions; for schedule: recipes or runs; for curves: runs; "
+        help="For waves: dimensions; for schedule: recipes or runs, each with its changes such as "
+        "training.warmup=0.1; for curves: runs; "
         "for attention: a run and an input.",
     ),
 ]
@@ -143,28 +145,52 @@ def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
     return position_figures.toeplitz_matrices(AlibiBias(4)(16))
 
 
-def _draw_schedules(names: Sequence[str]) -> "Picture":
+def _draw_schedules(words: Sequence[str]) -> "Picture":
     """The learning rate of recipes or runs; without any, of each kind of schedule."""
-    for name in names:
-        if not (Path(name) / CONFIG).is_file():
+    wanted = _split_changes(words)
+    for name, _ in wanted:
+        if not _is_run(name):
             check_recipe(name)
     with exit_on_interrupt():
         from clearhead.inspection.report.curves import schedules_picture
         from clearhead.training.schedule import SCHEDULES, make_schedule
 
-    if not names:
+    if not wanted:
         kinds = {kind: make_schedule(kind, WARMUP, STEPS, cooldown=COOLDOWN) for kind in SCHEDULES}
         return schedules_picture({kind: (schedule, 1.0) for kind, schedule in kinds.items()})
-    configs = dict(zip(_make_labels(names), map(_read_training, names), strict=True))
+    names = _make_labels([name for name, _ in wanted])
+    labels = [" ".join([name, *changes]) for name, (_, changes) in zip(names, wanted, strict=True)]
+    configs = {label: _read_training(*one) for label, one in zip(labels, wanted, strict=True)}
     return schedules_picture({name: (c.make_schedule(), c.lr) for name, c in configs.items()})
 
 
-def _read_training(name: str) -> "TrainingConfig":
-    """The training settings of a recipe or a run."""
-    from clearhead.runs.run import read_recipe
+def _split_changes(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Recipes or runs, each with the changes that follow it."""
+    found: list[tuple[str, list[str]]] = []
+    for word in words:
+        if "=" not in word or _is_run(word):
+            found.append((word, []))
+        elif found:
+            found[-1][1].append(word)
+        else:
+            raise ValueError(
+                f"the change {word!r:.80} must follow the recipe it changes: "
+                f"clearhead plot schedule RECIPE section.name=value"
+            )
+    return found
 
-    is_run = (Path(name) / CONFIG).is_file()
-    return (read_recipe(RunFolder(name).config) if is_run else build_recipe(name)).training
+
+def _is_run(name: str) -> bool:
+    return (Path(name) / CONFIG).is_file()
+
+
+def _read_training(name: str, changes: Sequence[str]) -> "TrainingConfig":
+    """The training settings of a recipe or a run, with changes."""
+    from clearhead.runs.run import read_recipe
+    from clearhead.training import with_changes
+
+    recipe = read_recipe(RunFolder(name).config) if _is_run(name) else build_recipe(name)
+    return with_changes(recipe, changes).training
 
 
 def _draw_curves(runs: Sequence[Path]) -> "Picture":

@@ -158,7 +158,8 @@ class Training:
     def note_best(self, metrics: Metrics) -> None:
         """Keep these metrics if they are the best so far, else count one more stale evaluation."""
         state, by = self.state, self.task.best_by
-        if by in metrics and self.task.is_better(metrics, state.best):
+        loss = state.best_metrics.get("val_loss")
+        if by in metrics and self.task.is_better(metrics, state.best, best_loss=loss):
             state.best, state.best_step, state.best_metrics = metrics[by], state.step, metrics
             state.stale = 0
         else:

@@ -7,6 +7,7 @@ import pytest
 from small_runs import assert_a_mistake, small_run
 
 from clearhead.cli import plot
+from clearhead.training.schedule import WarmupCosine
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,29 @@ def test_schedules_are_drawn(run, tmp_path, of):
     assert all(name in text for name in of or ("linear", "cosine", "stable"))
 
 
+def test_changes_belong_to_the_recipe_or_run_before_them(run, trained, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        "clearhead.inspection.report.curves.schedules_picture",
+        lambda schedules: drawn.update(schedules) or Drawn(),
+    )
+    changes = ("training.schedule=cosine", "training.lr=0.5", "training.steps=40")
+    words = ("substring", "substring", *changes, str(trained), "training.lr=0.25")
+    code, _, err = run("plot", "schedule", *words, "--out", tmp_path)
+    assert (code, err) == (0, "")
+    plain, changed, of_run = drawn
+    assert (plain, changed) == ("substring", "substring " + " ".join(changes))
+    assert of_run == f"{trained} training.lr=0.25"
+    assert isinstance(drawn[changed][0], WarmupCosine)
+    assert (drawn[changed][0].max_steps, drawn[changed][1], drawn[of_run][1]) == (40, 0.5, 0.25)
+    assert drawn[plain][1] not in (0.5, 0.25)
+
+
+class Drawn:
+    def save(self, path):
+        return path
+
+
 def test_a_run_has_its_own_schedule(run, trained, tmp_path):
     code, _, err = run("plot", "schedule", trained, "--out", tmp_path, "--svg")
     assert (code, err) == (0, "")
@@ -110,6 +134,9 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
         (("waves", "RUN"), "waves takes numbers of dimensions"),
         (("waves", "4", "20"), "they go from 0 to 19"),
         (("schedule", "substrin"), "the nearest is 'substring'"),
+        (("schedule", "substring", "training.lrr=1"), "the nearest is 'training.lr'"),
+        (("schedule", "substring", "training.lr=fast"), "training.lr must be"),
+        (("schedule", "training.lr=1"), "must follow the recipe it changes"),
         (("curves", "nowhere"), "nowhere"),
         (("nothing",), "picture must be one of waves"),
     ],

@@ -66,6 +66,19 @@ def test_T03_a_run_stopped_at_any_batch_resumes_bit_for_bit(folder, monkeypatch,
     assert left_behind(folder / "stopped") == expected
 
 
+@pytest.mark.parametrize("number", [1, 2, 9, 15, 24])
+def test_T03_sgd_and_single_losses_resume_bit_for_bit(folder, monkeypatch, number):
+    """The optimizer keeps nothing between steps; an evaluation waits between update and log."""
+    recipe = tiny(optimizer="sgd", log_mean=False, log_every=3, save_every=2)
+    expected = uninterrupted(folder, recipe)
+    undo = stop_at_call(monkeypatch, "batch", number)
+    with pytest.raises(Killed):
+        run_tiny(folder / "stopped", recipe)
+    undo()
+    run_tiny(folder / "stopped", recipe)
+    assert left_behind(folder / "stopped") == expected
+
+
 @pytest.mark.parametrize("number", [1, 7, 8, 11])
 def test_T03_batch_norm_and_two_workers_at_once_resume_bit_for_bit(folder, monkeypatch, number):
     """Pictures shifted and mirrored; nine batches an epoch, two to a step."""
@@ -91,13 +104,17 @@ def test_T03_batch_norm_and_two_workers_at_once_resume_bit_for_bit(folder, monke
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("name", ["evaluate", "sample"])
-def test_T03_a_run_stopped_at_any_evaluation_resumes_bit_for_bit(folder, monkeypatch, name, number):
-    expected = uninterrupted(folder)
+@pytest.mark.parametrize("log_mean", [True, False])
+def test_T03_a_run_stopped_at_any_evaluation_resumes_bit_for_bit(
+    folder, monkeypatch, name, number, log_mean
+):
+    recipe = tiny(log_mean=log_mean)
+    expected = uninterrupted(folder, recipe)
     undo = stop_at_call(monkeypatch, name, number)
     with pytest.raises(Killed):
-        run_tiny(folder / "stopped")
+        run_tiny(folder / "stopped", recipe)
     undo()
-    run_tiny(folder / "stopped")
+    run_tiny(folder / "stopped", recipe)
     assert left_behind(folder / "stopped") == expected
 
 

@@ -252,6 +252,26 @@ def test_the_last_step_is_always_logged_and_evaluated():
     ]
 
 
+def test_single_losses_are_those_of_steps_counted_from_0_before_their_updates():
+    everything = run(tiny(7, log_every=1)).storage.metrics  # step 1: the mean of step 0 alone
+    lines = run(tiny(7, log_every=3, eval_every=6, log_mean=False)).storage.metrics
+    assert [(line["step"], "loss" in line, "val_loss" in line) for line in lines] == [
+        (0, True, False),
+        (3, True, False),
+        (6, False, True),
+        (6, True, False),
+        (7, False, True),
+    ]
+    losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
+    assert losses == {step: everything[step]["loss"] for step in (0, 3, 6)}
+
+
+def test_progress_of_single_losses_begins_at_step_0():
+    told = []
+    run(tiny(5, log_every=2, log_mean=False), tell=told.append)
+    assert [news.step for news in told if isinstance(news, Progress)] == [0, 2, 4, 4, 5]
+
+
 @pytest.mark.parametrize("is_text", [True, False])
 def test_samples_of_text_are_told_after_each_evaluation_but_the_last(monkeypatch, is_text):
     monkeypatch.setattr(TinyTask, "has_text_samples", is_text)
@@ -261,6 +281,16 @@ def test_samples_of_text_are_told_after_each_evaluation_but_the_last(monkeypatch
     assert [news for news in told if isinstance(news, str)] == [
         text for step, text in samples if is_text and step != 12
     ]
+
+
+def test_of_equal_accuracies_the_one_with_the_lower_loss_is_the_best(monkeypatch):
+    found = [(0.5, 0.9), (0.75, 0.8), (0.75, 0.7), (0.75, 0.7), (0.75, 0.75), (0.5, 0.1)]
+    metrics = iter([{"val_accuracy": accuracy, "val_loss": loss} for accuracy, loss in found])
+    monkeypatch.setattr(TinyTask, "best_by", "val_accuracy")
+    monkeypatch.setattr(TinyTask, "evaluate", lambda self, model: next(metrics))
+    state = run(tiny(6, eval_every=1)).state
+    assert (state.best_step, state.best, state.stale) == (3, 0.75, 3)
+    assert state.best_metrics == {"val_accuracy": 0.75, "val_loss": 0.7}
 
 
 def test_progress_tells_how_it_goes():
@@ -303,5 +333,5 @@ def test_language_is_counted_in_tokens_and_the_rest_in_examples():
             found[kind.unit].add(kind.__name__)
     assert found == {
         "tokens": {"CharacterTask", "DialogueTask", "TranslationTask"},
-        "examples": {"PictureTask", "SequenceTask", "SubstringTask"},
+        "examples": {"PictureTask", "PublishedSequenceTask", "SequenceTask", "SubstringTask"},
     }

@@ -61,6 +61,51 @@ def test_adamw_is_the_step_written_out_by_hand():
         assert p.grad is None
 
 
+def test_sgd_is_the_step_written_out_by_hand():
+    model, frozen = nn.Linear(3, 2), nn.Linear(2, 4).requires_grad_(False)
+    optimizer = Optimizer(nn.ModuleList([model, frozen]), "sgd", lr=0.1, weight_decay=0.3)
+    expected = {name: p.detach().clone() for name, p in model.named_parameters()}
+    before = frozen.weight.clone()
+    for t, factor in enumerate((0.5, 1.0, 0.25)):
+        with_gradients(model, t)
+        for name, p in model.named_parameters():
+            if p.ndim >= 2:  # a bias is not pulled to 0
+                expected[name] -= 0.1 * factor * 0.3 * expected[name]
+            expected[name] -= 0.1 * factor * p.grad
+        optimizer.step(factor)
+    for name, p in model.named_parameters():
+        assert torch.allclose(p, expected[name], rtol=1e-6), name
+        assert p.grad is None
+    assert frozen.weight.equal(before)
+
+
+def test_without_decay_sgd_has_the_bits_of_pytorch():
+    own, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    other.load_state_dict(own.state_dict())
+    optimizer, torchs = Optimizer(own, "sgd", lr=0.03), torch.optim.SGD(other.parameters(), lr=0.03)
+    for t in range(5):
+        with_gradients(own, t), with_gradients(other, t)
+        optimizer.step(), torchs.step()
+    assert own.weight.equal(other.weight)
+    assert own.bias.equal(other.bias)
+
+
+def test_sgd_keeps_nothing_and_loads_nothing_else():
+    optimizer = Optimizer(with_gradients(nn.Linear(3, 2)), "sgd")
+    optimizer.step()
+    assert optimizer.tensors() == {}
+    optimizer.load({})
+    with pytest.raises(ValueError, match=r"'adamw.step.weight' is not part of it"):
+        optimizer.load({"adamw.step.weight": torch.zeros(())})
+
+
+def test_sgd_leaves_a_parameter_without_a_gradient_as_it_is():
+    model = nn.Linear(3, 2)
+    before = model.weight.clone()
+    Optimizer(model, "sgd", weight_decay=0.5).step()
+    assert model.weight.equal(before)
+
+
 def test_muon_is_the_step_written_out_by_hand():
     model = nn.Sequential(nn.Linear(3, 5, bias=False))
     weight = model[0].weight
@@ -185,5 +230,6 @@ def test_what_does_not_fit_is_refused_and_nothing_is_changed():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match="optimizer must be one of 'adamw', 'muon', got 'sgd'"):
-        Optimizer(nn.Linear(2, 2), "sgd")
+    words = "optimizer must be one of 'adamw', 'muon', 'sgd', got 'lion'"
+    with pytest.raises(ValueError, match=words):
+        Optimizer(nn.Linear(2, 2), "lion")

@@ -141,7 +141,8 @@ def test_a_recipe_is_plain_values_and_back():
         ({"newton_steps": 0}, "newton_steps must be at least 1"),
         ({"patience": 0}, "patience must be at least 1"),
         ({"keep": 1}, "keep must be at least 2, so that a damaged checkpoint has one before it"),
-        ({"optimizer": "sgd"}, "optimizer must be one of 'adamw', 'muon', got 'sgd'"),
+        ({"optimizer": "lion"}, "optimizer must be one of 'adamw', 'muon', 'sgd', got 'lion'"),
+        ({"optimizer": "sgd", "momentum": 0.9}, "sgd is plain: it has no momentum, got momentum=0"),
         ({"schedule": "step"}, "schedule must be one of"),
         ({"warmup": -0.1}, "warmup and cooldown are shares of the steps"),
         ({"warmup": 0.6, "cooldown": 0.5}, "together at most 1, got 0.6 and 0.5"),
@@ -158,6 +159,11 @@ def test_a_recipe_is_plain_values_and_back():
 def test_training_values_that_do_not_go_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         TrainingConfig(**{"steps": 10, **values})
+
+
+@pytest.mark.parametrize("values", [{}, {"momentum": 0.0}, {"beta2": 0.99, "matrix_lr": 0.01}])
+def test_sgd_takes_the_settings_of_any_recipe_without_momentum(values):
+    assert TrainingConfig(10, optimizer="sgd", **values).optimizer == "sgd"
 
 
 def test_types_are_checked():

@@ -219,12 +219,17 @@ class Task(ABC):
                 n += n_targets
         return total / n
 
-    def is_better(self, values: Mapping[str, float], best: float | None) -> bool:
+    def is_better(
+        self, values: Mapping[str, float], best: float | None, *, best_loss: float | None = None
+    ) -> bool:
         """Whether these metrics beat the best so far; NaN never does.
 
-        Higher is better, unless `best_by` is a loss or a perplexity.
+        Higher is better, unless `best_by` is a loss or a perplexity. Of equal values, the one with
+        the lower val_loss is better; best_loss is the val_loss of the best so far.
         """
         value = values[self.best_by]
+        if value == best and best_loss is not None:
+            return values.get("val_loss", best_loss) < best_loss
         lower = self.best_by.endswith(("loss", "perplexity"))
         return value == value and (best is None or (value < best if lower else value > best))
 

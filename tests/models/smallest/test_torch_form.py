@@ -68,6 +68,23 @@ def test_the_state_dict_has_the_transposed_matrices_under_their_names(d_pos: int
     )
 
 
+def test_the_published_start_and_sequence_give_the_published_numbers() -> None:
+    torch.manual_seed(1998)
+    output = TorchTransformer(7, 4, 3, 2, 9)(torch.randn(8, 7))
+    published = torch.tensor([0.051710, -0.136338, 0.121368, 0.012151, -0.202027])
+    torch.testing.assert_close(output.flatten()[2:7], published, rtol=0, atol=1e-6)
+
+
+def test_positions_and_then_queries_keys_values_are_drawn() -> None:
+    torch.manual_seed(5)
+    drawn = [torch.nn.Embedding(7, 2)]
+    drawn += [torch.nn.Linear(5, width, bias=False) for width in (4, 4, 6)]
+    torch.manual_seed(5)
+    model = TorchTransformer(3, 4, 6, 2, 7)
+    for layer, other in zip((model.pos, model.Qm, model.Km, model.Vm), drawn, strict=True):
+        assert layer.weight.equal(other.weight)
+
+
 def test_from_numpy_and_to_numpy_are_inverse() -> None:
     for hand in (design(3, 4, 6, None, 7), design(3, 4, 6, 2, 7)):
         back = TorchTransformer.from_numpy(hand).to_numpy()

@@ -27,6 +27,7 @@ from clearhead.training.tasks import (
     DialogueData,
     PictureData,
     PicturePredictor,
+    PublishedSequenceData,
     SequenceData,
     SubstringData,
     TranslationData,
@@ -77,6 +78,12 @@ KINDS = {
     ),
     "unique": (
         SequenceData("unique", n_examples=9),
+        None,
+        TorchTransformerConfig(UNDECIDED, 4, UNDECIDED),
+        "CAC",
+    ),
+    "identity as published": (
+        PublishedSequenceData("identity", n_examples=9),
         None,
         TorchTransformerConfig(UNDECIDED, 4, UNDECIDED),
         "CAC",

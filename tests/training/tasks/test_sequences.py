@@ -76,15 +76,22 @@ def test_for_unique_a_place_begins_as_long_as_a_letter():
     assert model.pos.weight.norm(dim=1).tolist() == pytest.approx([1] * 6)
     cosine = torch.nn.functional.cosine_similarity(model.pos.weight, drawn.pos.weight)
     assert cosine.tolist() == pytest.approx([1] * 6)  # only shorter or longer
-    for name in ("Km", "Qm", "Vm"):
-        assert getattr(model, name).weight.equal(getattr(drawn, name).weight)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_values_begin_small_and_the_other_matrices_as_drawn(rule):
+    made = task(rule)
+    drawn, model = model_of(made), made.initialise(model_of(made))
+    assert model.Vm.weight.equal(0.05 * drawn.Vm.weight)
+    assert model.Km.weight.equal(drawn.Qm.weight)  # the one that is drawn first
+    assert model.Qm.weight.equal(drawn.Km.weight)
 
 
 @pytest.mark.parametrize("rule", ["identity", "first"])
-def test_the_other_rules_begin_as_drawn(rule):
+def test_positions_of_the_other_rules_begin_as_drawn(rule):
     made = task(rule)
-    for name, weight in made.initialise(model_of(made)).state_dict().items():
-        assert weight.equal(model_of(made).state_dict()[name])
+    model = made.initialise(model_of(made))
+    assert model.pos.weight.equal(model_of(made).pos.weight)
 
 
 def test_a_model_without_places_is_left_as_it_is():

@@ -19,6 +19,7 @@ from clearhead.training.tasks import (
     CharacterData,
     DialogueData,
     PictureData,
+    PublishedSequenceData,
     SequenceData,
     SubstringData,
     Task,
@@ -77,6 +78,27 @@ def test_without_another_command_a_task_is_evaluated(tmp_path):
     assert shlex.split(Task.next_command(None, run)) == ["clearhead", "eval", str(run)]
 
 
+class ByAccuracy:
+    best_by = "val_accuracy"
+
+
+@pytest.mark.parametrize(
+    ("values", "best_loss", "better"),
+    [
+        ({"val_accuracy": 0.8, "val_loss": 9.0}, 0.1, True),
+        ({"val_accuracy": 0.7, "val_loss": 0.2}, 0.3, True),
+        ({"val_accuracy": 0.7, "val_loss": 0.3}, 0.3, False),
+        ({"val_accuracy": 0.7, "val_loss": float("nan")}, 0.3, False),
+        ({"val_accuracy": 0.7}, 0.3, False),
+        ({"val_accuracy": 0.7, "val_loss": 0.2}, None, False),
+        ({"val_accuracy": 0.6, "val_loss": 0.0}, 0.3, False),
+        ({"val_accuracy": float("nan"), "val_loss": 0.0}, 0.3, False),
+    ],
+)
+def test_equal_metrics_are_told_apart_by_the_loss(values, best_loss, better):
+    assert Task.is_better(ByAccuracy, values, 0.7, best_loss=best_loss) is better
+
+
 # Sizes that the data decide
 
 
@@ -92,6 +114,7 @@ DECIDED = {
     CharacterData: {"vocab_size"},
     DialogueData: {"vocab_size"},
     PictureData: {"n_classes", "channels", "image_size"},
+    PublishedSequenceData: {"d_input", "d_v"},
     SequenceData: {"d_input", "d_v"},
     SubstringData: {"d_input", "d_output"},
     TranslationData: {"source_vocab_size", "target_vocab_size", "start_id", "end_id", "pad_id"},
