@@ -2,6 +2,7 @@
 
 tokenizer.py            the base of every tokenizer: a vocabulary, batches, a file
 characters.py           characters
+sentences.py            where sentences end
 word_rules.py           words and punctuation by the conventions of the Penn Treebank
 words.py                words and punctuation as ids
 detokenize.py           tokens back to running text
