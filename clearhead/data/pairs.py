@@ -33,6 +33,7 @@ from clearhead.data.randomness import (
 )
 from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.tokenizer import Tokenizer
+from clearhead.data.tokenizers.word_rules import VERSION, check_version
 from clearhead.data.tokenizers.words import WordTokenizer
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
@@ -158,18 +159,28 @@ class GeneratedPairs:
 
 
 def pair_tokenizers(
-    pairs: Sequence[Pair], *, source: str = "characters", target: str = "characters"
+    pairs: Sequence[Pair],
+    *,
+    source: str = "characters",
+    target: str = "characters",
+    word_rules: int = VERSION,
 ) -> tuple[Tokenizer, Tokenizer]:
-    """Build a tokenizer for each side, of "words" or "characters", with start and end."""
+    """Build a tokenizer for each side, of "words" or "characters", with start and end.
+
+    word_rules: the version of the rules that split words.
+    """
     check_choice("source", source, ("words", "characters"))
     check_choice("target", target, ("words", "characters"))
     sources, targets = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return _build_tokenizer(sources, source), _build_tokenizer(targets, target)
+    check_version("word_rules", word_rules)
+    sides = ((sources, source), (targets, target))
+    one, other = (_build_tokenizer(texts, level, word_rules) for texts, level in sides)
+    return one, other
 
 
-def _build_tokenizer(texts: Sequence[str], level: str) -> Tokenizer:
+def _build_tokenizer(texts: Sequence[str], level: str, word_rules: int) -> Tokenizer:
     if level == "words":
-        return WordTokenizer.of(texts, end=True)
+        return WordTokenizer.of(texts, end=True, rules=word_rules)
     return CharTokenizer.of("".join(texts), cls=False, start=True, pad=True, end=True)
 
 

@@ -54,6 +54,19 @@ def test_T29_an_old_run_loads_and_predicts_as_before(golden):
     assert (run.state.step, run.state.logged, run.state.finished) == (4, 4, True)
 
 
+def test_T29_an_old_run_of_words_keeps_its_rules():
+    """Its tokenizer names no rules, so a full stop inside a line stays with its word."""
+    run = load_run(GOLDEN / "dialogue-0001")
+    assert run.tokenizer.rules == run.recipe.data.word_rules == 1
+    assert run.tokenizer.tokenize("I am here. You are there.")[2] == "here."
+    found = run.predict("I am here. You are there.")
+    assert found["probability"] == pytest.approx(0.0029471558518707752, abs=1e-8)
+    assert found["answer"] == "." * 60
+    found = run.predict("First Citizen:")
+    assert found["probability"] == pytest.approx(0.0030553315300494432, abs=1e-8)
+    assert found["answer"] == " ".join(["not"] * 60)
+
+
 def test_T29_an_old_run_resumes_to_the_same_weights_and_metrics(golden, stopped):
     assert load_run(stopped).step == 2
     result = resume(stopped, resume=str(stopped))

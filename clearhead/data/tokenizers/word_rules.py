@@ -22,16 +22,25 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 from clearhead.data.tokenizers.sentences import END, mark_sentences
 
-VERSIONS = (1, 2)
 VERSION = 2  # raise it with any change that changes a token
 
 NEWLINE = "\n"  # the token
 LINE_BREAK = "\x0b"  # a line break of the text; for the rules \n ends a line
 SPACE = r"[^\S\n\x1c-\x1f]"  # Unicode's white space within a line, without control characters
 APART = r" \g<0> "  # what was found, between spaces
+
+
+def check_version(name: str, version: Any) -> None:
+    """A version of the rules that this clearhead has."""
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise ValueError(
+            f"{name} must be a version of the word rules from 1 to {VERSION}, got {version!a:.40}; "
+            f"a newer clearhead may have others"
+        )
 
 
 def split_texts(

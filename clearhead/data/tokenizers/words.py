@@ -27,7 +27,7 @@ from clearhead.data.tokenizers.tokenizer import (
     check_text,
     check_texts,
 )
-from clearhead.data.tokenizers.word_rules import NEWLINE, VERSION, VERSIONS, split_texts
+from clearhead.data.tokenizers.word_rules import NEWLINE, VERSION, check_version, split_texts
 from clearhead.shapes import check_positive
 
 
@@ -50,7 +50,7 @@ class WordTokenizer(Tokenizer):
         rules: int = VERSION,
     ) -> None:
         check_switches(keep_newlines=keep_newlines, end=end)
-        check_rules(rules)
+        check_version("rules", rules)
         self.keep_newlines, self.end, self.rules = keep_newlines, end, rules
         if isinstance(words, str | Mapping) or not isinstance(words, Collection):
             raise TypeError(
@@ -83,7 +83,7 @@ class WordTokenizer(Tokenizer):
     ) -> Self:
         """Build the vocabulary of words that occur at least min_count times, frequent first."""
         check_positive(min_count=min_count)
-        check_rules(rules)
+        check_version("rules", rules)
         texts = [text] if isinstance(text, str) else list(text)
         check_texts(texts)
         counts = Counter(chain.from_iterable(split_texts(texts, version=rules)))
@@ -125,12 +125,3 @@ class WordTokenizer(Tokenizer):
     def _get_vocabulary(self) -> list[str]:
         first = self._special_ids["unk"] + 1 + self.end + self.keep_newlines
         return self._spelling[first:]
-
-
-def check_rules(rules: Any) -> None:
-    """A version of the word rules that this clearhead has."""
-    if type(rules) is not int or rules not in VERSIONS:
-        raise ValueError(
-            f"rules must be a version of the word rules, 1 … {VERSION}, got {rules!a:.40}; "
-            f"a newer clearhead may have it"
-        )

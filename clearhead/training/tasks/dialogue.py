@@ -8,7 +8,7 @@ predicted exactly once, so the loss can be compared with that of n-grams: `basel
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.packing import pack
 from clearhead.data.randomness import split
 from clearhead.data.tokenizers import WordTokenizer
+from clearhead.data.tokenizers.word_rules import VERSION, check_version
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
@@ -43,7 +44,8 @@ class DialogueData(DataConfig):
     only_spoken: leave out blocks without a speaker's name, such as headings. context: tokens in a
     row; min_count: how often a word must occur to be in the vocabulary. validation: the share of
     the speeches that is not learned from, chosen by split_seed. sample_length: the most words that
-    the model adds to the beginning of a speech, in samples and in answers.
+    the model adds to the beginning of a speech, in samples and in answers. word_rules: the version
+    of the rules that split words.
     """
 
     path: str | None = None
@@ -53,9 +55,16 @@ class DialogueData(DataConfig):
     validation: float = 0.1
     split_seed: int = 0
     sample_length: int = 60
+    word_rules: int = VERSION
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Runs of earlier releases name no word_rules: they have the first."""
+        return super().from_dict({"word_rules": 1, **values})
 
     def check(self) -> None:
         check_positive(min_count=self.min_count, sample_length=self.sample_length)
+        check_version("word_rules", self.word_rules)
         if self.context < 2 or not 0 < self.validation < 1:
             raise ValueError(
                 f"context must be at least 2 and validation between 0 and 1, "
@@ -155,7 +164,7 @@ class DialogueTask(Task):
         self.data = data
         train, validation = split(speeches, seed=data.split_seed, share=data.validation)
         self.tokenizer = WordTokenizer.of(
-            train, min_count=data.min_count, keep_newlines=True, end=True
+            train, min_count=data.min_count, keep_newlines=True, end=True, rules=data.word_rules
         )
         self.predictor = DialoguePredictor(self.tokenizer, data.sample_length)
         self.train_speeches, self.train = train, self._encode(train)

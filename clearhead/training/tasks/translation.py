@@ -9,7 +9,7 @@ computed by sacrebleu, on its scale of 0 to 100).
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from clearhead.data.batch import Batch
 from clearhead.data.pairs import GeneratedPairs, Pair, Pairs, pair_tokenizers, read_pairs
 from clearhead.data.randomness import split
 from clearhead.data.tokenizers import Tokenizer, WordTokenizer, load_tokenizer
+from clearhead.data.tokenizers.word_rules import VERSION, check_version
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import write_json
 from clearhead.generation import beam_search
@@ -46,7 +47,8 @@ class TranslationData(DataConfig):
     "characters"; unless given, characters for generated pairs and words for a file. n_examples and
     n_validation count generated pairs; of a file, `validation` is the share that is not learned
     from, and pairs with a side of more than `longest` tokens are left out. n_decoded: validation
-    sentences that are translated at each evaluation.
+    sentences that are translated at each evaluation. word_rules: the version of the rules that
+    split words.
     """
 
     path: str | None = None
@@ -59,6 +61,13 @@ class TranslationData(DataConfig):
     longest: int = 60
     n_decoded: int = 500
     seed: int = 0
+    word_rules: int = VERSION
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Runs of earlier releases name no word_rules: if they have words, by the first."""
+        level = values.get("level") or ("characters" if values.get("path") is None else "words")
+        return super().from_dict({"word_rules": 1 if level == "words" else VERSION, **values})
 
     def check(self) -> None:
         check_choice("language", self.language, ("dates", "numbers"))
@@ -68,6 +77,7 @@ class TranslationData(DataConfig):
         check_positive(n_decoded=self.n_decoded, longest=self.longest)
         if not 0 < self.validation < 1:
             raise ValueError(f"validation must be between 0 and 1, got {self.validation}")
+        check_version("word_rules", self.word_rules)
 
     def open(self) -> "TranslationTask":
         return TranslationTask(self, *(self._generate() if self.path is None else self._read()))
@@ -165,7 +175,9 @@ class TranslationTask(Task):
         level = data.level or ("words" if self.is_real else "characters")
         # Words are those of the training part; an alphabet is known as a whole.
         known = train if level == "words" else [*train, *validation]
-        self.source, self.target = pair_tokenizers(known, source=level, target=level)
+        self.source, self.target = pair_tokenizers(
+            known, source=level, target=level, word_rules=data.word_rules
+        )
         self.train_pairs, self.train = self._encode(train, "training")
         self.validation_pairs, self.validation = self._encode(validation, "validation")
         longest = max(map(len, self.train.target_rows))

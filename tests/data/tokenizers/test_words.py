@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data import WordTokenizer
-from clearhead.data.tokenizers.word_rules import VERSION, split_words
+from clearhead.data import WordTokenizer, load_tokenizer
+from clearhead.data.tokenizers.word_rules import VERSION, split_texts
+from clearhead.files.strict_json import write_json
 
 TEXT = "First Citizen:\nWe know't, we know't.\n\nAll:\nSpeak, speak.\n"
 FAMILY = "👩‍❤️‍💋‍👨" * 5
@@ -68,13 +69,13 @@ def test_the_newline_is_known_however_rare_it_is():
     assert tokenizer.unk_id not in tokenizer.encode("a\na")
 
 
-def test_each_line_goes_through_the_rules_alone():
-    """A full stop inside a text stays with its word unless its line ends there."""
-    tokenizer = WordTokenizer([])
-    assert tokenizer.tokenize("So Mr. Smith spoke.\nThen he left.") == [
-        *("So", "Mr.", "Smith", "spoke", "."),
-        *("Then", "he", "left", "."),
-    ]
+def test_sentences_are_split_across_lines_and_each_line_alone_by_the_first_rules():
+    text = "So Mr. Smith spoke. Then\nhe left.\nWhy"
+    new, old = WordTokenizer([]), WordTokenizer([], rules=1)
+    assert " ".join(new.tokenize(text)) == "So Mr. Smith spoke . Then he left . Why"
+    assert " ".join(old.tokenize(text)) == "So Mr. Smith spoke. Then he left . Why"
+    assert WordTokenizer.of("a. b", rules=1).tokens[3:] == ("a.", "b")
+    assert WordTokenizer.of("go. b").tokens[3:] == (".", "b", "go")
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
@@ -114,8 +115,7 @@ def test_F17_words_of_any_script_come_back_exactly(text, tmp_path):
 def test_F17_decoding_gives_the_tokens_of_every_line(texts):
     tokenizer = WordTokenizer.of(texts, keep_newlines=True)
     for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
-        lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        expected = [token for line in lines for token in [*split_words(line), "\n"]][:-1]
+        expected = split_texts([text], keep_newlines=True)[0]
         assert tokenizer.spell(ids) == expected
         assert tokenizer.decode(ids) == " ".join(expected)
         assert tokenizer.unk_id not in ids
@@ -135,21 +135,41 @@ def test_a_literal_special_is_text():
 # Its file
 
 
-def test_the_file_names_the_version_of_the_rules_and_an_older_file_names_none():
+def test_the_file_names_the_version_of_the_rules_and_an_older_file_has_the_first():
     tokenizer = WordTokenizer.of(TEXT, keep_newlines=True)
     values = tokenizer.to_dict()
-    assert values["rules"] == VERSION == 1
-    older = {name: value for name, value in values.items() if name != "rules"}
-    assert WordTokenizer.from_dict(older) == WordTokenizer.from_dict(values) == tokenizer
+    assert values["rules"] == tokenizer.rules == VERSION == 2
+    assert WordTokenizer.from_dict(values) == tokenizer
+    unnamed = {name: value for name, value in values.items() if name != "rules"}
+    for older in (unnamed, {**values, "rules": 1}):
+        old = WordTokenizer.from_dict(older)
+        assert old.rules == old.to_dict()["rules"] == 1
+        assert old != tokenizer
+        assert old.tokens == tokenizer.tokens
+        assert old.tokenize("All speak. We") == ["All", "speak.", "We"]
 
 
-@pytest.mark.parametrize("rules", [2, 0, "1", True, None])
-def test_words_of_other_rules_are_refused(rules):
+def test_a_tokenizer_saved_by_an_earlier_release_gives_the_ids_it_gave(tmp_path):
+    """As release 0.1 wrote it, without rules, and as 0.2 did, with rules 1."""
+    for rules in ({}, {"rules": 1}):
+        head = {"tokenizer": "words", "format": 1, "keep_newlines": True, "end": False}
+        write_json(tmp_path / "t.json", head | rules | {"tokens": ["We", "go.", "go", "."]})
+        tokenizer = load_tokenizer(tmp_path / "t.json")
+        assert tokenizer.encode("We go. We go.\nWe") == [0, 4, 5, 4, 6, 7, 3, 4]
+        tokenizer.save(tmp_path / "again.json")
+        assert load_tokenizer(tmp_path / "again.json") == tokenizer
+
+
+@pytest.mark.parametrize("rules", [3, 0, "1", True, None])
+def test_words_of_unknown_rules_are_refused(rules):
     values = {**WordTokenizer(["a"]).to_dict(), "rules": rules}
-    with pytest.raises(
-        ValueError, match=f"split by rules of version {rules!r}, but this clearhead"
-    ):
+    words = f"rules must be a version of the word rules from 1 to 2, got {rules!r}; a newer"
+    with pytest.raises(ValueError, match=words):
         WordTokenizer.from_dict(values)
+    with pytest.raises(ValueError, match=words):
+        WordTokenizer(["a"], rules=rules)
+    with pytest.raises(ValueError, match=words):
+        WordTokenizer.of("a", rules=rules)
 
 
 # Batches

@@ -39,6 +39,21 @@ def task(path, **settings):
     return DialogueData(**{**small, **settings}).open()
 
 
+def test_the_data_of_an_earlier_release_are_split_by_the_rules_of_then(path, tmp_path):
+    (tmp_path / "play.txt").write_text(play() + "\nROMEO:\nspeak. no more.\n")
+    new = DialogueData(path, min_count=1, validation=0.01)
+    values = new.to_dict()
+    assert values.pop("word_rules") == new.word_rules == 2
+    old = DialogueData.from_dict(values)
+    assert old == DialogueData(path, min_count=1, validation=0.01, word_rules=1)
+    assert DialogueData.from_dict(new.to_dict()) == new
+    assert "speak." in old.open().tokenizer.tokens
+    assert "speak." not in new.open().tokenizer.tokens
+    assert old.open().tokenizer.rules == 1
+    with pytest.raises(ValueError, match="word_rules must be a version of the word rules from 1"):
+        DialogueData(word_rules=3)
+
+
 def model_of(made, **settings):
     torch.manual_seed(0)
     small = {"d_model": 12, "n_layers": 1, "n_heads": 3, "positions": "rotary"}

@@ -226,6 +226,20 @@ def test_the_sample_shows_source_answer_and_the_right_answer():
     assert lines[0].endswith(f"({right})")
 
 
+def test_words_of_an_earlier_release_are_split_by_the_rules_of_then(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("go. now.\tva. ya.\ncome\tven\nstop\talto\n")
+    new = TranslationData(path=str(path), validation=0.3)
+    values = new.to_dict()
+    assert values.pop("word_rules") == 2
+    old = TranslationData.from_dict(values)
+    assert (old.word_rules, TranslationData.from_dict(new.to_dict())) == (1, new)
+    assert {tokenizer.rules for tokenizer in (old.open().source, old.open().target)} == {1}
+    assert {tokenizer.rules for tokenizer in (new.open().source, new.open().target)} == {2}
+    for characters in ({"path": None}, {"level": "characters"}):  # the rules change nothing there
+        assert TranslationData.from_dict(values | characters).word_rules == 2
+
+
 def test_the_fingerprint_stands_for_every_letter(file):
     before = task(path=str(file)).fingerprint
     assert before == task(path=str(file)).fingerprint
