@@ -7,12 +7,16 @@ joins the parts.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from clearhead.positions.tables import offsets
-from clearhead.shapes import can_read_values, format_shape
+from clearhead.shapes import can_read_values, check_int_tensor, format_shape
+
+if TYPE_CHECKING:
+    from clearhead.attention.masks import Mask
 
 
 def _check_one_per_key(name: str, x: Tensor, S: int) -> None:
@@ -130,23 +134,68 @@ class Given:
         return f"Mask.of({_describe(self.allowed)})"
 
 
-Part = Causal | Window | Padding | Tokens | Segments | Given
+@dataclass(frozen=True, eq=False)
+class Inverse:
+    """Where another mask does not allow it."""
+
+    mask: "Mask"
+
+    def __repr__(self) -> str:
+        return f"~({self.mask})" if len(self.mask.parts) > 1 else f"~{self.mask}"
 
 
-def check_bool(name: str, x: object, true_means: str = "may attend") -> None:
-    """A boolean tensor, or a TypeError that says what True means in it."""
+Part = Causal | Window | Padding | Tokens | Segments | Given | Inverse
+
+
+def write_out(part: Part, T: int, S: int, axes: int, device: torch.device | None) -> Tensor:
+    """A part as a boolean tensor that broadcasts to scores (..., T, S) with these axes."""
+    if isinstance(part, Inverse):
+        return ~part.mask.broadcastable(T, S, axes=axes, device=device)
+    return match_axes(part, part.dense(T, S, device), axes)
+
+
+def read_flags(name: str, x: object, true_means: str = "may attend") -> Tensor:
+    """A boolean tensor from booleans, or from integers that are all 0 or 1."""
+    if isinstance(x, Tensor) and x.dtype == torch.bool:
+        return x
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
     wanted = f"{name} must be boolean with True = {true_means}, got {x.dtype}"
-    if x.is_floating_point():
+    if x.is_floating_point() or x.is_complex():
         raise TypeError(
             f"{wanted}: a float mask could mean 0/1 flags or numbers to add to the scores. "
             f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
         )
-    if x.dtype != torch.bool:
-        raise TypeError(
-            f"{wanted}; use {name}.bool() if 1 means {true_means}, Mask.padding({name}) for lengths"
+    is_flag = (x == 0) | (x == 1)
+    if can_read_values(is_flag) and not bool(is_flag.all()):
+        raise ValueError(
+            f"{name} must be boolean or hold only 0 and 1, with 1 = {true_means}, "
+            f"got {int(x[~is_flag][0])}; for lengths use Mask.padding({name})"
         )
+    return x == 1
+
+
+def read_lengths(valid_lens: Any) -> Tensor:
+    """Whole numbers of at least 0, (B,) or (B, T), from a tensor or a list."""
+    if isinstance(valid_lens, list | tuple):
+        try:
+            valid_lens = torch.tensor(valid_lens, dtype=None if valid_lens else torch.long)
+        except (TypeError, ValueError) as fault:
+            raise TypeError(
+                f"valid_lens must be a tensor or a list of whole numbers such as [7, 4], "
+                f"got {valid_lens!r:.80}"
+            ) from fault
+    check_int_tensor("valid_lens", valid_lens)
+    if valid_lens.ndim not in (1, 2):
+        raise ValueError(
+            f"valid_lens must have shape (B,) or (B, T), got {format_shape(valid_lens)}; "
+            f"for a mask of real tokens use Mask.tokens(...)"
+        )
+    if can_read_values(valid_lens) and valid_lens.numel() and int(valid_lens.min()) < 0:
+        raise ValueError(
+            f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
+        )
+    return valid_lens
 
 
 def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:

@@ -13,7 +13,9 @@ serves training (T = S) and generation with cached keys (T = 1), and the last qu
 every key.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,21 +23,23 @@ from torch import Tensor
 from clearhead.attention.mask_parts import (
     Causal,
     Given,
+    Inverse,
     Padding,
     Part,
     Segments,
     Tokens,
     Window,
-    check_bool,
     last_columns,
-    match_axes,
+    read_flags,
+    read_lengths,
+    write_out,
 )
-from clearhead.shapes import can_read_values, check_int_tensor, check_positive, format_shape
+from clearhead.shapes import check_int_tensor, check_positive, format_shape
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mask:
-    """Who may attend to whom: True = may attend. Immutable; joined by `&`."""
+    """Who may attend to whom: True = may attend. Immutable; joined by `&` and `|`."""
 
     parts: tuple[Part, ...] = ()
 
@@ -53,24 +57,14 @@ class Mask:
         return Mask((Window(n),))
 
     @staticmethod
-    def padding(valid_lens: Tensor) -> "Mask":
-        """The first valid_lens keys: (B,), or (B, T) with a length for each query. 0 is legal."""
-        check_int_tensor("valid_lens", valid_lens)
-        if valid_lens.ndim not in (1, 2):
-            raise ValueError(
-                f"valid_lens must have shape (B,) or (B, T), got {format_shape(valid_lens)}; "
-                f"for a mask of real tokens use Mask.tokens(...)"
-            )
-        if can_read_values(valid_lens) and valid_lens.numel() and int(valid_lens.min()) < 0:
-            raise ValueError(
-                f"valid_lens must not be negative, got {int(valid_lens.min())}; 0 means no key"
-            )
-        return Mask((Padding(valid_lens.clone()),))
+    def padding(valid_lens: Tensor | Sequence[Any]) -> "Mask":
+        """The first valid_lens keys: (B,), such as [7, 4], or (B, T) for each query its own."""
+        return Mask((Padding(read_lengths(valid_lens).clone()),))
 
     @staticmethod
     def tokens(token_mask: Tensor) -> "Mask":
-        """The real tokens, (B, S) boolean, True = real; padding may be anywhere."""
-        check_bool("token_mask", token_mask)
+        """The real tokens, (B, S) boolean or 0/1, True = real; padding may be anywhere."""
+        token_mask = read_flags("token_mask", token_mask)
         if token_mask.ndim != 2:
             raise ValueError(
                 f"token_mask must have shape (B, S), got {format_shape(token_mask)}; "
@@ -90,11 +84,11 @@ class Mask:
     def of(allowed: "Tensor | Mask") -> "Mask":
         """Any boolean matrix: (T, S), (B, T, S) for scores without heads, or (B, H, T, S).
 
-        A Mask stays as it is.
+        Integers 0 and 1 are read as False and True. A Mask stays as it is.
         """
         if isinstance(allowed, Mask):
             return allowed
-        check_bool("mask", allowed)
+        allowed = read_flags("mask", allowed)
         if allowed.ndim < 2:
             raise ValueError(
                 f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got "
@@ -113,8 +107,7 @@ class Mask:
         check_positive(n_heads=n_heads)
         mask = Mask()
         if attn_mask is not None:
-            check_bool("attn_mask", attn_mask, "must not attend")
-            allowed = ~attn_mask
+            allowed = ~read_flags("attn_mask", attn_mask, "must not attend")
             if allowed.ndim == 3:
                 if allowed.size(0) % n_heads:
                     raise ValueError(
@@ -124,8 +117,8 @@ class Mask:
                 allowed = allowed.unflatten(0, (-1, n_heads))
             mask = mask & Mask.of(allowed)
         if key_padding_mask is not None:
-            check_bool("key_padding_mask", key_padding_mask, "must not attend")
-            mask = mask & Mask.tokens(~key_padding_mask)
+            is_padding = read_flags("key_padding_mask", key_padding_mask, "must not attend")
+            mask = mask & Mask.tokens(~is_padding)
         return mask
 
     def to_mha(self, T: int, S: int, *, n_heads: int) -> Tensor:
@@ -156,6 +149,28 @@ class Mask:
 
     __rand__ = __and__
 
+    def __or__(self, other: "Mask | Tensor | None") -> "Mask":
+        """Either may allow it: `causal() | padding(prompt_lens)` also sees the whole prompt.
+
+        A mask of real tokens loses that meaning here; join it by & afterwards: `(a | b) & tokens`.
+        """
+        if other is None:
+            return Mask()
+        return Mask((Inverse(Mask((Inverse(self), Inverse(Mask.of(other))))),))  # ¬(¬a ∧ ¬b)
+
+    __ror__ = __or__
+
+    def __invert__(self) -> "Mask":
+        """Where this mask does not allow it; a mask of real tokens is refused."""
+        if any(isinstance(part, Padding | Tokens | Segments) for part in self.parts):
+            raise TypeError(
+                f"~ of {self} would attend to padding and to nothing else; for a tensor with "
+                f"True = padding use Mask.tokens(~tensor), else Mask.of(~mask.dense(T, S))"
+            )
+        if len(self.parts) == 1 and isinstance(self.parts[0], Inverse):
+            return self.parts[0].mask
+        return Mask((Inverse(self),))
+
     # Reading a mask
 
     def dense(self, T: int, S: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -164,7 +179,7 @@ class Mask:
         (T, S) if it is the same for every batch element, else (B, 1, T, S) – (B, H, T, S) if it
         differs by head – so that it broadcasts to scores (B, H, T, S).
         """
-        has_no_heads = any(isinstance(p, Given) and p.allowed.ndim == 3 for p in self.parts)
+        has_no_heads = any(isinstance(p, Given) and p.allowed.ndim == 3 for p in self._rules())
         dense = self.broadcastable(T, S, axes=3 if has_no_heads else 4, device=device)
         return dense.expand(*dense.shape[:-2], T, S).contiguous()
 
@@ -175,7 +190,7 @@ class Mask:
         device = self._device() if device is None else torch.device(device)
         dense = torch.ones((1, 1), dtype=torch.bool, device=device)
         for part in self.parts:
-            allowed = match_axes(part, part.dense(T, S, device), axes)
+            allowed = write_out(part, T, S, axes, device)
             batches = zip(dense.shape[:-2], allowed.shape[:-2], strict=False)
             if any(m != n and 1 not in (m, n) for m, n in batches):
                 raise ValueError(
@@ -257,14 +272,19 @@ class Mask:
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts)) or "Mask()"
 
+    def _rules(self) -> Iterator[Part]:
+        """The parts, and those inside of `~` and `|`."""
+        for part in self.parts:
+            yield from part.mask._rules() if isinstance(part, Inverse) else (part,)
+
     def _device(self) -> torch.device | None:
-        fields = (field for part in self.parts for field in vars(part).values())
+        fields = (field for part in self._rules() for field in vars(part).values())
         return next((field.device for field in fields if isinstance(field, Tensor)), None)
 
     def _picture_size(self) -> tuple[int | None, int]:
         """How many queries, if the mask fixes that, and keys a picture should show."""
         T, S = None, 8
-        for part in self.parts:
+        for part in self._rules():
             if isinstance(part, Given):
                 return part.allowed.size(-2), part.allowed.size(-1)
             if isinstance(part, Padding):

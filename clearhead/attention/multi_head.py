@@ -1,7 +1,9 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2.2): all heads in one product.
 
-    head_h = attention(x W_q[h], x W_k[h], x W_v[h])        each head in its own Dh = D / H columns
-    output = [head_1 … head_H] W_O
+    head_h = attention(x W_q[h], x W_k[h], x W_v[h])        each head in its own Dh columns
+    output = [head_1 … head_H] W_O                          W_O is (H·Dh × D)
+
+Dh is D / H unless given.
 
 `loop_over_heads` computes this as it is written. The module computes all heads at once: one
 projection, reshaped to (B, H, T, Dh), any mechanism, reshaped back. With fewer key/value heads,
@@ -20,7 +22,13 @@ from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.softmax import mix
 from clearhead.positions import PositionScheme
-from clearhead.shapes import check_bias, check_divides, check_sequence, format_shape
+from clearhead.shapes import (
+    check_bias,
+    check_divides,
+    check_positive,
+    check_sequence,
+    format_shape,
+)
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
@@ -44,38 +52,40 @@ class MultiHeadAttention(nn.Module):
         n_heads: int,
         *,
         n_kv_heads: int | None = None,
+        d_head: int | None = None,
         mechanism: Mechanism | None = None,
         bias: bool = True,
         dropout: float = 0.0,
         positions: PositionScheme | None = None,
         qk_norm: bool = False,
     ) -> None:
-        """n_kv_heads: key/value heads, n_heads unless given; dropout: on the weights of the default
-        mechanism; positions: a scheme that acts inside attention; qk_norm: each head's queries and
-        keys are brought to one length (RMS norm with a learned gain) before they are compared."""
+        """n_kv_heads: key/value heads, n_heads unless given; d_head: the width of a head, d_model /
+        n_heads unless given; dropout: on the weights of the default mechanism; positions: a scheme
+        that acts inside attention; qk_norm: each head's queries and keys are brought to one length
+        (RMS norm with a learned gain) before they are compared."""
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
-        check_divides("n_heads", n_heads, "d_model", d_model)
+        d_head = find_head_width(d_model, n_heads, d_head)
         check_divides("n_kv_heads", n_kv_heads, "n_heads", n_heads)
         if mechanism is not None and not isinstance(mechanism, Mechanism):
             raise TypeError(
                 f"mechanism must be a Mechanism such as DotProductAttention(), "
                 f"got {type(mechanism).__name__}"
             )
-        _check_scheme(positions, n_heads, d_model // n_heads)
+        _check_scheme(positions, n_heads, d_head)
         if mechanism is not None and dropout:
             raise ValueError(
                 f"dropout={dropout} is for the default mechanism; "
                 f"give it to {type(mechanism).__name__}"
             )
         self.d_model, self.n_heads, self.n_kv_heads = d_model, n_heads, n_kv_heads
-        self.d_head = d_model // n_heads
-        self.proj_q = nn.Linear(d_model, d_model, bias=bias)
-        self.proj_k = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
-        self.proj_v = nn.Linear(d_model, n_kv_heads * self.d_head, bias=bias)
-        self.proj_out = nn.Linear(d_model, d_model, bias=bias)
-        self.norm_q = nn.RMSNorm(self.d_head, eps=1e-6) if qk_norm else None
-        self.norm_k = nn.RMSNorm(self.d_head, eps=1e-6) if qk_norm else None
+        self.d_head = d_head
+        self.proj_q = nn.Linear(d_model, n_heads * d_head, bias=bias)
+        self.proj_k = nn.Linear(d_model, n_kv_heads * d_head, bias=bias)
+        self.proj_v = nn.Linear(d_model, n_kv_heads * d_head, bias=bias)
+        self.proj_out = nn.Linear(n_heads * d_head, d_model, bias=bias)
+        self.norm_q = nn.RMSNorm(d_head, eps=1e-6) if qk_norm else None
+        self.norm_k = nn.RMSNorm(d_head, eps=1e-6) if qk_norm else None
         self.mechanism = DotProductAttention(dropout) if mechanism is None else mechanism
         self.positions = positions
 
@@ -84,6 +94,7 @@ class MultiHeadAttention(nn.Module):
         x: Tensor,
         source: Tensor | None = None,
         *,
+        values: Tensor | None = None,
         mask: MaskLike = None,
         bias: Tensor | None = None,
         positions: Tensor | None = None,
@@ -91,12 +102,15 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """x (B, T, D) attends to source (B, S, D), or to itself and the cache → (B, T, D).
 
+        values (B, S, D): what the values are computed from, source unless given.
         mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
         are those of x, for a rotary scheme only; by default x follows the cache. No gradient flows
         through the cache, which includes the keys of x. With a source the cache holds the keys and
         values of the source: the first call fills it, later calls only read it.
         """
         self._check_call(x, source, cache)
+        if values is not None:
+            self._check_values(values, source)
         T, S = x.size(1), (x if source is None else source).size(1)
         if source is None and cache is not None:
             S += len(cache)
@@ -111,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         if source is not None and cache:  # filled by the first call
             k, v = cache.read()
         else:
-            k, v = self._keys_values(x if source is None else source, positions)
+            k, v = self._keys_values(x if source is None else source, values, positions)
             if cache is not None:
                 k, v = cache.append(k, v)
         return self._attend(q, k, v, mask, bias)
@@ -147,16 +161,32 @@ class MultiHeadAttention(nn.Module):
                 f"give each source a cache of its own, or clear() it"
             )
 
+    def _check_values(self, values: Tensor, source: Tensor | None) -> None:
+        """values (B, S, D), a row for each row of the source."""
+        if source is None:
+            raise ValueError(
+                "values need a source, from which the keys come; for keys from x itself give "
+                "source=x"
+            )
+        check_sequence("values", values, self.d_model, self.proj_v.weight)
+        if values.shape != source.shape:
+            raise ValueError(
+                f"values must have the shape of source, {format_shape(source)}, "
+                f"got {format_shape(values)}"
+            )
+
     def _queries(self, x: Tensor, positions: Tensor | None) -> Tensor:
         """x (B, T, D) → (B, H, T, Dh)."""
         q = split_heads(self.proj_q(x), self.n_heads)
         q = q if self.norm_q is None else self.norm_q(q)
         return q if self.positions is None else self.positions.rotate(q, positions)
 
-    def _keys_values(self, source: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
-        """source (B, S, D) → keys and values (B, G, S, Dh)."""
+    def _keys_values(
+        self, source: Tensor, values: Tensor | None, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """source and values (B, S, D) → keys and values (B, G, S, Dh)."""
         k = split_heads(self.proj_k(source), self.n_kv_heads)
-        v = split_heads(self.proj_v(source), self.n_kv_heads)
+        v = split_heads(self.proj_v(source if values is None else values), self.n_kv_heads)
         k = k if self.norm_k is None else self.norm_k(k)
         return k if self.positions is None else self.positions.rotate(k, positions), v
 
@@ -168,6 +198,15 @@ class MultiHeadAttention(nn.Module):
         if scheme.after_scaling and self.mechanism.scaled:
             by_distance = by_distance * math.sqrt(self.d_head)
         return by_distance if bias is None else bias + by_distance
+
+
+def find_head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:
+    """The width of a head: d_head if given, else d_model / n_heads, which must be whole."""
+    if d_head is None:
+        check_divides("n_heads", n_heads, "d_model", d_model)
+        return d_model // n_heads
+    check_positive(d_model=d_model, n_heads=n_heads, d_head=d_head)
+    return d_head
 
 
 def _check_scheme(positions: PositionScheme | None, n_heads: int, d_head: int) -> None:
@@ -193,11 +232,13 @@ def loop_over_heads(
     x: Tensor,
     source: Tensor | None = None,
     *,
+    values: Tensor | None = None,
     mask: MaskLike = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """The same numbers as attention(x, source, mask=mask, bias=bias), one head at a time."""
+    """The same numbers as attention(x, source, …), one head at a time."""
     source = x if source is None else source
+    values = source if values is None else values
     Dh, shared = attention.d_head, attention.n_heads // attention.n_kv_heads
     T, S = x.size(1), source.size(1)
     allowed = dense_mask(mask, (x.size(0), attention.n_heads, T, S), x.device)
@@ -216,7 +257,7 @@ def loop_over_heads(
     for h in range(attention.n_heads):
         q = project(attention.proj_q, h, x)  # (B, T, Dh)
         k = project(attention.proj_k, h // shared, source)
-        v = project(attention.proj_v, h // shared, source)
+        v = project(attention.proj_v, h // shared, values)
         if attention.norm_q is not None and attention.norm_k is not None:
             q, k = attention.norm_q(q), attention.norm_k(k)
         if attention.positions is not None:

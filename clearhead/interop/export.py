@@ -28,7 +28,13 @@ THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items
 THEIR_ACTIVATIONS["gelu_tanh"] = "gelu_new"
 
 # The settings that each family can express.
-BOTH: dict[str, tuple[Any, ...]] = {"qk_norm": (False,), "soft_cap": (None,)}
+BOTH: dict[str, tuple[Any, ...]] = {
+    "qk_norm": (False,),
+    "soft_cap": (None,),
+    "head_bias": (False,),
+    "norm_attention": (True,),
+    "final_norm": (None, True),
+}
 AS_GPT2 = BOTH | {
     "positions": ("learned",),
     "norm": ("layer",),
@@ -80,6 +86,14 @@ def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
     not_in_gpt2, not_in_llama = _find_differences(c, AS_GPT2), _find_differences(c, AS_LLAMA)
     if c.n_kv_heads not in (None, c.n_heads):
         not_in_gpt2.append(f"n_kv_heads={c.n_kv_heads}")
+    for name, usual in (
+        ("d_head", c.d_model / c.n_heads),
+        ("attention_bias", c.bias),
+        ("norm_bias", c.bias if c.norm == "layer" else False),
+    ):
+        if (value := getattr(c, name)) not in (None, usual):
+            not_in_gpt2.append(f"{name}={value}")
+            not_in_llama.append(f"{name}={value}")
     if not not_in_gpt2:
         return GPT2, _build_gpt2_config(c, dtype)
     if not not_in_llama:

@@ -4,9 +4,11 @@
     post-norm    norm(x + f(x))         as in Vaswani et al. 2017
 
 where f is self-attention, then cross-attention if there is a source, then the feed-forward layer.
+With norm_attention=False only the feed-forward layer has a norm, and attention is x + f(x).
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,8 +16,9 @@ from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.multi_head import MultiHeadAttention
+from clearhead.attention.single_head import JoinedHeads, SelfAttention
 from clearhead.layers.feed_forward import FeedForward
-from clearhead.layers.norm import make_norm
+from clearhead.layers.norm import check_norm_bias, make_norm
 from clearhead.positions import PositionScheme
 
 
@@ -25,7 +28,7 @@ class Block(nn.Module):
     def __init__(
         self,
         d_model: int,
-        n_heads: int,
+        n_heads: int | None = None,
         d_ff: int | None = None,
         *,
         pre_norm: bool = True,
@@ -39,35 +42,56 @@ class Block(nn.Module):
         qk_norm: bool = False,
         mechanism: Mechanism | None = None,
         positions: PositionScheme | None = None,
+        d_head: int | None = None,
+        attention_bias: bool | None = None,
+        norm_bias: bool | None = None,
+        norm_attention: bool = True,
+        attention: JoinedHeads | None = None,
     ) -> None:
-        """norm: "layer", "rms" or "none"; activation: as in FeedForward; bias=False: none anywhere.
+        """norm: "layer", "rms" or "none"; activation: as in FeedForward; bias=False: none anywhere,
+        unless attention_bias, or norm_bias for the shift of the norms, says otherwise.
 
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
         qk_norm, mechanism and positions: of the self-attention, as in MultiHeadAttention; a
-        mechanism has its own dropout on the weights.
+        mechanism has its own dropout on the weights. d_head: the width of a head, d_model / n_heads
+        unless given. norm_attention=False: no norm at attention. attention: separate heads in place
+        of n_heads equal ones; they have no dropout.
         """
         super().__init__()
+        check_norm_bias(norm, norm_bias)
         self.pre_norm, self.cross = pre_norm, cross
-        self.attention = MultiHeadAttention(
+        attention_bias = bias if attention_bias is None else attention_bias
+        norm_bias = bias if norm_bias is None else norm_bias
+        attention_norm = norm if norm_attention else "none"
+        if attention is not None:
+            equal = (n_heads, n_kv_heads, d_head, mechanism, positions)
+            _check_joined(attention, d_model, cross or qk_norm or equal != (None,) * len(equal))
+        self.attention: Any = attention or MultiHeadAttention(
             d_model,
-            n_heads,
+            _check_given(n_heads),
             n_kv_heads=n_kv_heads,
+            d_head=d_head,
             mechanism=mechanism,
-            bias=bias,
+            bias=attention_bias,
             dropout=dropout if mechanism is None else 0.0,
             positions=positions,
             qk_norm=qk_norm,
         )
-        self.norm_attention = make_norm(norm, d_model, bias=bias, eps=norm_eps)
+        self.norm_attention = make_norm(attention_norm, d_model, bias=norm_bias, eps=norm_eps)
         if cross:
             self.cross_attention = MultiHeadAttention(
-                d_model, n_heads, n_kv_heads=n_kv_heads, bias=bias, dropout=dropout
+                d_model,
+                _check_given(n_heads),
+                n_kv_heads=n_kv_heads,
+                d_head=d_head,
+                bias=attention_bias,
+                dropout=dropout,
             )
-            self.norm_cross = make_norm(norm, d_model, bias=bias, eps=norm_eps)
+            self.norm_cross = make_norm(attention_norm, d_model, bias=norm_bias, eps=norm_eps)
         self.feed_forward = FeedForward(
             d_model, d_ff, activation=activation, bias=bias, dropout=dropout
         )
-        self.norm_feed_forward = make_norm(norm, d_model, bias=bias, eps=norm_eps)
+        self.norm_feed_forward = make_norm(norm, d_model, bias=norm_bias, eps=norm_eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -119,3 +143,30 @@ class Block(nn.Module):
                 "source, source_mask and source_cache need a block that attends to a source; "
                 "build it with cross=True"
             )
+
+
+def _check_given(n_heads: int | None) -> int:
+    if n_heads is None:
+        raise TypeError("n_heads is missing; give it, or attention=JoinedHeads(heads, d_model)")
+    return n_heads
+
+
+def _check_joined(attention: JoinedHeads, d_model: int, has_settings: bool) -> None:
+    """Self-attention heads from d_model to d_model, and no settings of equal heads beside them."""
+    if not isinstance(attention, JoinedHeads):
+        raise TypeError(
+            f"attention must be JoinedHeads, got {type(attention).__name__}; equal heads are built "
+            f"from n_heads and d_head"
+        )
+    if has_settings:
+        raise ValueError(
+            "attention=JoinedHeads(...) takes the place of n_heads, n_kv_heads, d_head, qk_norm, "
+            "mechanism, positions and cross; leave them out"
+        )
+    widths = {head.d_x for head in attention.heads if isinstance(head, SelfAttention)}
+    is_self = all(isinstance(head, SelfAttention) for head in attention.heads)
+    if not is_self or widths != {d_model} or attention.d_output != d_model:
+        raise ValueError(
+            f"attention must join SelfAttention heads from d_model={d_model} to d_model; build "
+            f"JoinedHeads([SelfAttention({d_model}, d_key, d_output), ...], {d_model})"
+        )

@@ -62,6 +62,15 @@ class RMSNorm(nn.Module):
         return f"d_model={self.d_model}, eps={self.eps:g}"
 
 
+def check_norm_bias(kind: str, norm_bias: bool | None) -> None:
+    """Only layer norm has a shift that can be asked for."""
+    if norm_bias and kind != "layer":
+        raise ValueError(
+            f"norm_bias=True asks for norms with a shift, but norm={kind!r} has none; "
+            f"take norm='layer' or leave norm_bias out"
+        )
+
+
 def make_norm(
     kind: str, d_model: int, *, bias: bool = True, eps: float = 1e-5
 ) -> LayerNorm | RMSNorm | nn.Identity:

@@ -17,14 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.shapes import (
-    check_choice,
     check_float_tensor,
     check_last_axis,
     check_positive,
     format_shape,
 )
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+Activation = Callable[[Tensor], Tensor]
+ACTIVATIONS: dict[str, Activation] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+}
 
 
 def matrix_powers(matrix: Tensor, n: int) -> Tensor:
@@ -46,17 +50,16 @@ class LinearRNN(nn.Module):
         d_hidden: int,
         d_output: int,
         *,
-        activation: str | None = None,
-        output_activation: str | None = None,
+        activation: str | Activation | None = None,
+        output_activation: str | Activation | None = None,
         bias: bool = True,
     ) -> None:
-        """activation φ and output_activation φ_y: None for the identity, "tanh" or "relu"."""
+        """activation φ and output_activation φ_y: None for the identity, "tanh", "relu", "sigmoid",
+        or any element-wise function of a tensor, such as torch.sin or a module."""
         super().__init__()
         check_positive(d_input=d_input, d_hidden=d_hidden, d_output=d_output)
-        if activation is not None:
-            check_choice("activation", activation, tuple(ACTIVATIONS))
-        if output_activation is not None:
-            check_choice("output_activation", output_activation, tuple(ACTIVATIONS))
+        _check_activation("activation", activation)
+        _check_activation("output_activation", output_activation)
         self.d_input, self.d_hidden = d_input, d_hidden
         self.activation, self.output_activation = activation, output_activation
         # b_h belongs to the input layer, which serves all steps in one product.
@@ -106,5 +109,23 @@ class LinearRNN(nn.Module):
             )
 
 
-def _activate(name: str | None, x: Tensor) -> Tensor:
-    return x if name is None else ACTIVATIONS[name](x)
+def _check_activation(name: str, activation: str | Activation | None) -> None:
+    if activation in (None, *ACTIVATIONS) or callable(activation):
+        return
+    names = ", ".join(map(repr, ACTIVATIONS))
+    raise ValueError(f"{name} must be one of {names} or a function, got {activation!r}")
+
+
+def _activate(activation: str | Activation | None, x: Tensor) -> Tensor:
+    if activation is None:
+        return x
+    if isinstance(activation, str):
+        return ACTIVATIONS[activation](x)
+    y = activation(x)
+    if not isinstance(y, Tensor) or y.shape != x.shape:
+        given = f"shape {format_shape(y)}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(
+            f"an activation must be element-wise, a tensor of shape {format_shape(x)} from one of "
+            f"that shape, but this function gave {given}"
+        )
+    return y

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import MaskLike
+from clearhead.attention.multi_head import find_head_width
 from clearhead.config import Config
 from clearhead.layers.block import Block
 from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.layers.norm import NORMS, make_norm
+from clearhead.layers.norm import NORMS, check_norm_bias, make_norm
 from clearhead.positions import SCHEMES, PositionScheme, RotaryPositions, build_positions
 from clearhead.shapes import (
     check_above_zero,
@@ -37,7 +38,8 @@ class StackConfig(Config):
     A model's config is a dataclass derived from this class. It declares as fields the settings that
     its user can choose; all others keep the values given here. They mean the same as in Block.
     d_ff: 4·d_model unless given; n_kv_heads: n_heads unless given; positions: a name of
-    positions.SCHEMES, limited to max_len where the scheme has a limit.
+    positions.SCHEMES, limited to max_len where the scheme has a limit; final_norm: whether a norm
+    follows the last block, as pre_norm unless given.
     """
 
     d_model: int
@@ -55,12 +57,17 @@ class StackConfig(Config):
     bias: bool = True
     qk_norm: bool = False
     dropout: float = 0.0
+    d_head: int | None = None
+    attention_bias: bool | None = None
+    norm_bias: bool | None = None
+    norm_attention: bool = True
+    final_norm: bool | None = None
 
     def check(self) -> None:
         check_positive(n_layers=self.n_layers)
         check_at_most(MAX_LAYERS, n_layers=self.n_layers)
         check_at_most(MAX_WIDTH, d_model=self.d_model)
-        check_divides("n_heads", self.n_heads, "d_model", self.d_model)
+        check_at_most(MAX_WIDTH, **{"n_heads · d_head": self.n_heads * self.head_width})
         if self.n_kv_heads is not None:
             check_divides("n_kv_heads", self.n_kv_heads, "n_heads", self.n_heads)
         if self.d_ff is not None:
@@ -68,10 +75,16 @@ class StackConfig(Config):
         check_choice("positions", self.positions, tuple(SCHEMES))
         check_above_zero(rotary_base=self.rotary_base, norm_eps=self.norm_eps)
         if self.positions == "rotary":
-            RotaryPositions(self.d_model // self.n_heads)  # refuses an odd width
+            RotaryPositions(self.head_width)  # refuses an odd width
         check_choice("norm", self.norm, NORMS)
+        check_norm_bias(self.norm, self.norm_bias)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_dropout(self.dropout)
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head: d_head, or d_model / n_heads, which must then be whole."""
+        return find_head_width(self.d_model, self.n_heads, self.d_head)
 
     @property
     def scheme(self) -> type[PositionScheme]:
@@ -80,9 +93,11 @@ class StackConfig(Config):
 
     def build_stack(self, *, cross: bool = False) -> "Stack":
         """New blocks; with cross=True they also attend to a source."""
-        norm = make_norm(self.norm, self.d_model, bias=self.bias, eps=self.norm_eps)
         blocks = (self.build_block(cross=cross) for _ in range(self.n_layers))
-        return Stack(blocks, norm if self.pre_norm else None)
+        if not (self.pre_norm if self.final_norm is None else self.final_norm):
+            return Stack(blocks)
+        shift = self.bias if self.norm_bias is None else self.norm_bias
+        return Stack(blocks, make_norm(self.norm, self.d_model, bias=shift, eps=self.norm_eps))
 
     def build_block(self, *, cross: bool = False) -> Block:
         """One new block, with a position scheme of its own if that acts inside attention."""
@@ -101,6 +116,10 @@ class StackConfig(Config):
             n_kv_heads=self.n_kv_heads,
             qk_norm=self.qk_norm,
             positions=self.build_positions() if inside else None,
+            d_head=self.d_head,
+            attention_bias=self.attention_bias,
+            norm_bias=self.norm_bias,
+            norm_attention=self.norm_attention,
         )
 
     def build_input_positions(self) -> PositionScheme | None:
@@ -113,6 +132,7 @@ class StackConfig(Config):
             self.positions,
             d_model=self.d_model,
             n_heads=self.n_heads,
+            d_head=self.d_head,
             max_len=self.max_len,
             rotary_base=self.rotary_base,
             scale_input=scale_input,
@@ -120,7 +140,7 @@ class StackConfig(Config):
 
 
 class Stack(nn.Module):
-    """Blocks one after the other, then a norm if there is one: pre-norm blocks need it."""
+    """Blocks one after the other, then a norm if there is one."""
 
     def __init__(self, blocks: Iterable[nn.Module], norm: nn.Module | None = None) -> None:
         super().__init__()

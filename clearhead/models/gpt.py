@@ -9,7 +9,7 @@ RMS norm, SwiGLU, grouped heads) or a modern small model (QK-norm, squared ReLU,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor, nn
 
@@ -27,7 +27,7 @@ class GPTConfig(StackConfig):
 
     max_len: the context length; tied: the head is the embedding table; soft_cap: logits become
     c·tanh(logits/c); zero_start: the output layers of all blocks start at 0, so that no block adds
-    anything at first.
+    anything at first; head_bias: the head adds a bias, whatever `bias` says of the blocks.
     """
 
     vocab_size: int
@@ -48,6 +48,13 @@ class GPTConfig(StackConfig):
     soft_cap: float | None = None
     zero_start: bool = False
     dropout: float = 0.0
+    _: KW_ONLY
+    d_head: int | None = None
+    attention_bias: bool | None = None
+    norm_bias: bool | None = None
+    norm_attention: bool = True
+    final_norm: bool | None = None
+    head_bias: bool = False
 
     def check(self) -> None:
         super().check()
@@ -68,7 +75,7 @@ class GPT(Model):
         self.positions = c.build_input_positions()
         self.dropout = nn.Dropout(c.dropout)
         self.stack = c.build_stack()
-        self.head = nn.Linear(c.d_model, c.vocab_size, bias=False)
+        self.head = nn.Linear(c.d_model, c.vocab_size, bias=c.head_bias)
         self._init_weights()
         if c.tied:
             self.head.weight = self.embedding.weight

@@ -11,7 +11,7 @@ On small data sets of small pictures a stem of convolutions instead of patches, 
 the mean of all tokens learn faster: stem="convolution", class_token=False, pool="mean".
 """
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +41,8 @@ class ViTConfig(StackConfig):
     image_size and patch_size: a number for a square, or (height, width). stem: how patches become
     tokens, "patch" by one strided convolution, "convolution" by ConvolutionStem, whose patches are
     8 × 8. pool: what the head reads, "class" the class token, "mean" the mean of the patches.
-    bias=False: no bias anywhere but in the norms of the stem.
+    bias=False: no bias anywhere but in the norms of the stem. head_bias: whether the head has one,
+    as `bias` unless given. class_position=False: positions are added to the patches only.
     """
 
     n_classes: int = 10
@@ -61,6 +62,14 @@ class ViTConfig(StackConfig):
     activation: str = "gelu"
     bias: bool = True
     dropout: float = 0.0
+    _: KW_ONLY
+    d_head: int | None = None
+    attention_bias: bool | None = None
+    norm_bias: bool | None = None
+    norm_attention: bool = True
+    final_norm: bool | None = None
+    head_bias: bool | None = None
+    class_position: bool = True
 
     def check(self) -> None:
         super().check()
@@ -93,11 +102,13 @@ class VisionTransformer(Model):
         c = config
         self.patches = _build_stem(c)
         self.class_token = nn.Parameter(START * torch.randn(c.d_model)) if c.class_token else None
-        self.positions = LearnedPositions(c.class_token + self.patches.n_patches, c.d_model)
+        n_positions = (c.class_token and c.class_position) + self.patches.n_patches
+        self.positions = LearnedPositions(n_positions, c.d_model)
         nn.init.normal_(self.positions.weight, std=START)
         self.dropout = nn.Dropout(c.dropout)
         self.stack = c.build_stack()
-        self.head = nn.Linear(c.d_model, c.n_classes, bias=c.bias)
+        head_bias = c.bias if c.head_bias is None else c.head_bias
+        self.head = nn.Linear(c.d_model, c.n_classes, bias=head_bias)
 
     def forward(self, images: Tensor) -> Tensor:
         """images (B, channels, height, width) of any size that the patches divide → (B, C)."""
@@ -109,12 +120,15 @@ class VisionTransformer(Model):
         """The input of the first block: the class token, then the patches, (B, 1 + P, D)."""
         self._check(images)
         x = self.patches(images)  # (B, P, D)
-        if self.class_token is not None:
-            x = torch.cat((self.class_token.expand(x.size(0), 1, -1), x), dim=1)
         table = resize_positions(
             self.positions.weight, self.patches.grid_size, self.grid_of(images)
         )
-        return self.dropout(x + table)
+        if self.class_token is None:
+            return self.dropout(x + table)
+        token = self.class_token.expand(x.size(0), 1, -1)
+        if not self.config.class_position:
+            return self.dropout(torch.cat((token, x + table), dim=1))
+        return self.dropout(torch.cat((token, x), dim=1) + table)
 
     def grid_of(self, images: Tensor) -> tuple[int, int]:
         """Rows and columns of patches in these pictures."""

@@ -23,13 +23,15 @@ def build_positions(
     *,
     d_model: int,
     n_heads: int,
+    d_head: int | None = None,
     max_len: int,
     rotary_base: float = 10000.0,
     scale_input: bool = False,
 ) -> PositionScheme:
     """Build the scheme of this name for a model of these sizes.
 
-    rotary_base is for rotary positions, scale_input for sinusoidal ones.
+    d_head: d_model / n_heads unless given. rotary_base is for rotary positions, scale_input for
+    sinusoidal ones.
     """
     check_choice("positions", name, tuple(SCHEMES))
     match name:
@@ -38,7 +40,7 @@ def build_positions(
         case "sinusoidal":
             return SinusoidalPositions(d_model, scale_input=scale_input)
         case "rotary":
-            return RotaryPositions(d_model // n_heads, base=rotary_base)
+            return RotaryPositions(d_head or d_model // n_heads, base=rotary_base)
         case "alibi":
             return AlibiBias(n_heads)
         case "toeplitz":

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from clearhead.attention import dot_product, dot_product_fast
+from clearhead.attention import EluFeatures, LinearAttention, dot_product, dot_product_fast
 from clearhead.attention.inputs import dense_mask
 from clearhead.attention.masks import Mask
 
@@ -149,6 +149,92 @@ def test_a_boolean_tensor_joins_from_either_side():
     expected = whole(Mask.causal(), 3, 4) & allowed
     assert torch.equal(whole(Mask.causal() & allowed, 3, 4), expected)
     assert torch.equal(whole(allowed & Mask.causal(), 3, 4), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_integers_0_and_1_are_a_mask(dtype):
+    allowed, real = matrix(3, 5), matrix(BATCH, 5)
+    for given in (Mask.of(allowed.to(dtype)), Mask.causal() & allowed.to(dtype)):
+        expected = allowed & (whole(Mask.causal(), 3, 5) if given.is_causal else True)
+        assert torch.equal(whole(given, 3, 5), expected.expand(BATCH, 3, 5))
+    assert torch.equal(whole(Mask.tokens(real.to(dtype)), 3, 5), whole(Mask.tokens(real), 3, 5))
+    q, k, v = torch.randn(BATCH, 3, 4), torch.randn(BATCH, 5, 4), torch.randn(BATCH, 5, 2)
+    for attend in (dot_product.attend, dot_product_fast.attend):
+        outputs = [attend(q, k, v, mask=mask) for mask in (allowed.to(dtype), allowed)]
+        one, other = (out if isinstance(out, Tensor) else out[0] for out in outputs)
+        assert torch.equal(one, other)
+    converted = Mask.from_mha((~allowed).to(dtype), (~real).to(dtype))
+    assert torch.equal(whole(converted, 3, 5), whole(Mask.of(allowed) & Mask.tokens(real), 3, 5))
+
+
+def test_lengths_may_be_a_list():
+    for lens in ([5, 2], [[5, 1, 0], [2, 2, 4]]):
+        expected = whole(Mask.padding(torch.tensor(lens)), 3, 5)
+        assert torch.equal(whole(Mask.padding(lens), 3, 5), expected)
+        assert torch.equal(whole(Mask.padding(tuple(lens)), 3, 5), expected)
+    assert Mask.padding([]).dense(3, 5).shape == (0, 1, 3, 5)
+
+
+# Either and not
+
+
+@pytest.mark.parametrize(("first", "second"), list(itertools.product(KINDS, KINDS)))
+def test_either_mask_may_allow_it(first, second):
+    for T, S in ((3, 5), (5, 3), (4, 4)):
+        a, b = KINDS[first][0](T, S), KINDS[second][0](T, S)
+        expected = by_loop(KINDS[first][1](T, S), T, S) | by_loop(KINDS[second][1](T, S), T, S)
+        assert torch.equal(whole(a | b, T, S), expected), (T, S)
+        joined = (a | b) & Mask.window(2)
+        assert torch.equal(whole(joined, T, S), expected & whole(Mask.window(2), T, S))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind[0] in "cwo"])
+def test_the_inverse_allows_what_the_mask_does_not(kind):
+    for T, S in SIZES:
+        mask = KINDS[kind][0](T, S)
+        assert torch.equal(whole(~mask, T, S), ~whole(mask, T, S)), (T, S)
+        assert ~~mask is mask
+        assert (~mask).dense(T, S).shape == mask.dense(T, S).shape
+
+
+def test_either_takes_tensors_and_none():
+    allowed, causal = matrix(3, 4), Mask.causal()
+    expected = whole(causal, 3, 4) | allowed
+    assert torch.equal(whole(causal | allowed, 3, 4), expected)
+    assert torch.equal(whole(allowed | causal, 3, 4), expected)
+    assert whole(causal | None, 3, 4).all()
+    assert whole(None | causal, 3, 4).all()
+
+
+def test_a_prompt_is_seen_whole_and_the_rest_causally():
+    mask = Mask.causal() | Mask.padding([2])
+    assert repr(mask) == "~(~Mask.causal() & ~Mask.padding([2]))"
+    assert mask.dense(4, 4)[0, 0].int().tolist() == [
+        [1, 1, 0, 0],
+        [1, 1, 0, 0],
+        [1, 1, 1, 0],
+        [1, 1, 1, 1],
+    ]
+    assert not mask.is_causal
+    assert mask.real_keys(4) is None
+    assert "■ ■ · ·" in mask.picture(4)
+
+
+@pytest.mark.parametrize("kind", ["padding (B,)", "padding (B, T)", "tokens", "segments"])
+def test_the_inverse_of_a_mask_of_real_tokens_is_refused(kind):
+    mask = KINDS[kind][0](3, 5)
+    for refused in (mask, Mask.causal() & mask):
+        words = (
+            r"to padding and to nothing else; .* use Mask\.tokens\(~tensor\), else Mask\.of\(~mask"
+        )
+        with pytest.raises(TypeError, match=words):
+            refused.__invert__()
+
+
+def test_a_mask_of_either_is_no_mask_for_running_sums():
+    q, features = torch.randn(BATCH, 1, 3, 4), EluFeatures()
+    with pytest.raises(ValueError, match=r"~\(~Mask\.causal\(\) & .* cannot be served by running"):
+        LinearAttention(features)(q, q, q, mask=Mask.causal() | Mask.padding([2, 1]))
 
 
 def test_causal_is_written_once_and_known_by_its_structure():
@@ -532,10 +618,6 @@ def test_N08_a_float_mask_is_refused_with_its_polarity_and_the_way_out(dtype):
 
 
 def test_what_is_no_mask_is_refused():
-    with pytest.raises(
-        TypeError, match=r"mask must be boolean .* got torch\.int64; use mask\.bool\(\)"
-    ):
-        Mask.of(torch.ones(3, 4, dtype=torch.long))
     with pytest.raises(TypeError, match=r"must be a Mask or a boolean torch\.Tensor, got list"):
         Mask.of([[True]])
     with pytest.raises(TypeError, match=r"must be a Mask or a boolean torch\.Tensor, got str"):
@@ -560,7 +642,19 @@ def test_what_is_no_mask_is_refused():
         (torch.tensor([1.5, 2.0]).half(), TypeError, r"valid_lens must hold integers"),
         (torch.tensor([True, False]), TypeError, r"valid_lens must hold integers, got torch\.bool"),
         (torch.tensor([1j, 2]), TypeError, "valid_lens must hold integers"),
-        ([1, 2], TypeError, r"valid_lens must be a torch\.Tensor of integers, got list"),
+        ([1.0, 2.0], TypeError, r"valid_lens must hold integers, got torch\.float32"),
+        ([True, False], TypeError, r"valid_lens must hold integers, got torch\.bool"),
+        (
+            ["a"],
+            TypeError,
+            r"valid_lens must be a tensor or a list of whole numbers .* got \['a'\]",
+        ),
+        (
+            [[1, 2], [3]],
+            TypeError,
+            r"a list of whole numbers such as \[7, 4\], got \[\[1, 2\], \[3\]",
+        ),
+        ([1, -1], ValueError, "valid_lens must not be negative, got -1"),
         (3, TypeError, r"valid_lens must be a torch\.Tensor of integers, got int"),
         (None, TypeError, r"valid_lens must be a torch\.Tensor of integers, got NoneType"),
         (torch.tensor([1, -1]), ValueError, "valid_lens must not be negative, got -1"),
@@ -650,5 +744,9 @@ def test_positions_come_on_the_device_asked_for():
 
 
 def test_lengths_given_as_a_mask_are_answered_with_padding():
-    with pytest.raises(TypeError, match=r"Mask\.padding\(mask\) for lengths"):
+    with pytest.raises(ValueError, match=r"with 1 = may attend, got 2; for lengths use Mask\.padd"):
         Mask.of(tensor(2, 3))
+    with pytest.raises(ValueError, match=r"only 0 and 1, .* got -1"):
+        Mask.of(tensor([1, -1], [0, 1]))
+    with pytest.raises(ValueError, match=r"token_mask must be .* only 0 and 1, .* got 3"):
+        Mask.tokens(tensor([1, 3]))

@@ -12,6 +12,7 @@ from parts import BIASES, KERNELS, ONE_OF_EACH, SCHEMES, SCORES, B, D, Dh, H, S,
 
 from clearhead.attention import (
     ArgmaxAttention,
+    KVCache,
     Mask,
     MultiHeadAttention,
     attend,
@@ -165,6 +166,33 @@ def test_the_gains_of_qk_norm_are_one_for_each_column_of_a_head_and_are_learned(
 def test_cross_attention_is_the_heads_one_by_one(mechanism):
     mask = Mask.padding(torch.tensor([4, 7]))
     assert_same_as_loop(build(mechanism, n_kv_heads=2), mask, tokens(T), tokens(S, seed=2))
+
+
+@pytest.mark.parametrize("n_kv_heads", [None, 2])
+@pytest.mark.parametrize("scheme", ["none", "toeplitz", "alibi"])
+def test_heads_of_any_width_and_values_of_another_source_are_the_heads_one_by_one(
+    scheme, n_kv_heads
+):
+    mask, options = Mask.padding([4, 7]), {"d_head": 5, "n_kv_heads": n_kv_heads}
+    attention = build(scheme=scheme, **options)
+    assert attention.proj_q.weight.shape == (H * 5, D)
+    assert attention.proj_out.weight.shape == (D, H * 5)
+    assert_same_as_loop(attention, MASKS["causal"], tokens())
+    assert_same(
+        attention,
+        lambda x, source, values: attention(x, source, values=values, mask=mask),
+        lambda x, source, values: loop_over_heads(attention, x, source, values=values, mask=mask),
+        [tokens(T), tokens(S, seed=2), tokens(S, seed=3)],
+    )
+
+
+def test_a_cache_keeps_the_values_of_their_own_source():
+    attention, x, source, values = build(d_head=7), tokens(), tokens(S, seed=2), tokens(S, seed=3)
+    expected, cache = attention(x, source, values=values), KVCache()
+    assert torch.equal(attention(x, source, values=values, cache=cache), expected)
+    assert torch.equal(attention(x, source, values=values, cache=cache), expected)
+    assert torch.equal(attention(x, source, cache=cache), expected)
+    assert not torch.equal(attention(x, source), expected)
 
 
 @pytest.mark.parametrize("bias_shape", [(T, T), (H, T, T), (1, H, T, T), (B, 1, 1, T)])
@@ -408,12 +436,13 @@ def test_the_maps_show_exactly_the_token_itself_and_the_one_before(scheme):
 
 
 def test_a_mask_of_zeros_and_ones_shows_in_the_maps():
-    """MISSION D1: (T, T), 0 = must not attend; as booleans."""
+    """MISSION D1: (T, T), 0 = must not attend; as integers or booleans."""
     attention, x = build(), tokens()
     flags = (torch.rand(T, T, generator=torch.Generator().manual_seed(5)) > 0.5).long()
-    with record(attention) as trace:
-        attention(x, mask=flags.bool())
-    assert torch.equal(trace[""].weights > 0, flags.bool().expand(B, H, T, T))
+    for mask in (flags, flags.bool()):
+        with record(attention) as trace:
+            attention(x, mask=mask)
+        assert torch.equal(trace[""].weights > 0, flags.bool().expand(B, H, T, T))
 
 
 CAUSAL = [*itertools.product(SCORES, SCHEMES), ("elu", "none"), ("quadratic", "rotary")]
@@ -520,6 +549,14 @@ def test_the_source_is_heard_and_x_only_asks():
             "d_head is 6.* d_head=4",
         ),
         (
+            lambda: MultiHeadAttention(12, 3, d_head=5, positions=RotaryPositions(4)),
+            ValueError,
+            "d_head is 4.* d_head=5",
+        ),
+        (lambda: MultiHeadAttention(12, 5, d_head=0), ValueError, "d_head must be at least 1"),
+        (lambda: MultiHeadAttention(12, 0, d_head=3), ValueError, "n_heads must be at least 1"),
+        (lambda: MultiHeadAttention(12, 3, d_head=4.0), TypeError, "d_head must be a whole number"),
+        (
             lambda: MultiHeadAttention(12, 3, positions=ToeplitzBias(2, 8)),
             ValueError,
             "n_heads is 2.* n_heads=3",
@@ -564,6 +601,14 @@ def test_wrong_inputs_are_refused_by_name():
         attention(x[0])
     with pytest.raises(TypeError, match=r"mask must be boolean .* bias="):
         attention(x, mask=torch.ones(T, T))
+    with pytest.raises(ValueError, match=r"values need a source, .* give source=x"):
+        attention(x, values=x)
+    with pytest.raises(ValueError, match=r"values has width 20 .* but d_model is 24"):
+        attention(x, x, values=x[..., :20])
+    with pytest.raises(
+        ValueError, match=r"values must have the shape of source, \(2, 5, 24\), got"
+    ):
+        attention(x, x, values=tokens(S))
     with pytest.raises(ValueError, match=r"\(T, S\) = \(5, 5\)"):
         attention(x, mask=torch.ones(T, S).bool())
 

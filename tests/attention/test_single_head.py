@@ -68,6 +68,24 @@ def test_the_layers_are_made_in_the_order_query_key_value():
         assert torch.equal(getattr(attention, name).bias, expected.bias)
 
 
+def test_heads_without_a_bias_are_products_alone():
+    torch.manual_seed(3)
+    x, y = torch.randn(2, 5, 6).double(), torch.randn(2, 4, 7).double()
+    own, other = SelfAttention(6, 3, 8, bias=False), CrossAttention(6, 7, 3, 9, bias=False)
+    joined = JoinedHeads([own, other], 10, bias=False).double()
+    assert not any("bias" in name for name in joined.state_dict())
+    outputs = []
+    for head, source in ((own, x), (other, y)):
+        q, k, v = (
+            x @ head.proj_q.weight.mT,
+            source @ head.proj_k.weight.mT,
+            source @ head.proj_v.weight.mT,
+        )
+        outputs.append(torch.softmax(q @ k.mT / 3**0.5, dim=-1) @ v)
+    expected = torch.cat(outputs, dim=-1) @ joined.proj_out.weight.mT
+    assert (joined(x, y) - expected).abs().max() <= 1e-12
+
+
 def test_self_attention_without_positions_is_permutation_equivariant():
     torch.manual_seed(0)
     attention, x = SelfAttention(6, 4, 3).double(), torch.randn(B, T, 6, dtype=torch.float64)

@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from clearhead.attention import CrossAttention, JoinedHeads, SelfAttention
 from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import Mask
 from clearhead.attention.mechanisms import ArgmaxAttention
+from clearhead.inspection import record
 from clearhead.layers import Block, FeedForward, LayerNorm, RMSNorm, Stack, layer_norm
 from clearhead.positions import AlibiBias, RotaryPositions, ToeplitzBias
 
@@ -350,6 +352,77 @@ def test_left_padding_changes_nothing_for_the_real_tokens(scheme):
     positions = Mask.tokens(real).positions(T)
     y = stack(padded, mask=mask, positions=positions)
     assert torch.allclose(y[:, 2:], stack(alone, mask=Mask.causal()), rtol=0, atol=1e-10)
+
+
+def count_parameters(name, module):
+    return sorted(key for key in module.state_dict() if name in key)
+
+
+def test_each_part_chooses_its_own_bias():
+    free = Block(D, H, F, cross=True, bias=False, norm_bias=True)
+    assert count_parameters("bias", free) == []
+    assert len(count_parameters("shift", free)) == 3
+    only = Block(D, H, F, cross=True, bias=False, attention_bias=True)
+    assert count_parameters("shift", only) == []
+    layers = ("proj_k", "proj_out", "proj_q", "proj_v")
+    expected = [
+        f"{part}.{layer}.bias" for part in ("attention", "cross_attention") for layer in layers
+    ]
+    assert count_parameters("bias", only) == expected
+    assert count_parameters("bias", Block(D, H, F, norm="rms", bias=False, norm_bias=False)) == []
+
+
+@pytest.mark.parametrize("pre_norm", [True, False])
+def test_without_a_norm_at_attention_the_sum_is_left_as_it_is(pre_norm):
+    module = block(cross=True, norm_attention=False, pre_norm=pre_norm, d_head=5)
+    x, source = sequence(), sequence(S)
+    y = x + module.attention(x)
+    y = y + module.cross_attention(y, source)
+    norm, feed_forward = module.norm_feed_forward, module.feed_forward
+    y = y + feed_forward(norm(y)) if pre_norm else norm(y + feed_forward(y))
+    assert torch.equal(module(x, source), y)
+    assert count_parameters("norm", module) == ["norm_feed_forward.gain", "norm_feed_forward.shift"]
+
+
+def joined(d_input=D, d_output=D, kind=SelfAttention):
+    widths = (d_input, d_input) if kind is CrossAttention else (d_input,)
+    return JoinedHeads([kind(*widths, 7, width) for width in (3, 6)], d_output)
+
+
+def test_heads_of_different_widths_stand_in_a_block_with_masks():
+    module = drawn(Block(D, d_ff=F, attention=joined())).double()
+    x, mask = sequence(), Mask.causal() & Mask.padding([5, 3])
+    y = x + module.attention(module.norm_attention(x), mask=mask)
+    y = y + module.feed_forward(module.norm_feed_forward(y))
+    assert torch.equal(Stack([module])(x, mask=mask, positions=torch.arange(T)), y)
+    with record(module) as trace:
+        module(x, mask=mask)
+    assert trace["attention.heads.1"].weights.shape == (B, T, T)
+
+
+def test_settings_that_do_not_fit_joined_heads_are_refused():
+    with pytest.raises(TypeError, match=r"n_heads is missing; give it, or attention=JoinedHeads"):
+        Block(D)
+    for options in ({"n_heads": 2}, {"d_head": 3}, {"qk_norm": True}, {"cross": True}):
+        with pytest.raises(ValueError, match=r"takes the place of n_heads, .* leave them out"):
+            Block(D, attention=joined(), **options)
+    for wrong in (joined(d_input=11), joined(d_output=11), joined(kind=CrossAttention)):
+        with pytest.raises(
+            ValueError, match="must join SelfAttention heads from d_model=12 to d_mo"
+        ):
+            Block(D, attention=wrong)
+    with pytest.raises(TypeError, match="attention must be JoinedHeads, got SelfAttention"):
+        Block(D, attention=SelfAttention(D, 4, D))
+    module, x = Block(D, attention=joined()), torch.randn(B, T, D)
+    with pytest.raises(ValueError, match=r"cache cannot be served by JoinedHeads, .* d_head="):
+        module(x, cache=KVCache())
+    with pytest.raises(ValueError, match="bias cannot be served by JoinedHeads"):
+        module(x, bias=torch.zeros(T, T))
+    for norm in ("rms", "none"):
+        with pytest.raises(
+            ValueError, match=f"norm_bias=True .* norm='{norm}' has none; take norm="
+        ):
+            Block(D, H, norm=norm, norm_bias=True)
 
 
 def test_mistakes_are_refused():

@@ -8,7 +8,7 @@ from clearhead.layers.recurrent import matrix_powers
 
 B, T, D_IN, D_HIDDEN, D_OUT = 2, 7, 3, 4, 5
 
-FUNCTIONS = {None: lambda v: v, "tanh": torch.tanh, "relu": torch.relu}
+FUNCTIONS = {None: lambda v: v, "tanh": torch.tanh, "relu": torch.relu, "sigmoid": torch.sigmoid}
 
 
 def loop(rnn, x, state):
@@ -30,6 +30,26 @@ def loop(rnn, x, state):
         torch.stack(outputs).view(x.size(0), x.size(1), -1),
         torch.stack(states).view(x.size(0), x.size(1), -1),
     )
+
+
+def test_any_element_wise_function_is_an_activation():
+    def bend(h):
+        return h / (1 + h.abs())
+
+    slope = torch.nn.PReLU().double()
+    for activation, output_activation in ((bend, torch.sin), (slope, bend), ("sigmoid", slope)):
+        rnn, x = built(activation=activation, output_activation=output_activation), inputs()
+        FUNCTIONS.update({each: each for each in (bend, torch.sin, slope)})
+        expected = loop(rnn, x, torch.zeros(B, D_HIDDEN, dtype=torch.float64))
+        found = rnn(x)
+        for one, other in zip(found, expected, strict=True):
+            assert (one - other).abs().max() <= 1e-12
+        gradients = (
+            torch.autograd.grad(outputs.square().sum(), list(rnn.parameters()), allow_unused=True)
+            for outputs, _ in (found, expected)
+        )
+        for one, other in zip(*gradients, strict=True):
+            assert (one - other).abs().max() <= 1e-12
 
 
 def built(**options):
@@ -134,11 +154,20 @@ def test_mistakes_are_refused():
     ):
         built(activation="tanh").closed_form(inputs())
     with pytest.raises(
-        ValueError, match="output_activation must be one of 'tanh', 'relu', got 'gelu'"
+        ValueError,
+        match=r"output_activation must be one of 'tanh', .* or a function, got 'gelu'",
     ):
         built(output_activation="gelu")
-    with pytest.raises(ValueError, match=r"^activation must be one of 'tanh', 'relu', got 'gelu'"):
+    with pytest.raises(ValueError, match=r"^activation must be one of 'tanh', .* got 'gelu'"):
         built(activation="gelu")
+    with pytest.raises(ValueError, match=r"^activation must be one of 'tanh', .* got 3"):
+        built(activation=3)
+    with pytest.raises(ValueError, match="but activation is <built-in method sin"):
+        built(activation=torch.sin).closed_form(inputs())
+    with pytest.raises(ValueError, match=r"element-wise, a tensor of shape \(2, 4\) .* \(2,\)"):
+        built(activation=lambda h: h.sum(-1))(inputs())
+    with pytest.raises(ValueError, match=r"element-wise, .* \(2, 7, 5\) .* gave NoneType"):
+        built(output_activation=lambda y: None)(inputs())
     with pytest.raises(ValueError, match="d_hidden must be at least 1, got 0"):
         LinearRNN(3, 0, 5)
     with pytest.raises(ValueError, match=r"x has width 4 .* but d_input is 3"):

@@ -140,6 +140,28 @@ def test_order_matters_in_source_and_target(model):
     assert not torch.allclose(model(source, other)[:, -1], logits[:, -1])
 
 
+def test_widths_norms_and_biases_of_its_own_reach_both_stacks():
+    exact = {
+        "d_head": 5,
+        "attention_bias": False,
+        "norm_bias": False,
+        "norm_attention": False,
+        "final_norm": False,
+    }
+    model = build("transformer", scale=0.3, **exact)
+    assert Seq2SeqTransformerConfig.from_dict(model.config.to_dict()) == model.config
+    names = list(model.state_dict())
+    assert model.decoder.blocks[1].cross_attention.proj_q.weight.shape == (15, D)
+    assert not any(name.endswith("shift") or "proj_q.bias" in name for name in names)
+    assert {name.split(".")[3] for name in names if "norm" in name} == {"norm_feed_forward"}
+    source, mask, target = sentences()
+    state, steps = model.encode(source, mask), []
+    for tokens in target.unbind(1):
+        logits, state = model.decode_step(tokens, state)
+        steps.append(logits)
+    assert (torch.stack(steps, dim=1) - model(source, target, mask)).abs().max() <= 1e-12
+
+
 def test_N18_a_length_beyond_max_len_is_refused_by_name(model):
     ids = torch.zeros(B, 17).long()
     fits = ids[:, :16]

@@ -126,7 +126,7 @@ class PackedGPT:
         pairs = zip(blocks, products, strict=True)
         self.blocks = [PackedBlock(block, *matrices) for block, matrices in pairs]
         self.norm = _pack_norm(model.stack.norm)
-        self.head = lay_out([(table, None)])[0]
+        self.head = lay_out([(table, _copy(model.head.bias))])[0]
         self.best_word = BestWord(table) if self._can_search(table) else None
 
     @property
@@ -149,10 +149,12 @@ class PackedGPT:
         return words
 
     def _can_search(self, table: Tensor) -> bool:
-        """Whether the largest product is the answer; a soft cap can make several logits equal."""
+        """Whether the largest product is the answer; a soft cap can make several logits equal, and
+        a bias is no part of the product."""
         return (
             self.weights == "float"
             and self.config.soft_cap is None
+            and not self.config.head_bias
             and table.dtype == torch.float32
             and min(table.shape) >= SMALLEST
             and all_finite(table)

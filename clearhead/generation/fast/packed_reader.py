@@ -28,7 +28,7 @@ class PackedReader:
         c, dtype = packed.config, packed.embedding.dtype
         self.packed, self.length = packed, 0
         self.n_heads, self.n_groups = c.n_heads, c.n_kv_heads or c.n_heads
-        self.d_head = c.d_model // c.n_heads
+        self.d_head = c.head_width
         # Keys and values of every block, (n_layers, 2, B, G, capacity, Dh).
         shape = (c.n_layers, 2, batch_size, self.n_groups, capacity, self.d_head)
         self.keys_values = torch.empty(shape, dtype=dtype)
@@ -70,7 +70,7 @@ class PackedReader:
     def _attend(
         self, block: PackedBlock, keys_values: Tensor, qkv: Tensor, rotation: Tensor | None
     ) -> Tensor:
-        """q, k and v side by side, (B, T, H + 2G, Dh) → the mixture of values, (B·T, D)."""
+        """q, k and v side by side, (B, T, H + 2G, Dh) → the mixture of values, (B·T, H·Dh)."""
         (B, T), S = qkv.shape[:2], self.length
         q, kv = qkv[:, :, : self.n_heads], qkv[:, :, self.n_heads :]
         if rotation is not None or block.norm_q is not None:
@@ -97,7 +97,7 @@ class PackedReader:
         return q, torch.cat((k, v), dim=2)
 
     def _attend_one(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """q (B, 1, H, Dh), k and v (B, G, S, Dh) → (B, D).
+        """q (B, 1, H, Dh), k and v (B, G, S, Dh) → (B, H·Dh).
 
         The queries of the heads that share a key head form a sequence, so that no key is copied.
         """
@@ -110,7 +110,7 @@ class PackedReader:
         return scaled_dot_product_attention(q, k, v, attn_mask=mask).flatten(1)
 
     def _attend_many(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-        """q (B, T, H, Dh), k and v (B, G, S, Dh) → (B·T, D)."""
+        """q (B, T, H, Dh), k and v (B, G, S, Dh) → (B·T, H·Dh)."""
         mask = Mask.causal()
         if self.is_real is not None:
             mask = mask & Mask.tokens(self.is_real[:, : self.length])

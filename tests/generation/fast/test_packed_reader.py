@@ -1,4 +1,7 @@
-"""Two hundred random models say the same words plain, packed, batched, alone and in chunks."""
+"""Random models say the same words plain, packed, batched, alone and in chunks.
+
+The last sixty of them have heads of any width, and norms and biases of their own.
+"""
 
 import random
 
@@ -35,8 +38,20 @@ def random_case(seed):
         "qk_norm": draw.random() < 0.4,
         "soft_cap": draw.choice([None, None, 30.0]),
     }
+    if seed >= 200:
+        changes |= {
+            "d_model": draw.choice([10, 14]),
+            "d_head": 2 * d_head,
+            "attention_bias": draw.choice([None, False, True]),
+            "norm_bias": draw.choice([None, False, changes["norm"] == "layer"]),
+            "norm_attention": draw.random() < 0.5,
+            "final_norm": draw.choice([None, False, True]),
+            "head_bias": draw.random() < 0.6,
+            "tied": draw.random() < 0.5,
+        }
     # Without a norm large weights would let numbers grow until float32 has no digits left.
-    model = build(seed=seed, std=0.2 if changes["norm"] == "none" else 0.4, **changes)
+    has_all_norms = changes["norm"] != "none" and seed < 200
+    model = build(seed=seed, std=0.4 if has_all_norms else 0.2, **changes)
     rows = [
         ids(draw.randint(1, 9), seed=seed + i, high=30).tolist()
         for i in range(draw.choice([1, 1, 2, 4]))
@@ -61,7 +76,7 @@ def read(packed, tokens, token_mask, words):
     return torch.stack([reader.read(part) for part in parts], dim=1)
 
 
-@pytest.mark.parametrize("start", range(0, 200, 10))
+@pytest.mark.parametrize("start", range(0, 260, 10))
 def test_greedy_words_are_the_same_however_they_are_read(start):
     said = []
     for seed in range(start, start + 10):
@@ -79,7 +94,7 @@ def test_greedy_words_are_the_same_however_they_are_read(start):
         alone = generate(packed, torch.tensor([rows[row]]), NEW)
         assert torch.equal(alone[0, len(rows[row]) :], words[row]), f"case {seed}, alone"
         said.append(len(set(words.flatten().tolist())))
-    assert sum(said) > 60  # the models do not say one word for ever
+    assert sum(said) > (60 if start < 200 else 20)  # the models do not say one word for ever
 
 
 @torch.inference_mode()
