@@ -8,10 +8,12 @@ picture.py            what all pictures share: the style, panels, saving
 matrices.py           a matrix as a picture: colours, cells, token names
 viewer.py             all heads on one interactive page
 smallest_figure.py    the matrices of the smallest transformer, in eight panels
+comparison.py         two of them side by side: set by hand, and trained
 report/               a run on one page: from inspection.report import write_report
 tensorboard.py        a run's metrics for TensorBoard: from inspection.tensorboard import …
 """
 
+from clearhead.inspection.comparison import Comparison, compare, sign_picture
 from clearhead.inspection.figures import (
     Picture,
     alignment,
@@ -39,6 +41,7 @@ from clearhead.inspection.viewer import attention_view
 __all__ = [
     "AttentionCall",
     "BlockCall",
+    "Comparison",
     "Picture",
     "Trace",
     "alignment",
@@ -48,6 +51,7 @@ __all__ = [
     "attention_view",
     "class_token_map",
     "class_token_overlay",
+    "compare",
     "distance",
     "entropy",
     "mask_picture",
@@ -55,6 +59,7 @@ __all__ = [
     "position_waves",
     "record",
     "rollout",
+    "sign_picture",
     "smallest_panels",
     "toeplitz_matrices",
 ]

@@ -26,6 +26,9 @@ from clearhead.inspection.matrices import (
 )
 from clearhead.inspection.picture import Array, Axes, Picture, new_figure, panels, style
 from clearhead.models.smallest import NumpyTransformer, TorchTransformer
+from clearhead.models.smallest.panels import rescale
+
+Transformer = NumpyTransformer | TorchTransformer
 
 # In reading order: row and column in the grid, and the name of the columns.
 PANELS = {
@@ -42,7 +45,7 @@ MAX_WRITTEN = 14  # rows or columns of a matrix whose numbers are written into i
 
 
 def smallest_panels(
-    model: NumpyTransformer | TorchTransformer,
+    model: Transformer,
     seq: Any,
     *,
     tokens: Sequence[str] | None = None,
@@ -53,7 +56,7 @@ def smallest_panels(
     tokens name the rows of seq. inputs name the rows of Km, Qm and Vm: the entries of a token, then
     those of its position. Each panel has its own scale; small matrices have their numbers in cells.
     """
-    matrices = _compute_matrices(model, seq)
+    matrices = _read_arrays(model, seq)
     if tokens is not None:
         check_tokens("tokens", tokens, len(matrices["K"]), "queries")
     if inputs is not None and len(inputs) != len(matrices["Km"]):
@@ -61,7 +64,7 @@ def smallest_panels(
     return _draw_panels(matrices, tokens, inputs)
 
 
-def _compute_matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> dict[str, Array]:
+def compute_matrices(model: Transformer, seq: Any) -> dict[str, Array]:
     """The matrices by the names of their panels, in the same order."""
     if isinstance(model, TorchTransformer):
         model = model.to_numpy()
@@ -69,10 +72,12 @@ def _compute_matrices(model: NumpyTransformer | TorchTransformer, seq: Any) -> d
         raise TypeError(
             f"model must be a NumpyTransformer or TorchTransformer, got {type(model).__name__}"
         )
-    steps = model.steps(seq)
-    parameters, keys_and_queries = (model.Km, model.Qm, model.Vm), (steps.K, steps.Q)
-    matrices = (*parameters, *keys_and_queries, steps.V, steps.attention, steps.output)
-    return {name: array(matrix) for name, matrix in zip(PANELS, matrices, strict=True)}
+    return model.name_matrices(model.steps(seq))
+
+
+def _read_arrays(model: Transformer, seq: Any) -> dict[str, Array]:
+    """The matrices in the precision that is drawn."""
+    return {name: array(matrix) for name, matrix in compute_matrices(model, seq).items()}
 
 
 def _draw_panels(
@@ -131,7 +136,7 @@ class Compared:
     """
 
     title: str
-    models: Mapping[str, NumpyTransformer | TorchTransformer]
+    models: Mapping[str, Transformer]
     seq: Any
     tokens: Sequence[str]
     inputs: Mapping[str, Sequence[str]]
@@ -149,12 +154,7 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
         figure = new_figure(11.0, sum(heights))
         parts = figure.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]
         for part, group in zip(parts, groups, strict=True):
-            part.suptitle(group.title, x=0.01, ha="left", fontsize=10, weight="bold")
-            grid = part.subplots(len(group.models), len(PANELS), squeeze=False)
-            for row, name in zip(grid, group.models, strict=True):
-                _draw_row(row, group, name)
-            for axes, panel in zip(grid[0], PANELS, strict=True):
-                axes.set_title(panel)
+            grid = draw_group(part, group)
         for axes, (_, _, meaning) in zip(grid[-1], PANELS.values(), strict=True):
             axes.set_xlabel(meaning)
         scale = "each panel has its own scale: white = its smallest entry, dark = its largest"
@@ -163,11 +163,21 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
     return Picture(figure, f"{' '.join(PANELS)} of {sum(n_models)} transformers. {shown}")
 
 
+def draw_group(part: Any, group: Compared) -> Any:
+    """Draw one group into its part of a figure; returns the panels (models, 8)."""
+    part.suptitle(group.title, x=0.01, ha="left", fontsize=10, weight="bold")
+    grid = part.subplots(len(group.models), len(PANELS), squeeze=False)
+    for row, name in zip(grid, group.models, strict=True):
+        _draw_row(row, group, name)
+    for axes, panel in zip(grid[0], PANELS, strict=True):
+        axes.set_title(panel)
+    return grid
+
+
 def _draw_row(row: Sequence[Axes], group: Compared, model: str) -> None:
-    matrices = _compute_matrices(group.models[model], group.seq)
+    matrices = _read_arrays(group.models[model], group.seq)
     for axes, (name, matrix) in zip(row, matrices.items(), strict=True):
-        low, high = float(matrix.min()), float(matrix.max())
-        draw_weights(axes, (matrix - low) / (high - low if high > low else 1.0))
+        draw_weights(axes, rescale(matrix))
         axes.set(aspect="auto", xticks=[], yticks=[])
         axes.tick_params(labelsize=7, length=0, pad=1)
         names = {"Km": group.inputs.get(model), "Attn": group.tokens}.get(name)

@@ -21,6 +21,7 @@ from clearhead.models import (
     GPTConfig,
     Seq2SeqGRUConfig,
     Seq2SeqTransformerConfig,
+    TorchTransformerConfig,
     ViTConfig,
 )
 from clearhead.runs import checkpoint
@@ -28,6 +29,7 @@ from clearhead.training import Recipe, TrainingConfig, load_run, train
 from clearhead.training.tasks.characters import CharacterData, CharacterTask
 from clearhead.training.tasks.dialogue import DialogueData
 from clearhead.training.tasks.pictures import PictureData
+from clearhead.training.tasks.sequences import SequenceData
 from clearhead.training.tasks.translation import TranslationData
 
 SHORT = TrainingConfig(steps=2, batch_size=4, log_every=1, eval_every=1, save_every=1)
@@ -281,6 +283,36 @@ def test_a_picture_model_shows_confusion_and_attention(tmp_path, pool):
     assert (
         len([axes for axes in look.picture.figure.axes if axes.images]) == 30
     )  # 10 images, 3 rows
+
+
+def test_the_run_of_unique_shows_its_signs_beside_those_by_hand_and_the_right_ones(tmp_path):
+    model = TorchTransformerConfig(UNDECIDED, 5, UNDECIDED, d_pos=3)
+    run = trained(tmp_path, Recipe("signs", SequenceData("unique", n_examples=9), model, SHORT))
+    text = write_report(run).read_text()
+    assert "the weights set by hand, the trained ones, and what is right" in text
+    loaded = load_run(run)
+    matrices, signs = look_at_examples(loaded, None)
+    (axes,) = signs.picture.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "by hand",
+        "trained",
+        "expected",
+    ]
+    ((text, _),) = loaded.task.pictures(None)
+    example = loaded.predictor.read(text)
+    right = ["+1" if sign > 0 else "−1" for sign in example.targets[0, :, 0]]
+    written = [cell.get_text() for cell in axes.texts]
+    assert written[: len(right)] == written[-len(right) :] == right
+    learned = loaded.model(example.inputs)[0, :, 0].sign().tolist()
+    assert written[len(right) : -len(right)] == ["+1" if sign > 0 else "−1" for sign in learned]
+    assert len(matrices.picture.figure.axes) == 8
+
+
+@pytest.mark.parametrize("rule", ["identity", "first"])
+def test_other_rules_of_the_smallest_transformer_show_only_its_matrices(tmp_path, rule):
+    model = TorchTransformerConfig(UNDECIDED, 5, UNDECIDED)
+    run = trained(tmp_path, Recipe("signs", SequenceData(rule, n_examples=9), model, SHORT))
+    assert len(look_at_examples(load_run(run), None)) == 1
 
 
 @pytest.mark.parametrize(

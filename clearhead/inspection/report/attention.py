@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead.inspection.comparison import sign_picture
 from clearhead.inspection.figures import alignment, attention_grid
 from clearhead.inspection.matrices import array
 from clearhead.inspection.measures import (
@@ -30,7 +31,7 @@ from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.models import VisionTransformer
 from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.models.smallest import TorchTransformer
+from clearhead.models.smallest import TorchTransformer, designs
 from clearhead.runs import Run
 
 MAX_TOKENS = 32  # of a text: more cannot be read in a grid of heads
@@ -47,7 +48,11 @@ class Look(NamedTuple):
 
 def look_at_examples(run: Run, sample: str | None) -> list[Look]:
     """What a run's model attends to in its own examples; sample: the last text it wrote."""
-    return [look_at(run, text, words) for text, words in run.task.pictures(sample)]
+    texts = run.task.pictures(sample)
+    looks = [look_at(run, text, words) for text, words in texts]
+    if isinstance(run.model, TorchTransformer) and run.model.config.d_v == 1:
+        looks += [_look_at_signs(run, text) for text, _ in texts]
+    return looks
 
 
 def look_at(run: Run, text: str, words: str | None = None) -> Look:
@@ -90,6 +95,25 @@ def _look_at_matrices(model: TorchTransformer, example: Any) -> Look:
     names = [LETTERS[letter] for letter in rows.argmax(-1).tolist()]
     caption = f"Its matrices, and everything it computes with them on {' '.join(names)}."
     return Look(smallest_panels(model.to_numpy(), rows, tokens=names), caption)
+
+
+def _look_at_signs(run: Run, text: str) -> Look:
+    """The signs for `unique`: of the design set by hand, of the model, and the right ones."""
+    model: Any = run.model
+    predictor: Any = run.predictor
+    example = predictor.read(text)
+    rows = example.inputs[0].numpy()
+    outputs = {
+        "by hand": designs.unique(predictor.max_len).forward(rows),
+        "trained": model.to_numpy().forward(rows),
+        "expected": example.targets[0].numpy(),
+    }
+    names = [LETTERS[letter] for letter in rows.argmax(-1).tolist()]
+    return Look(
+        sign_picture({name: values[:, 0] for name, values in outputs.items()}, names),
+        f"+1 for a token that occurs once, −1 for a repeated one, on {' '.join(names)}: the "
+        f"weights set by hand, the trained ones, and what is right.",
+    )
 
 
 def _look_at_translation(model: Seq2Seq, predictor: Any, text: str) -> Look:

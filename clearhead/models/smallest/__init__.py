@@ -2,7 +2,8 @@
 
 Read in this order:
 
-numpy_form.py    every step a loop, and a narration of each step
+numpy_form.py    every step a loop, a narration of each step, and a picture of them
+panels.py        that picture: the eight matrices of a pass
 torch_form.py    the same for batches, and trainable
 designs.py       identity, first, unique: weights set by hand, with their error bounds
 matcher.py       a substring matcher of three ordinary blocks, set by hand

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from clearhead.models.smallest.panels import plot_panels
+
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -76,12 +78,24 @@ class NumpyTransformer:
         """The width of a token."""
         return len(self.Km) - self.d_pos
 
-    def forward(self, seq: Any, verbose: bool = False) -> Array:
-        """seq (n, d_input) → (n, d_v); verbose prints every step in words and numbers."""
+    def forward(self, seq: Any, verbose: bool = False, plot: bool = False) -> Array:
+        """seq (n, d_input) → (n, d_v).
+
+        verbose prints every step in words and numbers. plot draws Km Qm Vm K Q V Attn Out in a new
+        figure of pyplot, each rescaled to 0–1; in a program, plt.show() or plt.savefig() follows.
+        """
         steps = self.steps(seq)
         if verbose:
             print("\n".join(_narrate(steps, self.d_input)))
+        if plot:
+            plot_panels(self.name_matrices(steps))
         return steps.output
+
+    def name_matrices(self, steps: Steps) -> dict[str, Array]:
+        """The parameters and what a pass computed with them, by the names of their panels."""
+        parameters = {"Km": self.Km, "Qm": self.Qm, "Vm": self.Vm}
+        computed = {"K": steps.K, "Q": steps.Q, "V": steps.V}
+        return {**parameters, **computed, "Attn": steps.attention, "Out": steps.output}
 
     def steps(self, seq: Any) -> Steps:
         """The same pass, with everything it computes."""
