@@ -6,6 +6,9 @@
     data = Dialogue(train, tokenizer, max_len=128)
     for batch in data.batches(32, seed=0, epoch=0):         # or data.packed(256, 8, …)
         batch.input_ids, batch.input_mask                   # (B, T), (B, T)
+    for batch in DataLoader(data, 32):                      # PyTorch's loader does as well
+        batch["input_ids"], batch["input_mask"]             # (B, T), T that of the longest speech
+    DataLoader(data, 32, collate_fn=data.collate)           # the longest of the batch
 
 A play is plain text with blank lines between its speeches:
 
@@ -21,7 +24,7 @@ headings and a list of persons between the speeches; only_spoken=True leaves the
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -29,6 +32,7 @@ from torch import Tensor
 
 from clearhead.data.batch import Batch, Batches, next_tokens, order, pad_right, plan_batches
 from clearhead.data.packing import WINDOW, Examples, check_fit, join_documents, pack
+from clearhead.data.randomness import check_integer
 from clearhead.data.tokenizers.tokenizer import Tokenizer, check_text
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
@@ -97,7 +101,8 @@ class Dialogue(Examples[SpeechBatch]):
     """Speeches as rows of ids, at most max_len long.
 
     A longer speech keeps its beginning (long="cut"), or becomes several rows, each with <start>
-    first (long="split"). `n_long` counts the longer speeches.
+    first (long="split"). `n_long` counts the longer speeches. `data[i]` is one row, right-padded to
+    the longest of all, so that PyTorch's DataLoader can join any of them.
     """
 
     def __init__(
@@ -119,10 +124,28 @@ class Dialogue(Examples[SpeechBatch]):
             rows = [part for row in rows for part in self._shorten(row, max_len, long)]
         self.rows: list[Row] = rows
         super().__init__([len(row) for row in rows])
+        self.longest = max(self.lengths)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        """One speech: input_ids (T,) and input_mask (T,), True = real; T is that of the longest."""
+        i = check_integer("index", index)
+        if not -len(self) <= i < len(self):
+            raise IndexError(
+                f"index is {i}, but there are {len(self)} examples; the last one is {len(self) - 1}"
+            )
+        inputs, token_mask = pad_right([self.rows[i]], self._pad_id, self.longest)
+        return {"input_ids": inputs[0], "input_mask": token_mask[0]}
+
+    def collate(self, items: Sequence[Mapping[str, Tensor]]) -> SpeechBatch:
+        """A batch of items, padded to the longest of them: the collate_fn of a DataLoader."""
+        rows = [item["input_ids"][item["input_mask"]] for item in items]
+        return self._pad(rows)
 
     def batch(self, indices: Sequence[int]) -> SpeechBatch:
         """These speeches, right-padded."""
-        rows = [self.rows[i] for i in self._check_indices(indices)]
+        return self._pad([self.rows[i] for i in self._check_indices(indices)])
+
+    def _pad(self, rows: Sequence[Row | Tensor]) -> SpeechBatch:
         inputs, token_mask = pad_right(rows, self._pad_id)
         return SpeechBatch(inputs, next_tokens(inputs, token_mask), token_mask)
 

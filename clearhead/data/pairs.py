@@ -181,7 +181,7 @@ def pair_tokenizers(
 def _build_tokenizer(texts: Sequence[str], level: str, word_rules: int) -> Tokenizer:
     if level == "words":
         return WordTokenizer.of(texts, end=True, rules=word_rules)
-    return CharTokenizer.of("".join(texts), cls=False, start=True, pad=True, end=True)
+    return CharTokenizer.of("".join(texts), cls=None, start=True, pad=True, end=True)
 
 
 class Pairs(Examples[Batch]):

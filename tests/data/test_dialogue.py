@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from clearhead.attention import Mask
 from clearhead.data import CharTokenizer, Dialogue, WordTokenizer, read_speeches, split_speeches
@@ -322,7 +323,57 @@ def test_a_row_with_room_for_start_alone_cannot_be_split_into():
 
 
 def test_a_tokenizer_without_padding_fills_up_with_any_id_under_the_mask():
-    data = Dialogue(["ab", "a"], CharTokenizer("ab", cls=False))
+    data = Dialogue(["ab", "a"], CharTokenizer("ab", cls=None))
     batch = data.batch([0, 1])
     assert batch.input_ids.tolist() == [[0, 1], [0, 0]]
     assert batch.input_mask.tolist() == [[True, True], [True, False]]
+
+
+# One speech at a time
+
+
+def test_D7_a_speech_by_its_index_is_padded_on_the_right_to_the_longest_of_all():
+    data = word_data()
+    assert len(data) == len(data.rows) == 3
+    for i, row in enumerate(data.rows):
+        item = data[i]
+        assert item.keys() == {"input_ids", "input_mask"}
+        assert item["input_ids"].shape == item["input_mask"].shape == (max(data.lengths),)
+        assert item["input_mask"].tolist() == [t < len(row) for t in range(max(data.lengths))]
+        assert item["input_ids"][: len(row)].tolist() == row
+        assert set(item["input_ids"][len(row) :].tolist()) <= {data.tokenizer.pad_id}
+    assert torch.equal(data[-1]["input_ids"], data[2]["input_ids"])
+    assert len(list(data)) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_D7_a_plain_loader_gives_padded_batches(workers):
+    data = data_of([5, 2, 7, 3, 4])
+    batches = list(DataLoader(data, batch_size=2, num_workers=workers))
+    assert [tuple(batch["input_ids"].shape) for batch in batches] == [(2, 7), (2, 7), (1, 7)]
+    rows = [row for batch in batches for row in batch["input_ids"].tolist()]
+    masks = [row for batch in batches for row in batch["input_mask"].tolist()]
+    assert [sum(mask) for mask in masks] == [5, 2, 7, 3, 4]
+    assert [row[: sum(mask)] for row, mask in zip(rows, masks, strict=True)] == data.rows
+
+
+def test_D7_collate_gives_the_batches_of_the_data_set():
+    data = data_of([5, 2, 7, 3, 4])
+    loader = DataLoader(data, batch_size=2, collate_fn=data.collate)
+    for i, batch in enumerate(loader):
+        expected = data.batch(range(2 * i, min(2 * i + 2, 5)))
+        for name in ("input_ids", "input_mask", "targets"):
+            assert torch.equal(getattr(batch, name), getattr(expected, name))
+        assert dict(batch).keys() == {"input_ids", "input_mask"}
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_an_index_without_a_speech_is_named(index):
+    with pytest.raises(IndexError, match=f"index is {index}, but there are 3 examples; the last"):
+        word_data()[index]
+
+
+@pytest.mark.parametrize("index", [1.0, True, "1", None])
+def test_an_index_is_a_whole_number(index):
+    with pytest.raises(TypeError, match="index must be a whole number"):
+        word_data()[index]

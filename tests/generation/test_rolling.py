@@ -82,7 +82,7 @@ def test_sampling_stops_texts_and_parts_of_the_prompt_work_on():
     expected = generate(model, prompt, 40, **mixed)
     assert torch.equal(generate(model, prompt, 40, prefill=2, cache=False, **mixed), expected)
     assert torch.equal(generate(pack(model), prompt, 40, prefill=2, **mixed), expected)
-    tokenizer = CharTokenizer("abcdefghijklm", cls=False)
+    tokenizer = CharTokenizer("abcdefghijklm", cls=None)
     options = {"sampling": Sampling(1.0, 5, repetition_penalty=1.1), "seed": 3, "roll": True}
     steps = list(stream(model, prompt, 40, tokenizer=tokenizer, **options))
     for row in range(2):

@@ -54,7 +54,7 @@ def test_the_texts_join_to_the_text_of_the_whole(cut, n_tokens):
 
 
 def test_texts_of_letters_join_to_what_the_tokenizer_says():
-    tokenizer = CharTokenizer("abcdefgh", cls=False)
+    tokenizer = CharTokenizer("abcdefgh", cls=None)
     rows = [tokenizer.encode(text) for text in ("abba", "h", "feed")]
     tokens, real = pad_left(rows, 0)
     steps = list(stream(build(vocab_size=8), tokens, 18, tokenizer=tokenizer, token_mask=real))

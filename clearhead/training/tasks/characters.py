@@ -94,7 +94,7 @@ class CharacterTask(Task):
 
     def __init__(self, data: CharacterData, text: str) -> None:
         self.data = data
-        self.tokenizer = CharTokenizer.of(text, cls=False)
+        self.tokenizer = CharTokenizer.of(text, cls=None)
         self.predictor = CharacterPredictor(self.tokenizer)
         ids = torch.tensor(self.tokenizer.encode(text))
         n_train = int(len(ids) * (1 - data.validation))

@@ -33,18 +33,60 @@ def test_A1_one_hot_has_a_row_for_cls_and_one_for_each_character():
     assert rows.argmax(dim=1).tolist() == tokenizer.encode("ca|b")
 
 
-def test_cls_is_off_by_a_switch():
+def test_A1_without_cls_the_vocabulary_and_all_ids_stay_the_same():
     tokenizer = CharTokenizer(cls=False)
+    assert tokenizer.tokens == CharTokenizer().tokens
+    assert tokenizer.encode("ab|b") == CharTokenizer().encode("ab|b")[1:] == [1, 2, 4, 2]
+    assert tokenizer.one_hot("ab|b").shape == (4, 5)
+    assert torch.equal(tokenizer.one_hot("ab|b"), CharTokenizer().one_hot("ab|b")[1:])
+    assert tokenizer.encode_batch(["a", ""]) == [[1], []]
+    assert tokenizer.decode([0, 1, 4]) == "a|"
+    assert CharTokenizer.of("ba", cls=False, end=True).encode("ab") == [2, 3, 1]
+
+
+def test_cls_none_is_a_vocabulary_without_it():
+    tokenizer = CharTokenizer(cls=None)
     assert (tokenizer.vocab_size, tokenizer.cls_id) == (4, None)
     assert tokenizer.encode("ab") == [0, 1]
     assert tokenizer.one_hot("ab").shape == (2, 4)
+    both = CharTokenizer("ab", cls=False, start=True), CharTokenizer("ab", cls=None, start=True)
+    assert both[0] == both[1]
+    assert both[0].tokens == ("<start>", "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("written", "cls", "ids"), [(True, True, [0, 2]), (False, None, [1]), ("unused", False, [2])]
+)
+def test_a_file_says_whether_cls_is_in_the_vocabulary_and_earlier_files_keep_their_ids(
+    written, cls, ids, tmp_path
+):
+    switches = {"cls": written, "start": False, "pad": False, "end": False}
+    values = {"tokenizer": "characters", "format": 1, **switches, "tokens": "ab"}
+    tokenizer = CharTokenizer.from_dict(values)
+    assert tokenizer == CharTokenizer("ab", cls=cls)
+    assert tokenizer.encode("b") == ids
+    assert tokenizer.to_dict() == values
+    tokenizer.save(tmp_path / "t.json")
+    assert CharTokenizer.load(tmp_path / "t.json").encode("b") == ids
+
+
+@pytest.mark.parametrize("cls", [None, 0, 1, "used", []])
+def test_a_file_says_nothing_else_about_cls(cls):
+    with pytest.raises(TypeError, match="cls must be true or false, got"):
+        CharTokenizer.from_dict({**CharTokenizer().to_dict(), "cls": cls})
+
+
+@pytest.mark.parametrize("cls", [0, 1, "used"])
+def test_cls_is_true_false_or_none(cls):
+    with pytest.raises(TypeError, match="cls must be true or false, got"):
+        CharTokenizer(cls=cls)
 
 
 def test_the_empty_text_is_cls_alone_or_nothing():
     assert CharTokenizer().encode("") == [0]
     assert CharTokenizer().one_hot("").shape == (1, 5)
     assert CharTokenizer(cls=False).encode("") == []
-    assert CharTokenizer(cls=False).one_hot("").shape == (0, 4)
+    assert CharTokenizer(cls=False).one_hot("").shape == (0, 5)
     assert CharTokenizer().decode([0]) == ""
 
 
@@ -68,12 +110,12 @@ def test_F17_text_comes_back_exactly(text, tmp_path):
     assert again.encode(text) == tokenizer.encode(text)
 
 
-@given(WHOLE, st.booleans(), st.booleans())
+@given(WHOLE, st.sampled_from([True, False, None]), st.booleans())
 def test_F17_any_text_comes_back_exactly(text, cls, end):
     tokenizer = CharTokenizer.of(text, cls=cls, end=end, pad=True)
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
-    assert len(ids) == len(text) + cls + end
+    assert len(ids) == len(text) + bool(cls) + end
     assert tokenizer.decode(torch.tensor(ids)) == text
 
 
