@@ -6,7 +6,8 @@ classifier.py             an answer about a whole string: the substring matcher
 vit.py                    pictures as sequences of patches
 encoder.py                a vector for each token from both directions: BERT
 seq2seq.py                the interface of the two translators
-seq2seq_gru.py            recurrent, with attention
+encoder_decoder.py        a GRU encoder, and a GRU decoder that attends to its outputs
+seq2seq_gru.py            both as a translator
 seq2seq_transformer.py    encoder and decoder of blocks
 smallest/                 one layer, one head, its weights set by hand
 ngrams.py                 the next token by counting: what a language model must beat
@@ -17,6 +18,7 @@ registry.py               build the model a config describes
 from clearhead.config import Config
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
+from clearhead.models.encoder_decoder import AttentionDecoder, GRUEncoder
 from clearhead.models.gpt import GPT, GPTConfig
 from clearhead.models.model import Model
 from clearhead.models.registry import build_model
@@ -28,9 +30,11 @@ from clearhead.models.vit import VisionTransformer, ViTConfig
 
 __all__ = [
     "GPT",
+    "AttentionDecoder",
     "ClassifierConfig",
     "Config",
     "GPTConfig",
+    "GRUEncoder",
     "Model",
     "Seq2Seq",
     "Seq2SeqGRU",

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from gru_loops import read, write
 from torch import nn
 from translators import LENGTHS, OF_GRU, SOURCE_V, B, E, H, L, S, T, V, build, sentences
 
@@ -11,62 +12,6 @@ from clearhead.attention import AdditiveAttention, DotProductAttention, Mask
 from clearhead.inspection import record
 from clearhead.inspection.measures import alignment_weights
 from clearhead.models.seq2seq_gru import Seq2SeqGRU, Seq2SeqGRUConfig
-
-
-def cell(gru, layer, x, hidden):
-    """One step of one layer for one row, (inputs,) and (H,) → (H,), by Cho et al. 2014."""
-    w_x, w_h = getattr(gru, f"weight_ih_l{layer}"), getattr(gru, f"weight_hh_l{layer}")
-    b_x, b_h = getattr(gru, f"bias_ih_l{layer}"), getattr(gru, f"bias_hh_l{layer}")
-    reset_x, update_x, new_x = (w_x @ x + b_x).chunk(3)
-    reset_h, update_h, new_h = (w_h @ hidden + b_h).chunk(3)
-    reset, update = torch.sigmoid(reset_x + reset_h), torch.sigmoid(update_x + update_h)
-    new = torch.tanh(new_x + reset * new_h)
-    return (1 - update) * new + update * hidden
-
-
-def layers(gru, x, hidden):
-    """One step of all layers: (inputs,), (n_layers, H) → (n_layers, H)."""
-    after = []
-    for layer in range(gru.num_layers):
-        x = cell(gru, layer, x, hidden[layer])
-        after.append(x)
-    return torch.stack(after)
-
-
-def read(encoder, tokens):
-    """All tokens of one row → outputs (S, H), hidden (n_layers, H)."""
-    hidden, outputs = torch.zeros(L, H, dtype=torch.float64), []
-    for token in tokens.tolist():
-        hidden = layers(encoder.gru, encoder.embedding.weight[token], hidden)
-        outputs.append(hidden[-1])
-    return torch.stack(outputs), hidden
-
-
-def attention_weights(attention, query, outputs):
-    """One query (H,) → (S,)."""
-    if isinstance(attention, AdditiveAttention):
-        w_q, w_k, w = (
-            attention.proj_q.weight,
-            attention.proj_k.weight,
-            attention.proj_score.weight[0],
-        )
-        scores = [float(w @ torch.tanh(w_q @ query + w_k @ key)) for key in outputs]
-    else:
-        scores = [float(query @ key) / math.sqrt(H) for key in outputs]
-    total = sum(math.exp(score) for score in scores)
-    return torch.tensor([math.exp(score) / total for score in scores], dtype=torch.float64)
-
-
-def write(decoder, words, outputs, hidden):
-    """All words of one row → logits (T, V) and weights (T, S)."""
-    logits, weights = [], []
-    for word in words.tolist():
-        weights.append(attention_weights(decoder.attention, hidden[-1], outputs))
-        context = weights[-1] @ outputs
-        x = torch.cat((context, decoder.embedding.weight[word]))
-        hidden = layers(decoder.gru, x, hidden)
-        logits.append(decoder.head.weight @ hidden[-1] + decoder.head.bias)
-    return torch.stack(logits), torch.stack(weights)
 
 
 @pytest.fixture(params=["gru", "gru dot"])
@@ -143,7 +88,7 @@ def test_E4_the_state_is_outputs_hidden_state_and_valid_lengths(model):
     logits, after = model.decode_step(target[:, 0], state)
     assert logits.shape == (B, V)
     assert after.hidden.shape == (L, B, H)
-    assert model.decoder(target, model.encode(source, mask)).shape == (B, T, V)
+    assert model(source, target, mask).shape == (B, T, V)
 
 
 def test_E4_each_step_queries_with_the_last_layer_s_hidden_state(model):
