@@ -37,7 +37,7 @@ class KVCache:
         start, end = self._length, self._length + k.size(-2)
         self._k = self._grow(self._k, k, end, "k")
         self._v = self._grow(self._v, v, end, "v")
-        # By .data, which autograd does not track: rows that were returned before are not touched.
+        # By .data, which autograd does not track: the rows returned before do not change.
         self._k.data[..., start:end, :] = k.detach()
         self._v.data[..., start:end, :] = v.detach()
         self._length = end
@@ -75,7 +75,7 @@ class KVCache:
             if kept.size(-2) >= length:
                 return kept
         blocks = -(-length // self.block_size)
-        with torch.inference_mode(False):  # outside of it an inference tensor is read-only
+        with torch.inference_mode(False):  # an inference tensor could not be written to later
             shape = (*x.shape[:-2], blocks * self.block_size, x.size(-1))
             grown = torch.zeros(shape, dtype=x.dtype, device=x.device)
         if kept is not None:
