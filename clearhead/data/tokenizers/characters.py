@@ -16,6 +16,7 @@ from clearhead.data.tokenizers.tokenizer import (
     Ids,
     Tokenizer,
     add_specials,
+    check_size,
     check_switches,
     check_text,
     check_texts,
@@ -41,6 +42,7 @@ class CharTokenizer(Tokenizer):
             raise TypeError(f"alphabet must be a string of characters, got {alphabet!r:.80}")
         if not alphabet:
             raise ValueError("alphabet must have at least one character, got ''")
+        check_size(alphabet)
         if cls and start:
             raise ValueError("cls and start both come first; choose one of them")
         switches = {"cls": cls, "start": start, "pad": pad, "end": end}

@@ -17,10 +17,10 @@ from typing import Any, Self
 
 from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.tokenizer import (
-    MAX_TOKENS,
     Ids,
     Tokenizer,
     add_specials,
+    check_size,
     check_switches,
     check_text,
     check_texts,
@@ -47,11 +47,7 @@ class WordTokenizer(Tokenizer):
                 f"words must be a list of words, got {words!r:.40}; "
                 "for the words of a text use WordTokenizer.of(text)"
             )
-        if len(words) > MAX_TOKENS:  # more would not fit a file
-            raise ValueError(
-                f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(words):,}; "
-                f"keep the more frequent ones"
-            )
+        check_size(words)
         for index, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(
