@@ -138,6 +138,9 @@ interop.weights.Weights             interop.weight_files.WeightFiles
 # Class → old and new names of its members.
 MEMBERS: dict[str, dict[str, str]] = {
     "clearhead.attention.cache.KVCache": {"kept": "read"},
+    "clearhead.attention.multi_head.MultiHeadAttention": {
+        "with_position_bias": "add_position_bias"
+    },
     "clearhead.models.classifier.SequenceClassifier": {"encoder": "embedding", "decoder": "head"},
     "clearhead.runs.run.Run": {"answerer": "predictor"},
     "clearhead.training.recipe.TrainingConfig": {"optimizer_for": "make_optimizer"},
@@ -153,6 +156,16 @@ MEMBERS: dict[str, dict[str, str]] = {
         "writes": "has_text_samples",
         "compiles": "can_compile",
     },
+    "clearhead.training.tasks.dialogue.DialoguePredictor": {
+        "prompt": "encode_prompt",
+        "written": "write",
+    },
+    "clearhead.training.tasks.pictures.PicturePredictor": {
+        "normalised": "normalise",
+        "name_of": "classify",
+    },
+    "clearhead.training.tasks.sequences.SequencePredictor": {"examples": "encode"},
+    "clearhead.training.tasks.translation.TranslationPredictor": {"text_of": "decode"},
 }
 
 
