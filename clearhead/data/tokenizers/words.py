@@ -94,7 +94,10 @@ class WordTokenizer(Tokenizer):
         return [known.get(token, unknown) for token in tokens]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The tokens of these ids joined with spaces; special tokens only with specials=True."""
+        """The tokens of these ids joined with spaces; all special ones only with specials=True.
+
+        <unk> stands for a word of the text and is always kept.
+        """
         return " ".join(self.spell(ids, specials=specials))
 
     def detokenize(self, ids: Ids) -> str:
