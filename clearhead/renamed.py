@@ -81,6 +81,7 @@ data.fetching.catalogue.Kept        data.fetching.catalogue.DataFile
 data.fetching.catalogue.path_of     data.fetching.catalogue.find_data
 data.fetching.clients.NotKept       data.fetching.clients.DiskFault
 data.fetching.clients.NotThisWay    data.fetching.clients.AddressUnusable
+data.fetching.fetch.NotKept         data.fetching.clients.DiskFault
 data.images.CIFAR10_CLASSES         data.cifar10.CIFAR10_CLASSES
 data.images.mean_and_std            data.images.compute_mean_and_std
 data.images.read_cifar10            data.cifar10.read_cifar10
@@ -115,6 +116,7 @@ training.answerers.TranslationAnswerer training.tasks.TranslationPredictor
 training.checkpoint.places          runs.checkpoint.find_checkpoints
 training.learner.Learner            training.gradient.Gradients
 training.loop.Interrupted           runs.signals.Interrupted
+training.loop.NotFinite             training.gradient.NotFinite
 training.loop.Progress              training.progress.Progress
 training.loop.RunResult             runs.train_recipe.RunResult
 training.loop.train                 runs.train_recipe.train
