@@ -277,6 +277,13 @@ MASKS_AND_POSITIONS = [
         "attention/test_masks.py",
     ),
     Mutant(
+        "distances are those of the first keys, not the last",
+        "positions/tables.py",
+        "torch.arange(S - T, S, device=device)",
+        "torch.arange(0, T, device=device)",
+        "attention/test_masks.py",
+    ),
+    Mutant(
         "a mask counts positions from one",
         "attention/masks.py",
         "- before - 1",

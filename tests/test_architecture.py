@@ -256,15 +256,13 @@ def cpu_seconds(*arguments):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.fixture(scope="module")
-def bare():
-    """Processor time of Python alone, the best of three."""
-    return min(cpu_seconds("-c", "pass") for _ in range(3))
+def is_quick(arguments):
+    """Whether the command takes under 0.3 s more than Python alone, which it is timed beside."""
+    bare = cpu_seconds("-c", "pass")
+    slowness = max(1.0, bare / 0.02)  # Python alone starts in 0.02 s on a quiet machine
+    return cpu_seconds("-m", "clearhead.cli.main", *arguments) < bare + 0.3 * slowness
 
 
 @pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
-def test_help_and_mistakes_answer_at_once(bare, arguments):
-    slowness = max(1.0, bare / 0.02)  # Python alone starts in 0.02 s on a quiet machine
-    limit = bare + 0.3 * slowness
-    command = ("-m", "clearhead.cli.main", *arguments)
-    assert any(cpu_seconds(*command) < limit for _ in range(3))  # the best of three; mostly one
+def test_help_and_mistakes_answer_at_once(arguments):
+    assert any(is_quick(arguments) for _ in range(5))  # mostly the first; others run here, too

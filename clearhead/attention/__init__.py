@@ -2,17 +2,17 @@
 
 The equation
     dot_product.py       softmax((q kᵀ + bias) / √Dh) v, written out: the page to read first
-    inputs.py            its first line: checks, the mask as a matrix, NaN in padding made harmless
+    inputs.py            the first line of `attend`: checks, the mask as a matrix, zeros for padding
     softmax.py           softmax over the allowed keys, and the mixture of the values
     masks.py             Mask: who may attend to whom, joined by &
-    mask_parts.py        what a mask is made of: causal, padding, segments, window
+    mask_parts.py        the rule of each kind of mask: causal, padding, segments, window
 
 Other ways to weigh the keys
     additive.py          wᵀ tanh(W_q q + W_k k): a small network compares query and key
     argmax.py            only the best key: why attention is trained with softmax
     features.py          feature maps φ, with φ(q)·φ(k) in place of exp(q·k/√Dh)
     linear.py            kernel attention as the O(T·S) sum
-    summed.py            one score per token, two arrangements of the sum
+    summed.py            one score per token instead of one per pair: O(T) by rearranging
 
 The same functions, faster
     dot_product_fast.py  the dot product by fused kernels: `attend`, as this folder exports it

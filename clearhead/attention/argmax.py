@@ -1,6 +1,6 @@
 """Argmax attention: each query takes the value of the one key that matches best, and nothing else.
 
-    weights[t, s] = 1 for s = argmax_s (q_t · k_s + bias[t, s]), else 0      of equals, the first
+    weights[t, s] = 1 for s = argmax_s (q_t · k_s + bias[t, s]), else 0      the first of equals
 
 It shows why attention is trained with softmax. A small change of a query or key does not change
 which key is best, so the gradient to both is zero everywhere: such attention can be computed, and

@@ -37,7 +37,7 @@ class KVCache:
         start, end = self._length, self._length + k.size(-2)
         self._k = self._grow(self._k, k, end, "k")
         self._v = self._grow(self._v, v, end, "v")
-        # By .data, which autograd does not track: rows that were returned before are not touched.
+        # By .data, which autograd does not track: the rows returned before do not change.
         self._k.data[..., start:end, :] = k.detach()
         self._v.data[..., start:end, :] = v.detach()
         self._length = end
@@ -59,25 +59,26 @@ class KVCache:
             with torch.inference_mode(False):
                 self._k, self._v = self._k.index_select(0, rows), self._v.index_select(0, rows)
 
-    def _grow(self, kept: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
+    def _grow(self, buffer: Tensor | None, x: Tensor, length: int, name: str) -> Tensor:
         """The buffer with room for this length: itself, or a longer copy."""
-        if kept is not None:
-            if kept.shape[:-2] != x.shape[:-2] or kept.size(-1) != x.size(-1):
+        if buffer is not None:
+            if buffer.shape[:-2] != x.shape[:-2] or buffer.size(-1) != x.size(-1):
                 raise ValueError(
                     f"{name} has shape {format_shape(x)} but the cache holds (B, G, S, width) = "
-                    f"{(*kept.shape[:-2], self._length, kept.size(-1))}; clear() it for a new batch"
+                    f"{(*buffer.shape[:-2], self._length, buffer.size(-1))}; "
+                    f"clear() it for a new batch"
                 )
-            if (kept.dtype, kept.device) != (x.dtype, x.device):
+            if (buffer.dtype, buffer.device) != (x.dtype, x.device):
                 raise TypeError(
-                    f"{name} is {x.dtype} on {x.device} but the cache holds {kept.dtype} on "
-                    f"{kept.device}; clear() it before the model changes"
+                    f"{name} is {x.dtype} on {x.device} but the cache holds {buffer.dtype} on "
+                    f"{buffer.device}; clear() it before the model changes"
                 )
-            if kept.size(-2) >= length:
-                return kept
+            if buffer.size(-2) >= length:
+                return buffer
         blocks = -(-length // self.block_size)
-        with torch.inference_mode(False):  # outside of it an inference tensor is read-only
+        with torch.inference_mode(False):  # an inference tensor could not be written to later
             shape = (*x.shape[:-2], blocks * self.block_size, x.size(-1))
             grown = torch.zeros(shape, dtype=x.dtype, device=x.device)
-        if kept is not None:
-            grown[..., : self._length, :] = kept[..., : self._length, :]
+        if buffer is not None:
+            grown[..., : self._length, :] = buffer[..., : self._length, :]
         return grown

@@ -45,7 +45,8 @@ def attend(
     """Mix the values by how well each query matches each key.
 
     q (..., T, Dh), k (..., S, Dh), v (..., S, Dv) → output (..., T, Dv), and with return_weights
-    the weights (..., T, S) before dropout, which zeroes that share of them and scales up the rest.
+    the weights (..., T, S). dropout: the share of the weights that is set to 0, at random, before
+    the values are mixed, while the others are scaled up; the returned weights are those before.
     """
     x = prepare(q, k, v, mask=mask, bias=bias, scale=scale)
     scores = (x.q @ x.k.mT + x.bias) * x.scale  # (..., T, S)

@@ -3,7 +3,8 @@
 The structure of the mask chooses the kernel: the causal one for a purely causal mask, else the one
 that takes a boolean tensor. A kernel would spread NaN and infinity by 0 · NaN, so its output is
 checked: as in the reference, a broken value reaches only the queries that may see it. On an
-accelerator and under torch.compile, where reading a number would wait, only padding is shielded.
+accelerator and under torch.compile the output cannot be checked without waiting for the device;
+there only padding is protected.
 """
 
 import math
@@ -78,7 +79,7 @@ def _choose_kernel(
 
 
 def _add_axes(x: Tensor, axes: int) -> Tensor:
-    """x with the four axes that kernels take; `axes` is the number that q has: 3 means no heads."""
+    """x with the four axes that kernels take; `axes` is q.ndim: 3 means no heads."""
     if axes == 3 and x.ndim == 3:
         return x.unsqueeze(1)
     return x.reshape(*[1] * (4 - x.ndim), *x.shape)
@@ -111,8 +112,9 @@ def _all_finite(*tensors: Tensor) -> bool:
 def _attend_broken(call: Call) -> Tensor:
     """The output for inputs that hold NaN or infinity.
 
-    What no query sees is zeroed, and a broken query gives a row of NaN. If nothing else was broken,
-    the kernel computes the other rows, with the same bits as ever; otherwise the reference does.
+    Keys and values that no query sees are zeroed, and a broken query gives a row of NaN. If nothing
+    else is broken, the kernel computes the other rows, bit for bit as without the broken ones;
+    otherwise the reference does.
     """
     q, k, v = shield(call.q, call.k, call.v, call.allowed)
     broken = ~q.isfinite().all(dim=-1, keepdim=True)  # (B, H, T, 1)

@@ -5,13 +5,14 @@
     FourierFeatures     exp(q·k/√D), estimated                  Rahimi and Recht 2007
     PositiveFeatures    exp(q·k/√D), estimated, never negative  Choromanski et al. 2021
 
-The random features start from s² = √D, exp(q·k/s²) = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²),
-and w ~ N(0, I/s²), for which
+D is the width of a head here. The random features come from these equations, with s² = √D and E the
+mean over random frequencies w ~ N(0, I/s²):
 
+    exp(q·k/s²)      = exp(‖q‖²/2s²) exp(−‖q−k‖²/2s²) exp(‖k‖²/2s²)
     exp(−‖q−k‖²/2s²) = E cos(w·(q−k)) = E [sin(w·q) sin(w·k) + cos(w·q) cos(w·k)]
     exp(q·k/s²)      = E [exp(w·q − ‖q‖²/2s²) exp(w·k − ‖k‖²/2s²)]
 
-The mean over m draws errs by about 1/√m.
+E is estimated by the mean over m frequencies, with an error that falls as 1/√m.
 """
 
 import math
@@ -22,8 +23,8 @@ from torch import Tensor, nn
 
 from clearhead.shapes import check_last_axis, check_positive
 
-# The largest exponent of a sequence is brought into this range: long sums of its exp stay within
-# float32, and much smaller exponents still count.
+# Exponents are shifted until the largest of a sequence is in this range: then a long sum of their
+# exp does not overflow float32, and keys with much smaller exponents still count.
 SAFE_EXPONENTS = (-20.0, 70.0)
 
 
@@ -37,7 +38,7 @@ class FeatureMap(nn.Module):
     """
 
     is_wide = False  # many features per input number, so fewer positions are computed at once
-    is_sliced = False  # too many features to hold: computed in slices, and again for the gradient
+    is_sliced = False  # too many features to hold: computed in slices, recomputed for the gradient
 
     def forward(self, x: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} must say what φ(x) is")
@@ -76,15 +77,15 @@ class EluFeatures(FeatureMap):
 
 
 class QuadraticFeatures(FeatureMap):
-    """φ(q)·φ(k) = (q·k + 1)² exactly, by 1, √2 x_i, x_i² and √2 x_i x_j for i < j.
+    """φ(q)·φ(k) = (q·k + 1)² exactly, by the features 1, √2 x_i, x_i² and √2 x_i x_j, i < j.
 
-    These are (D+1)(D+2)/2 features.
+    There are (D+1)(D+2)/2 of them.
     """
 
     is_sliced = True
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # (q·k + 1)² = (the longer q·k)²
+        x = torch.cat([x, torch.ones_like(x[..., :1])], dim=-1)  # q·k + 1 = q'·k'
         i, j = torch.triu_indices(x.size(-1), x.size(-1), device=x.device)
         products = x[..., i] * x[..., j]
         return torch.where(i == j, products, math.sqrt(2.0) * products)
@@ -101,11 +102,12 @@ class QuadraticFeatures(FeatureMap):
 
 
 def _slice_products(x: Tensor, others: Tensor, rows: int = 8) -> Iterator[Tensor]:
-    """1 and x_i, then the products x_i x_j, some rows i at a time with every j from the first on.
+    """Quadratic features in slices: 1 and x_i, then x_i x_j for a few i at a time.
 
-    (q·k)² holds each product with i ≠ j twice, as ij and as ji. So do the slices if i and j are in
-    the same rows. All other products come once, and count twice by `others`: x for queries, 2x for
-    keys.
+    (q·k + 1)² = 1 + 2 q·k + Σ_ij q_i q_j k_i k_j. A slice of rows i holds all j from its first row
+    on. A pair i ≠ j within these rows occurs twice, as ij and as ji, as in the sum. A pair with j
+    after them occurs once, so it needs a factor of 2, as the x_i do: `others` is x for queries and
+    2x for keys.
     """
     yield torch.cat([torch.ones_like(x[..., :1]), others], dim=-1)
     for i in range(0, x.size(-1), rows):

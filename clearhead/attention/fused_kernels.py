@@ -4,8 +4,8 @@
 
 A fused kernel never holds the T × S weights. Two things are added here. On a CPU the kernel behind
 scaled_dot_product_attention is called directly, because it also returns the logsumexp of each row's
-scores, which shows cheaply whether the inputs were finite. And a bias may learn: PyTorch gives up
-the fused kernel then, so `_FusedWithBias` keeps its forward pass and computes the gradient itself.
+scores, which shows cheaply whether the inputs were finite. And a bias may be learned: then
+PyTorch does not use the fused kernel, so `_FusedWithBias` calls it and computes the gradient.
 """
 
 from typing import Any, NamedTuple

@@ -22,7 +22,7 @@ class Inputs(NamedTuple):
 
     q: Tensor  # (..., T, Dh)
     k: Tensor  # (..., S, Dh)
-    v: Tensor  # (..., S, Dv), with Dv = 0 where only the weights are wanted
+    v: Tensor  # (..., S, Dv); Dv = 0 if no values were given
     allowed: Tensor | None  # broadcasts to (..., T, S), True = may attend; None = all
     bias: Tensor | float  # broadcasts to (..., T, S); 0 without a bias
     scale: float  # 1/√Dh unless given
@@ -37,10 +37,10 @@ def prepare(
     scale: float | None = None,
     for_dot_product: bool = True,
 ) -> Inputs:
-    """Check the arguments of `attend` – without values, of `weights` – and make them safe to use.
+    """Check the arguments of `attend`, or of `weights` if no values are given; make them safe.
 
-    for_dot_product: q and k will be multiplied, so they must have one width, and are widened.
-    Otherwise a network compares them, in its own precision.
+    for_dot_product=True: q and k will be multiplied, so they must have one width, and half
+    precision is widened. False: a network compares them, in its own precision.
     """
     check_qkv(q, k, *values, same_width=for_dot_product)
     v = values[0] if values else k[..., :0]

@@ -4,8 +4,8 @@
     output        = weights v
 
 Softmax attention is the case sim(q, k) = exp(q·k/√Dh). If the similarity is a product of features φ
-(features.py), the sum can be taken in another order, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), in which nothing
-grows with T·S: linear_fast.py.
+(features.py), the sum can be taken in another order, φ(q_t)·(Σ_s φ(k_s) v_sᵀ), and no tensor
+grows with T·S. linear_fast.py does that.
 """
 
 import torch

@@ -37,8 +37,8 @@ def attend(
 ) -> Tensor:
     """Mix the values by the similarity of query and key. Shapes as in linear.attend.
 
-    Serves causal, padding (B,), token and segment masks, and any of them joined. `chunk` is the
-    number of positions taken pair by pair; by default it is chosen by the number of features.
+    Serves causal, padding (B,), token and segment masks, and any of them joined. chunk: how
+    many neighbouring positions are compared pair by pair; None chooses by the number of features.
     """
     check_qkv(q, k, v)
     refuse_bias(bias)
@@ -61,7 +61,8 @@ def attend(
 
     output = compute(keys)
     if (seen.causal or seen.documents is not None) and not _are_finite(keys, output, seen):
-        # In a chunk 0 · NaN reaches queries that may not see it: sum without it, then put it back.
+        # Within a chunk, 0 · NaN reaches queries that may not see the NaN. So sum without broken
+        # numbers, then write NaN where a query sees one.
         broken = ~keys.v.isfinite() | ~keys.k.isfinite().all(dim=-1, keepdim=True)
         output = compute(Keys(*(x.masked_fill(~x.isfinite(), 0.0) for x in keys)))
         output = output.masked_fill(_count(broken, q, keys, seen, chunk) > 0, torch.nan)
@@ -69,13 +70,13 @@ def attend(
 
 
 def _choose_chunk(feature_map: FeatureMap, q: Tensor) -> int:
-    """With many features the state is large, and longer chunks, which use it less, are faster."""
+    """With many features the state is large; longer chunks are faster, as they read it less."""
     n_features = feature_map(q.new_empty(0, q.size(-1))).size(-1)
     return 64 if n_features <= 1024 else 512
 
 
 class _Seen(NamedTuple):
-    """What each query sees, as structure; batch and heads are one axis, N."""
+    """Which keys each query sees, as rules instead of a matrix; batch and heads are one axis, N."""
 
     causal: bool = False
     real: Tensor | None = None  # which keys are real tokens, (N, S, 1); None = all
@@ -98,7 +99,7 @@ def _read_mask(mask: MaskLike, q: Tensor, S: int) -> _Seen:
     real, documents = mask.real_keys(S), mask.documents(S)
     if real is None:
         return _Seen(mask.is_causal)
-    dense_mask(Mask.tokens(real), (*leading, T, S), q.device)  # refuses a batch that is not q's
+    dense_mask(Mask.tokens(real), (*leading, T, S), q.device)  # refuses a wrong batch size
 
     def repeat_for_heads(x: Tensor) -> Tensor:
         """(B, S) → (N, S)."""
@@ -113,7 +114,7 @@ def _sum_seen(sums: FeatureSums, q: Tensor, keys: Keys, seen: _Seen) -> Iterator
     """Σ sim(q_t, k_s) [v_s, 1] over the keys each query sees, in blocks: q (N, T, D)."""
     T, S = q.size(1), keys.k.size(1)
     if seen.documents is None and sums.chunk >= S and (T == S or not seen.causal):
-        pairs = sums.feature_map.similarity(q, keys.k)  # (N, T, S), with few keys
+        pairs = sums.feature_map.similarity(q, keys.k)  # (N, T, S), small: few keys
         yield (pairs.tril() if seen.causal else pairs) @ keys.values()
     elif seen.documents is not None and S > 0:
         last = _take_last(q, S)
@@ -146,7 +147,7 @@ def _count(flags: Tensor, q: Tensor, keys: Keys, seen: _Seen, chunk: int) -> Ten
 def _are_finite(keys: Keys, output: Tensor, seen: _Seen) -> bool:
     """Whether all keys and values are finite, checked cheaply."""
     if not can_read_values(keys.k):
-        return False  # reading them would wait: assume the worst
+        return False  # reading them would wait for the device: assume the worst
     if seen.documents is None and output.size(1):  # the last query of a causal mask sees every key
         return bool(output[:, -1].detach().sum().isfinite())
     return bool((keys.k.detach().sum() + keys.v.detach().sum()).isfinite())

@@ -53,7 +53,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Padding:
-    """Only the first `valid_lens` keys: (B,) for all queries, or (B, T) for each query its own."""
+    """Only the first `valid_lens` keys: (B,), or (B, T) with a length for each query."""
 
     valid_lens: Tensor
 
@@ -199,7 +199,7 @@ def read_lengths(valid_lens: Any) -> Tensor:
 
 
 def match_axes(part: Part, allowed: Tensor, axes: int) -> Tensor:
-    """A part's matrix with the axes of the scores; one that could mean two things is refused."""
+    """A part's matrix with the axes of the scores; an ambiguous one is refused."""
     if allowed.ndim == 2:
         return allowed
     if axes == 2:
@@ -227,6 +227,6 @@ def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
 
 
 def _describe(x: Tensor) -> str:
-    if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # does not wait
+    if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # no device to wait for
         return str(x.tolist())
     return f"{str(x.dtype).removeprefix('torch.')} {format_shape(x)}"

@@ -139,7 +139,7 @@ class Mask:
         return ~allowed
 
     def __and__(self, other: "Mask | Tensor | None") -> "Mask":
-        """Both must allow it."""
+        """A query may attend to a key if both masks allow it."""
         if other is None:
             return self
         new = Mask.of(other).parts
@@ -251,11 +251,12 @@ class Mask:
         if document is None:
             document = real.new_zeros(real.shape, dtype=torch.long)
         real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
-        # A stable sort by document puts the tokens of each together, where they can be counted.
+        # Sorted by document, the tokens of each stand together. A position is the number of real
+        # tokens up to this one, minus those of documents sorted before its own, minus 1.
         order = document.argsort(dim=-1, stable=True)  # (B, S)
-        count = real.gather(-1, order).cumsum(-1)  # real tokens up to each one, in sorted order
-        first = torch.searchsorted(document.gather(-1, order), document)  # start of the document
-        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # in other documents
+        count = real.gather(-1, order).cumsum(-1)  # real tokens up to here, sorted
+        first = torch.searchsorted(document.gather(-1, order), document)  # start of its document
+        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # before it
         positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
         return last_columns(positions.clamp(min=0), T, fill=0).to(device)
 

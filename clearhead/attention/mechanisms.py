@@ -1,4 +1,4 @@
-"""A mechanism is a module: where the fast form, the reference and the parameters meet.
+"""Mechanisms: modules that hold the parameters and call the fast form or the reference.
 
     forward(q, k, v, *, mask=None, bias=None)  → output (..., T, Dv)    by the fastest exact way
     weights(q, k, *, mask=None, bias=None)     → weights (..., T, S)    by the textbook way
@@ -38,7 +38,7 @@ class Mechanism(nn.Module):
         self, q: Tensor, k: Tensor, v: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
     ) -> Tensor:
         """The mixture of the values by these weights, with dropout on them while training."""
-        # Prepared here for the values; `weights` checks q and k by its own rules.
+        # This call is for the values; `weights` checks q and k again, by its own rules.
         x = prepare(q, k, v, mask=mask, for_dot_product=False)
         weights = self.weights(x.q, x.k, mask=x.allowed, bias=bias)
         return mix(nn.functional.dropout(weights, self.dropout, self.training), x.v, x.allowed)
@@ -107,7 +107,7 @@ class LinearAttention(Mechanism):
     """Kernel attention sim(q, k) = φ(q)·φ(k), in time and memory linear in the length.
 
     Serves causal, padding (B,), token and segment masks. Any other mask and a bias are refused:
-    running sums cannot treat single pairs of query and key apart.
+    running sums cannot treat one pair of query and key differently from another.
     """
 
     def __init__(self, feature_map: FeatureMap) -> None:

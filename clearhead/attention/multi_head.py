@@ -104,9 +104,9 @@ class MultiHeadAttention(nn.Module):
 
         values (B, S, D): what the values are computed from, source unless given.
         mask and bias broadcast to (B, H, T, S), S counting cached keys. positions (T,) or (B, T)
-        are those of x, for a rotary scheme only; by default x follows the cache. No gradient flows
-        through the cache, which includes the keys of x. With a source the cache holds the keys and
-        values of the source: the first call fills it, later calls only read it.
+        of x are used by a rotary scheme only; by default x follows the cached tokens. With a cache
+        no gradient reaches keys and values, not even those of x. With a source the cache holds the
+        keys and values of the source: the first call fills it, later calls only read it.
         """
         self._check_call(x, source, cache)
         if values is not None:
@@ -120,7 +120,7 @@ class MultiHeadAttention(nn.Module):
         if bias is not None:
             check_bias(bias, (*q.shape[:-1], S), q)
         bias = self.add_position_bias(bias, T, S)
-        if cache is not None:  # a call that is refused must not change the cache
+        if cache is not None:  # check the mask now: a refused call must not change the cache
             dense_mask(mask, (*q.shape[:-1], S), x.device)
         if source is not None and cache:  # filled by the first call
             k, v = cache.read()
@@ -140,7 +140,7 @@ class MultiHeadAttention(nn.Module):
         return self.proj_out(merge_heads(self.mechanism(q, k, v, mask=mask, bias=bias)))
 
     def _check_call(self, x: Tensor, source: Tensor | None, cache: KVCache | None) -> None:
-        """x and source (B, ·, D) of one batch; no rotary scheme with a source; its own cache."""
+        """One batch size; with a source no rotary scheme, and a cache that is empty or its own."""
         check_sequence("x", x, self.d_model, self.proj_q.weight)
         if source is None:
             return

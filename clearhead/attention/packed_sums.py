@@ -1,9 +1,9 @@
 """The sums of kernel attention for packed documents: a query sees only keys of its own document.
 
 The documents of a sequence may lie in any order, even interleaved. A stable sort brings the tokens
-of each together; then one causal pass of running sums serves all documents, if the state crosses
-the border between two chunks only into its own document. Without a causal mask a second pass, from
-the end to the start, adds the keys behind each query.
+of each together. Then one causal pass of running sums serves all documents, if the state passes
+from chunk to chunk only within a document. Without a causal mask a second pass, from the end to the
+start, adds the keys after each query.
 """
 
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ def sum_documents(
     documents, q, *sorted_keys = (_reorder(x, order) for x in (documents, q, *keys))
     keys = Keys(*sorted_keys)
     N, S = documents.shape
-    nothing = sums.collect(keys.rows(0, 0))
-    forwards = sums.running(q, keys, nothing, partial(_cut, documents, 0))
+    empty = sums.collect(keys.rows(0, 0))  # the state before the first key
+    forwards = sums.running(q, keys, empty, partial(_cut, documents, 0))
     output = join(forwards, N, S)
-    if not causal:  # read backwards, the keys behind a query are those before it
-        documents, q, *turned = (x.flip(1) for x in (documents, q, *keys))
-        backwards = sums.running(q, Keys(*turned), nothing, partial(_cut, documents, -1))
+    if not causal:  # in the reversed sequence, later keys come before the query
+        documents, q, *reversed_keys = (x.flip(1) for x in (documents, q, *keys))
+        backwards = sums.running(q, Keys(*reversed_keys), empty, partial(_cut, documents, -1))
         output = output + join(backwards, N, S).flip(1)
     return _reorder(output, order.argsort(dim=-1))
 
@@ -43,7 +43,7 @@ class PackedChunks(Chunks):
     reads: Tensor  # (N·n, L/n, 1): the query belongs to the document its chunk begins with
     keeps: Tensor  # (N·n, L/n, 1): the key belongs to the document its chunk ends with
     links: Tensor  # (N, n, n): the chunk begins with the document that an earlier chunk ends with
-    carries: Tensor  # (N, n, 1, 1): the chunk begins with the document the last block ends with
+    carries: Tensor  # (N, n, 1, 1): the chunk begins with the document the block before ends with
     through: Tensor  # (N, 1, 1): the last chunk begins and ends with the same document
 
     def hide_pairs(self, pairs: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class PackedChunks(Chunks):
 def _cut(
     documents: Tensor, diagonal: int, heads: slice, start: int, stop: int, n: int
 ) -> PackedChunks:
-    """Where documents begin and end in the block from start to stop."""
+    """The chunks of the block from start to stop, with the borders between documents in it."""
     documents = documents[heads]
     chunks = documents[:, start:stop].unflatten(1, (n, (stop - start) // n))  # (N, n, L/n)
     first, last = chunks[:, :, :1], chunks[:, :, -1:]  # (N, n, 1)

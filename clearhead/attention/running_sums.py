@@ -33,12 +33,12 @@ class Keys(NamedTuple):
 
     k: Tensor  # (N, S, D)
     v: Tensor  # (N, S, Dv)
-    ones: Tensor  # (N, S, 1), or (N, S, 0) where nothing is to be divided
+    ones: Tensor  # (N, S, 1), or (N, S, 0) if no denominator is needed
 
     def values(self) -> Tensor:
-        """[v, 1] (N, S, W): the column of ones adds up what the sums are divided by.
+        """[v, 1] (N, S, W): summed with the same weights, the column of ones gives the denominator.
 
-        It is repeated up to a width that the processor's vectors divide.
+        It is repeated until W is a multiple of 16, which fills the processor's vectors.
         """
         if self.ones.size(-1) == 0:
             return self.v
@@ -78,7 +78,7 @@ class Chunks:
     def pass_on(self, old: Tensor, new: Tensor) -> tuple[Tensor, Tensor]:
         """The state before each chunk (N·n, C, W) and after the last one (N, C, W).
 
-        old (N, C, W) is the state before the block, new (N·n, C, W) what each chunk adds.
+        old (N, C, W) is the state before the block, new (N·n, C, W) what each chunk adds to it.
         """
         old, new = old.unsqueeze(1), new.unflatten(0, (len(old), self.n))
         earlier = new.new_ones(self.n, self.n).tril_(-1).expand(len(old), -1, -1)
@@ -100,7 +100,8 @@ def add_earlier(old: Tensor, new: Tensor, earlier: Tensor) -> Tensor:
 Cut = Callable[[slice, int, int, int], Chunks]  # heads, start, stop, number of chunks
 
 
-def _cut_anywhere(heads: slice, start: int, stop: int, n: int) -> Chunks:
+def _cut_evenly(heads: slice, start: int, stop: int, n: int) -> Chunks:
+    """n chunks, without borders between documents."""
     return Chunks(n)
 
 
@@ -118,25 +119,25 @@ class FeatureSums:
     def total(self, q: Tensor, keys: Keys) -> Iterator[Tensor]:
         """Every query sees every key: q (N, T, D)."""
         state = self.collect(keys)
-        # Only the queries of one head are split: blocks of several would mix the order of rows.
+        # Split only if N = 1: `join` puts blocks one after the other, and would mix several heads.
         for block in q.split(BLOCK, dim=1) if q.size(0) == 1 else [q]:
             yield self._run(self._read, block, state)
 
     def causal(self, q: Tensor, keys: Keys) -> Iterator[Tensor]:
         """Query t of T sees the first t + 1 + S − T keys: q (N, T, D)."""
         (N, T, _), S = q.shape, keys.k.size(1)
-        n = min(T, S)  # the last n queries stand at the last n keys
+        n = min(T, S)  # the last n queries have the positions of the last n keys
         state = self.collect(keys.rows(0, S - n))
         blocks = self.running(q[:, T - n :], keys.rows(S - n, S), state)
         if n == T and n > 0:
             yield from blocks
-        else:  # with more queries than keys the first see nothing: zeros, with a gradient to q
+        else:  # the first T − n queries see nothing: zeros, with a gradient of 0 to q
             early = q[:, : T - n].masked_fill(torch.tensor(True, device=q.device), 0.0)
             sums = self._run(self._read, early, state)
             yield torch.cat([sums, join(blocks, N, n)], dim=1) if n else sums
 
     def running(
-        self, q: Tensor, keys: Keys, state: State, cut: Cut = _cut_anywhere
+        self, q: Tensor, keys: Keys, state: State, cut: Cut = _cut_evenly
     ) -> Iterator[Tensor]:
         """The causal sums for T = S, after the keys that `state` holds."""
         N, T, _ = q.shape
@@ -164,6 +165,7 @@ class FeatureSums:
     # One block
 
     def _add_up(self, keys: Keys) -> State:
+        """The state after these keys alone."""
         values = keys.values()
         return [x.mT @ values for x in self.feature_map.key_slices(keys.k, self.shift)]
 
@@ -207,18 +209,18 @@ class FeatureSums:
     # How large a block is
 
     @property
-    def _positions(self) -> int:
+    def _block_size(self) -> int:
         return BLOCK if self.feature_map.is_wide else 2 * BLOCK
 
     def _groups(self, N: int, T: int) -> Iterator[slice]:
-        """Heads that fill a block together; with a sliced map, heads of one chunk each."""
+        """As many heads as fill a block, each with all T positions or, if sliced, one chunk."""
         span = max(1, min(T, self.chunk) if self.feature_map.is_sliced else T)
-        size = max(1, self._positions // span)
+        size = max(1, self._block_size // span)
         return (slice(start, start + size) for start in range(0, max(N, 1), size))
 
     def _blocks(self, T: int) -> Iterator[tuple[int, int, int]]:
-        """T positions in blocks of whole chunks, and a rest: start, stop, number of chunks."""
-        most = 1 if self.feature_map.is_sliced else max(1, self._positions // self.chunk)
+        """Start, stop and number of chunks of each block; positions left over are a short chunk."""
+        most = 1 if self.feature_map.is_sliced else max(1, self._block_size // self.chunk)
         start = 0
         while start < T:
             n = max(1, min(most, (T - start) // self.chunk))

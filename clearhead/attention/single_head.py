@@ -63,7 +63,7 @@ class CrossAttention(_Head):
 
 
 class JoinedHeads(nn.Module):
-    """Heads from a list, their outputs side by side, then a linear layer of their joint width."""
+    """Heads from a list: their outputs side by side, then a linear layer over all of them."""
 
     def __init__(
         self,

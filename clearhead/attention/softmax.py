@@ -27,7 +27,7 @@ def masked_softmax(scores: Tensor, mask: MaskLike = None) -> Tensor:
     # so that neither the value nor the gradient is ever NaN.
     empty = (exponents == -torch.inf).all(dim=-1, keepdim=True)
     weights = exponents.masked_fill(empty, 0.0).softmax(dim=-1).masked_fill(empty, 0.0)
-    # Beside a NaN score the whole row is NaN, but a forbidden key has the weight 0 there, too.
+    # A NaN score makes its whole row NaN, except for forbidden keys: their weight stays 0.
     return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)
 
 
@@ -42,5 +42,5 @@ def mix(weights: Tensor, v: Tensor, allowed: Tensor | None = None) -> Tensor:
     broken = ~v.isfinite()
     # How many broken values each query may see, counted by a product of zeros and ones.
     n_broken = allowed.expand_as(weights).to(v.dtype) @ broken.to(v.dtype)
-    # Where there is one, the output is NaN or infinite as the product gives it, with no gradient.
+    # If there is one, the output is that of the plain product, NaN or infinite, with no gradient.
     return torch.where(n_broken > 0, (weights @ v).detach(), weights @ v.masked_fill(broken, 0.0))

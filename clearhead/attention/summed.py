@@ -1,12 +1,12 @@
 """Summed-score attention: one score for each token, and one output for the whole sequence.
 
     α_t = 1/√T Σ_j (Q x_t)·(K x_j)                  how well token t matches all tokens together
-    y   = Σ_j e^{α_j} V x_j / Σ_j e^{α_j}           the mixture the sequence gives
+    y   = Σ_j e^{α_j} V x_j / Σ_j e^{α_j}           one mixture for the whole sequence
 
 It shows what softmax over *pairs* is for. Here the sum over j stands before the exponential, so it
 moves inside the product, Σ_j (Q x_t)·(K x_j) = (Q x_t)·(K Σ_j x_j), and T² scores become T. Softmax
-attention takes the exponential of each pair first, and nothing can be moved; the similarities of
-features.py allow it again.
+attention takes the exponential of each pair before the sum, so nothing can be moved; with a
+similarity that is a product of features (features.py) it can.
 """
 
 import math

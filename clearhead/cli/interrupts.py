@@ -1,7 +1,8 @@
 """Ctrl-C while modules are imported: exit at once.
 
 Python raises KeyboardInterrupt anywhere, also in the middle of an import. Not every extension
-survives that (torch aborts the process), and there is nothing to clean up yet.
+survives that (torch aborts the process), and there is nothing to clean up yet. During training,
+runs/signals.py handles Ctrl-C.
 """
 
 import os

@@ -34,7 +34,7 @@ class Batch:
     token_mask: Tensor | None = None  # (B, T)
     segments: Tensor | None = None  # (B, T), the document of each token, −1 for padding
     positions: Tensor | None = None  # (B, T), the position of each token in its document
-    source: Tensor | None = None  # ids (B, S) of the sequence listened to
+    source: Tensor | None = None  # ids (B, S) of the sequence attended to
     source_mask: Tensor | None = None  # (B, S)
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ def pad_left(rows: Sequence[Sequence[int] | Tensor], pad_id: int) -> tuple[Tenso
 def next_tokens(
     tokens: Tensor, token_mask: Tensor | None = None, segments: Tensor | None = None
 ) -> Tensor:
-    """The id after each token (B, T), IGNORE where none of the same document follows.
+    """The id after each token (B, T), IGNORE where no token of the same document follows.
 
     token_mask (B, T): True = real; segments (B, T): the document of each token, negative = padding.
     """

@@ -7,9 +7,9 @@ are continued. So n_beams = 1 is greedy search, and a beam as wide as there are 
 best of all. Every word lowers the probability, so dividing by the length keeps short sentences from
 winning for being short (Wu et al. 2016); length_penalty = 0 does not divide.
 
-The search for a source ends when none of its beams can win any more. Any sentence that a beam of
-log p = l becomes has log p ≤ l ≤ 0 and at most n_tokens words, and a negative number grows with its
-divisor, so
+The search for a source ends when none of its beams can win any more. Let l ≤ 0 be the log p of a
+beam. Every sentence that continues it has log p ≤ l and at most n_tokens words; dividing a negative
+number by more gives a larger one, so
 
     score ≤ l / length^length_penalty ≤ l / n_tokens^length_penalty
 
@@ -75,7 +75,7 @@ def beam_search(
         log_probs = found.log_probs.index_fill(1, rows.new_zeros(1), 0.0)  # one beam at first
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
-            parents, last, log_probs = _likeliest(
+            parents, last, log_probs = _find_likeliest(
                 check_finite(logits).unflatten(0, last.shape), log_probs
             )
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
@@ -95,13 +95,13 @@ def beam_search(
     return replace(found, tokens=found.tokens[..., :longest])
 
 
-def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _find_likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """logits (B, K, V) after beams of log_probs (B, K) → the K likeliest continuations.
 
     Returns the beam, the word and the log_prob of each, (B, K), the likeliest first.
     """
     n_beams, n_words = logits.size(1), min(logits.size(1), logits.size(2))
-    values, words = _largest(logits, n_words)  # (B, K, n_words)
+    values, words = _find_largest(logits, n_words)  # (B, K, n_words)
     # log_softmax by its equation, only for these words. It never exceeds 0, even by rounding:
     # logsumexp is the largest logit plus log(1 + …).
     normalizer = widen(logits).logsumexp(dim=-1, keepdim=True)
@@ -112,7 +112,7 @@ def _likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tenso
     return order // n_words, words.flatten(1).gather(1, order), joint
 
 
-def _largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _find_largest(logits: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The n largest of the last axis, largest first; of equal ones the smallest index first."""
     values, indices = logits.topk(min(n + 1, logits.size(-1)))
     if values.size(-1) > n and bool((values[..., n - 1] == values[..., n]).any()):

@@ -23,7 +23,7 @@ class Reader(Protocol):
     """Reads the next tokens of every row, (B, T) at a time; rows are padded on the left."""
 
     def hidden(self, tokens: Tensor) -> Tensor:
-        """tokens (B, T), the next ones → (B, ·, D); the last row belongs to the last token."""
+        """tokens (B, T), the next ones → (B, ·, D); [:, -1] belongs to the last token."""
         ...
 
     def read(self, tokens: Tensor) -> Tensor:

@@ -156,7 +156,7 @@ class GPT(Model):
             )
 
     def _init_weights(self) -> None:
-        """N(0, 0.02²) as in GPT-2; layers that add to the residual sum start smaller by √(2n)."""
+        """As in GPT-2: std 0.02, and 0.02/√(2 n_layers) in layers that add to the residual sum."""
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2 and "positions" not in name:
                 nn.init.normal_(parameter, std=0.02)

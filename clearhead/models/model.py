@@ -39,7 +39,7 @@ class Model(nn.Module):
 
     @classmethod
     def translate_names(cls, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors of a checkpoint, those of an optimizer too, under today's names of the layers."""
+        """The tensors of a model or an optimizer, with old layer names replaced by today's."""
         names = cls.renamed_layers
         return {
             ".".join(names.get(part, part) for part in name.split(".")): tensor
@@ -106,7 +106,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 
 def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
-    """Set all weights of a model; each must be there in its shape, and no other tensor."""
+    """Set all weights of a model; `tensors` holds each of them in its shape, and nothing else."""
     own, tensors = model.state_dict(), model.translate_names(tensors)
     if odd := sorted(own.keys() ^ tensors.keys()):
         word = "is missing" if odd[0] in own else "is not part of the model"

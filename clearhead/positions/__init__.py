@@ -4,7 +4,7 @@
     learned.py       a table of vectors, one for each position, added to x       limited by max_len
     sinusoidal.py    waves of many lengths, added to x                           any length
     rotary.py        q and k turned by an angle that grows with the position     any length
-    toeplitz.py      one learned number for each head and distance, in q kᵀ      limited by max_len
+    toeplitz.py      one learned number per head and distance, added to q kᵀ     limited by max_len
     alibi.py         a fixed penalty by distance, added to the scores            any length
     by_name.py       the table of names, positions="rotary", and the builder
     tables.py        what schemes share: angles, distances, cached tables, checks

@@ -6,7 +6,7 @@ a = p / base^(2i / Dh):
     y[i]        = x[i] cos a − x[i + Dh/2] sin a
     y[i + Dh/2] = x[i + Dh/2] cos a + x[i] sin a
 
-Lengths stay, position 0 changes nothing, and q·k depends only on the distance of q and k.
+No length changes, position 0 changes nothing, and q·k depends only on the distance of q and k.
 """
 
 import torch

@@ -3,9 +3,9 @@
     bias[h, i, j] = weight[h, max_len + (j − i)]            query at position i, key at position j
     weights       = softmax((q kᵀ + bias) / √Dh)            added before the division
 
-Each row of the matrix is the row above it moved one step to the right. So the rows are windows that
-slide over the weights, an `unfold` view, from the last to the first; and the gradient of a weight
-is the sum of a diagonal.
+Each row of the matrix is the row above it moved one step to the right. So the rows, from
+the last to the first, are a window that slides over the weights: an `unfold` view. The gradient of
+a weight is the sum of a diagonal.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 folder.py          the folder of a run and its files
 lock.py            one process at a time writes to it
-checkpoint.py      everything a run needs to resume, on the disk: whole, checked, or not there
+checkpoint.py      everything a run needs to resume, written whole and checked when read
 storage.py         the storage that the training loop writes to
 resume.py          which run is resumed, and whether it is still the same run
 signals.py         Ctrl-C and SIGTERM stop a run after it is saved

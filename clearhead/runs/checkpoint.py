@@ -1,4 +1,4 @@
-"""Everything a run needs to resume, on the disk: whole, checked, or not there.
+"""Everything a run needs to resume, written whole and checked when read.
 
     checkpoints/step-0000400/
         model.safetensors        the weights
@@ -6,10 +6,10 @@
         state.json               step, cursor, best metrics so far: training/state.py
         manifest.json            size and SHA-256 of each file, and its own: written last
 
-A checkpoint is written under a temporary name, reaches the disk, is renamed in one step, is read
-back and compared, and only then called saved. So a crash at any moment leaves the checkpoint before
-or the new one. A run resumes from the newest good checkpoint; damaged ones are skipped with a
-sentence. If all are damaged, that is an error: the run does not silently start again.
+A checkpoint is written under a temporary name, synced to the disk, renamed in one step, and read
+back; only then it counts as saved. So a crash at any moment leaves either the checkpoint before or
+the new one. A run resumes from the newest good checkpoint; damaged ones are skipped with a
+notice. If all are damaged, that is an error: the run does not silently start again.
 """
 
 import errno
@@ -89,7 +89,7 @@ def remove_old(
     Checkpoints of later steps do not count and stay: the run skipped them as damaged.
     """
     found = [path for path in find_checkpoints(folder) if parse_step(path) <= step]
-    last = {parse_step(path): path for path in found}  # of each step
+    last = {parse_step(path): path for path in found}  # of each step, .old only if alone
     kept = {last[number] for number in (*sorted(last)[-max(1, keep) :], best) if number in last}
     for path in found:
         if path not in kept:
@@ -104,7 +104,7 @@ def _remove(path: Path, tell: Tell) -> None:
         names = {file.name for file in path.iterdir()}
         ours = [name for name in (MANIFEST, STATE, OPTIMIZER, MODEL) if name in names]
         if names and not ours:
-            return  # somebody else's files
+            return  # not our files
         for name in ours:
             (path / name).unlink()
         path.rmdir()
@@ -268,5 +268,5 @@ def parse_step(path: Path) -> int:
 
 
 def _find_unfinished(folder: Path) -> list[Path]:
-    """Folders of saves that a crash ended."""
+    """The temporary folders of saves that did not finish."""
     return sorted(folder.glob(".step-*.part"))

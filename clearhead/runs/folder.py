@@ -118,7 +118,7 @@ class RunFolder:
             self._append(FORCED, difference + "\n")
 
     def sync_sizes(self) -> dict[str, int]:
-        """Let the growing files reach the disk; returns their sizes in bytes."""
+        """Sync the growing files to the disk; returns their sizes in bytes."""
         sizes = {}
         for name in GROWING:
             if (self / name).exists():
@@ -180,7 +180,7 @@ def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> Run
 
 
 def find_runs(parent: Path, name: str) -> list[RunFolder]:
-    """The runs of this name, in the order of their numbers; a folder without a config is none."""
+    """The runs of this name, in the order of their numbers; each has a config.json."""
     paths = (path for _, path in sorted(_find_numbered(parent, name)))
     return [RunFolder(path) for path in paths if (path / CONFIG).is_file()]
 

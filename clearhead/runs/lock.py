@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK, MARKER = ".lock", ".lock-marker"
-# What a disk without locks answers.
+# The errors of a disk without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
@@ -33,7 +33,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     lock = _acquire(folder)
     try:
         if Path(lock.lock_file).name == LOCK:  # a marker names its owner itself
-            with suppress(OSError):  # Windows lets nobody write to a locked file
+            with suppress(OSError):  # Windows allows no writing to a locked file
                 (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="utf-8")
         yield
     finally:
@@ -41,7 +41,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _acquire(folder: Path) -> "BaseFileLock":
-    from filelock import FileLock, SoftFileLock, Timeout  # 25 ms, which other commands are spared
+    from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
     path, way_out = folder / LOCK, "wait or stop it"
     try:

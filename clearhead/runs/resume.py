@@ -28,8 +28,8 @@ Tell = Callable[[str], None]
 def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunFolder | None:
     """The newest unfinished run of the command that gave this config, None if there is none.
 
-    The examples do not count: if they have changed, the run is found and refused, and not silently
-    started again.
+    The examples are not compared: if they have changed, the run is found here and refused by
+    `check_same`, so that a new run does not start silently.
     """
     for run in reversed(find_runs(parent, config["recipe"])):
         try:
@@ -41,7 +41,7 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
 
 
 def _is_same_command(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
-    """By the digest of the command; for a run of an earlier release, by all of its settings."""
+    """Compare "asked", the digest of the command; for an earlier release, compare all settings."""
     if then.get("asked") == now["asked"]:
         return True
     then = _translate_config(then)
@@ -92,7 +92,7 @@ def check_same(
 
 
 def _translate_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A config of an earlier release in today's words; unchanged if it cannot be read."""
+    """A config of an earlier release with today's names; unchanged if it cannot be read."""
     with suppress(ValueError, TypeError):
         return {**config, **read_recipe(config).to_dict()}
     return config
@@ -109,7 +109,7 @@ def record_forced(
     for difference in differences:
         run.add_forced(difference)
         tell(f"resuming although this differs: {difference}")
-    # The other parts keep the words of the release that began the run.
+    # The other parts stay as the release that began the run wrote them.
     changed = {name: config[name] for name in CHANGEABLE}
     run.describe({**run.config, **changed}, environment)
 

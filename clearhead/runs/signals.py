@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: the run finishes its step, is saved, and ends.
 
 Only an evaluation, which may take long, is interrupted at once; it is repeated when the run
-resumes. A second signal ends the process at once, as the system does by default: at any moment a
-good checkpoint is on the disk.
+resumes. A second signal ends the process at once, as the system does by default; the checkpoints on
+the disk stay good.
 """
 
 import signal

@@ -3,7 +3,7 @@
     result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
     result.metrics["val_accuracy"]
 
-The loop is training/loop.py. What is around it: the folder that keeps the run, a lock so that no
+The loop is training/loop.py. Around it are the folder that keeps the run, a lock so that no
 other process writes there, the check that a resumed run is still the same run, and signals.
 """
 
@@ -70,6 +70,7 @@ def train(
     "auto" measures which number is faster; a resumed run keeps its own. force: resume although
     training settings, threads or versions differ. tell: is called with all progress and notices.
     """
+    # The digest of the command: taken before the data fill in sizes of the model.
     asked = hash_json({**recipe.to_dict(), "overfit": overfit})
     task = _open_task(recipe, overfit)
     recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
@@ -120,7 +121,7 @@ def _fill(
 
 @contextmanager
 def _name_checkpoint(storage: DiskStorage) -> Iterator[None]:
-    """Add to an error about broken numbers which checkpoint is the last."""
+    """Name the last checkpoint in a NotFinite error."""
     try:
         yield
     except NotFinite as fault:

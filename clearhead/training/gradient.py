@@ -3,9 +3,9 @@
     gradients = Gradients(model, task.loss, workers=2)
     losses = gradients.accumulate(batches)      each parameter's .grad is now the mean over them
 
-Threads wait for each other after every operation; workers, each with a batch of its own, once a
-batch. On two cores, two workers learn 1.5 times as many pictures as one worker with two threads,
-and they lose less if a core is also used by another program.
+Threads share a batch and wait for each other after every operation; workers have a batch each and
+wait once per batch. On two cores, two workers learn 1.5 times as many pictures as one worker with
+two threads, and they lose less if a core is also used by another program.
 
 The workers share the parameters. Each has its own buffers, such as the running means of batch norm,
 and after each batch the model keeps the mean of them. Gradients are added in the order of the
@@ -59,7 +59,7 @@ class Gradients:
         self.pool = ThreadPoolExecutor(min(workers, self.threads)) if workers > 1 else None
 
     def accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
-        """Set each .grad, None before, to the mean over these batches; returns their losses."""
+        """Set each .grad, which must be None, to the mean over these batches; returns losses."""
         losses: list[Tensor] = []
         for start in range(0, len(batches), len(self.models)):
             for loss, gradient in self._run_workers(batches[start : start + len(self.models)]):
@@ -131,7 +131,7 @@ def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -
         if part is None:
             continue
         if parameter.grad is None:
-            # Laid out as the parameter: the fused AdamW pairs numbers by their place in memory.
+            # In the parameter's memory layout: the fused AdamW reads both in the order of memory.
             parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(part)
             if share != 1:
                 parameter.grad.mul_(share)
@@ -167,9 +167,10 @@ def check_finite_step(
     parameters: Iterable[tuple[str, nn.Parameter]],
     step: int,
 ) -> None:
-    """Refuse a step whose losses or whose gradient, seen by its norm, are not finite.
+    """Raise NotFinite if a loss or the norm of the gradient is not finite.
 
-    The norm is finite only if every number of the gradient is, so no gradient has to be searched.
+    The norm is finite only if every number of the gradient is, so the gradients are searched only
+    after a failure, to name the parameter.
     """
     if bool(torch.stack([*losses, norm]).isfinite().all()):
         return

@@ -5,9 +5,9 @@
     training.storage.metrics                        [{"step": 20, "loss": …}, …]
 
 A step updates the weights by the mean gradient of `accumulate` batches. A plan lists the examples
-of a batch; it depends on (seed, epoch, cursor) alone, and what a step draws at random, such as
-dropout, on (seed, step) alone. So a run is its weights, its optimizer and its state: loaded from a
-snapshot of these three, it continues to the same numbers, bit for bit.
+of a batch, and depends on (seed, epoch, cursor) alone. Random numbers within a step, such as those
+of dropout, depend on (seed, step) alone. So weights, optimizer and state are the whole run: loaded
+from a snapshot of these three, it continues to the same numbers, bit for bit.
 
 Signals, locks, disks and damaged files are handled around the loop, in clearhead/runs: a storage
 saves and restores snapshots, and a signal calls `stop`.
@@ -49,7 +49,7 @@ class Training:
         device: torch.device | str = "cpu",
         tell: Tell = lambda news: None,
     ) -> None:
-        """storage: None keeps metrics in memory; tell: is called with progress and notices."""
+        """storage: None keeps metrics in memory; tell: called with each report and each notice."""
         c = self.config = recipe.training
         self.task, self.storage, self.tell = task, storage or Memory(), tell
         self.device = torch.device(device)
@@ -62,7 +62,8 @@ class Training:
         self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
         self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)
         self.clock = Clock(task.unit)
-        # (step, logged) of the last snapshot: a step is saved again once its evaluation is logged.
+        # (step, logged) of the last snapshot. A step whose evaluation is interrupted is saved
+        # before it is logged; it is saved again after the evaluation is repeated.
         self.saved: tuple[int, int] | None = None
         self.is_stopped = False
         self._evaluating_thread: int | None = None
@@ -93,10 +94,10 @@ class Training:
 
     @property
     def is_done(self) -> bool:
-        """All steps are made, or the patience is used up; and the last step is logged."""
+        """Whether all steps are made or the patience is used up, and the last step is logged."""
         state, c = self.state, self.config
-        no_patience = c.patience is not None and state.stale >= c.patience
-        return state.is_logged and (state.step >= c.steps or no_patience)
+        out_of_patience = c.patience is not None and state.stale >= c.patience
+        return state.is_logged and (state.step >= c.steps or out_of_patience)
 
     def is_due(self, every: int) -> bool:
         """Whether the step just made is a multiple of `every`, or the last one."""
@@ -173,7 +174,7 @@ class Training:
         if metrics:
             self.storage.add_metrics({"step": step, **metrics})
             self.tell(self.clock.progress(step, steps, metrics))
-        if sample and self.task.has_text_samples and step < steps:  # the last: in RunResult
+        if sample and self.task.has_text_samples and step < steps:  # RunResult has the last one
             self.tell(sample)
         self.state.logged = step
 
@@ -182,15 +183,15 @@ class Training:
     def stop(self) -> None:
         """End the run after this step; a signal handler may call this.
 
-        An evaluation, which may take long, ends at once if this is its own thread, as it is for a
-        signal handler; resuming repeats it.
+        An evaluation may take long, so it ends at once if `stop` is called in its own thread, as a
+        signal handler does; resuming repeats it.
         """
         self.is_stopped = True
         if self._evaluating_thread == threading.get_ident():
             raise Stop
 
     def save(self) -> None:
-        """Give a snapshot to the storage, unless its last one is of this state."""
+        """Save a snapshot in the storage, unless the last one is of this same state."""
         state = self.state
         if self.saved == (state.step, state.logged):
             return

@@ -1,7 +1,7 @@
 """What a wrong prediction costs.
 
     next token    −log softmax(logits[t])[tokens[t + 1]], the mean over all t that have a successor:
-                  T − 1 classifications; never the start token, never the last logit, no padding
+                  T − 1 classifications; the start token and padding are never targets
     class         −log softmax(logits)[label], or −Σ p log softmax(logits) for a label that is a
                   mixture p of classes, as mixup makes it
     class token   binary cross-entropy of the logit of the first token, [CLS], alone

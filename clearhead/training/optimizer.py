@@ -1,10 +1,10 @@
-"""How gradients become steps: SGD; AdamW; or Muon for the matrices inside, AdamW for the rest.
+"""How gradients become steps: SGD; AdamW; or Muon for the inner matrices, AdamW for the rest.
 
     SGD      w ← (1 − lr λ) w − lr g                                   plain: no momentum
     AdamW    m ← β₁ m + (1−β₁) g;   v ← β₂ v + (1−β₂) g²
              w ← (1 − lr λ) w − lr · m̂ / (√v̂ + ε)                     (Loshchilov & Hutter 2019)
     Muon     m ← μ m + g;   u = g + μ m
-             w ← (1 − lr λ) w − lr · √max(1, rows / columns) · UVᵀ of u
+             w ← (1 − lr λ) w − lr · √max(1, rows / columns) · UVᵀ         where u = U Σ Vᵀ
              (Jordan et al. 2024): all singular values of the step become about 1, so that weak
              directions of a gradient learn as fast as strong ones
 
@@ -68,7 +68,7 @@ class Optimizer:
         )
         self.names: dict[Tensor, str] = {p: name for name, p in rest.items()}
         self.parameters = list(learned.values())
-        # AdamW would do this at each first gradient, too late for a checkpoint before it.
+        # AdamW would create these at the first gradient; a checkpoint may come before that.
         for parameter in self.names:
             self.adamw.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),

@@ -124,7 +124,7 @@ class TrainingConfig(Config):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A whole run; sizes of the model that the data decide may be left undecided."""
+    """A whole run; model sizes that follow from the data, such as vocab_size, may be left open."""
 
     name: str
     data: DataConfig
@@ -172,7 +172,8 @@ def with_changes(recipe: Recipe, changes: Sequence[str]) -> Recipe:
         hints = typing.get_type_hints(type(getattr(recipe, section)))
         given[section][field] = read_text(name, text, hints[field])
     data = dataclasses.replace(recipe.data, **given["data"])
-    # Sizes that the changed data decide come first, so that no old size refuses a changed model.
+    # Set the sizes that follow from the changed data as well: with an old one, the model's own
+    # check could refuse the change.
     sizes = {name: size for name, size in data.known_sizes.items() if hasattr(recipe.model, name)}
     model = dataclasses.replace(recipe.model, **{**sizes, **given["model"]})
     training = dataclasses.replace(recipe.training, **given["training"])

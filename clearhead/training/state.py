@@ -60,7 +60,7 @@ class State:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The state that `to_dict` gave: every name, no other, each of its type."""
+        """Read the values of `to_dict`: every field, no other, each of its type."""
         return read_dataclass(cls, values)
 
 
@@ -78,7 +78,7 @@ class DataOrder:
     def next(self, state: State) -> Plan:
         """The plan of the next batch; moves the cursor of the state past it."""
         while True:
-            self._open(state.epoch)
+            self._make_plans(state.epoch)
             number = bisect_left(self.starts, state.cursor)
             if number < len(self.plans):
                 state.cursor = self.starts[number + 1]
@@ -87,10 +87,10 @@ class DataOrder:
 
     def steps_per_epoch(self, accumulate: int) -> int:
         """Updates until every example of the first epoch was used."""
-        self._open(0)
+        self._make_plans(0)
         return -(-len(self.plans) // accumulate)
 
-    def _open(self, epoch: int) -> None:
+    def _make_plans(self, epoch: int) -> None:
         """Make the plans of an epoch, unless they are already made."""
         if self.epoch != epoch:
             self.plans = list(self.task.plans(self.seed, epoch, self.batch_size))

@@ -1,4 +1,4 @@
-"""Where the training loop keeps what a run leaves behind; here, in memory.
+"""Where the training loop stores metrics, samples and snapshots; here, in memory.
 
     training = Training(recipe, task)
     training.run()
@@ -29,7 +29,7 @@ class Storage(Protocol):
     """What the loop writes to."""
 
     def add_metrics(self, values: Mapping[str, Any]) -> None:
-        """Keep the metrics of a step, which is one of them."""
+        """Keep the metrics of a step; values["step"] is its number."""
 
     def add_sample(self, step: int, text: str) -> None:
         """Keep what the model wrote after this step."""

@@ -474,6 +474,17 @@ def test_C02_the_narrowest_terminal_gets_the_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.usefixtures("found_before")
+def test_C02_every_encoding_gets_the_numbers(run, monkeypatch, tmp_path, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert run("lab", "attention", "--out", tmp_path, "--threads", 1) == (0, "", "")
+    stream.flush()
+    assert b"takes 92% of what it gets" in stream.buffer.getvalue()
+    assert b"\x1b[" not in stream.buffer.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_C02_json_keeps_every_character_on_every_terminal(run, monkeypatch, encoding):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     monkeypatch.setattr(sys, "stdout", stream)

@@ -11,7 +11,7 @@ from torch import nn
 from translators import END, KINDS, LENGTHS, PAD, START, B, V, build, sentences
 
 from clearhead.attention import Mask
-from clearhead.generation.beam import BeamResult, _largest, _likeliest, beam_search
+from clearhead.generation.beam import BeamResult, _find_largest, _find_likeliest, beam_search
 
 TINY = {"target_vocab_size": 4, "start_id": 3, "end_id": 2, "pad_id": 0}
 
@@ -271,7 +271,7 @@ def test_a_beam_that_could_only_draw_level_is_not_waited_for():
 def test_no_probability_is_above_1_even_by_rounding(dtype):
     for scale in (1e-3, 1.0, 30.0, 1e4):
         logits = (scale * torch.randn(50, 1, V)).to(dtype)
-        _, _, log_probs = _likeliest(logits, torch.zeros(50, 1, dtype=torch.float64))
+        _, _, log_probs = _find_likeliest(logits, torch.zeros(50, 1, dtype=torch.float64))
         assert (log_probs <= 0).all()
 
 
@@ -326,7 +326,7 @@ def test_ended_beams_are_not_continued_and_their_places_are_filled_again():
 )
 def test_the_largest_are_those_of_a_stable_sort(rows, n):
     logits = torch.tensor(rows, dtype=torch.float64)
-    values, indices = _largest(logits, n)
+    values, indices = _find_largest(logits, n)
     expected = logits.sort(dim=-1, descending=True, stable=True)
     assert torch.equal(values, expected.values[..., :n])
     assert torch.equal(indices, expected.indices[..., :n])

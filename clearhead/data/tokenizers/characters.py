@@ -18,6 +18,7 @@ from clearhead.data.tokenizers.tokenizer import (
     Ids,
     Tokenizer,
     add_specials,
+    check_size,
     check_switches,
     check_text,
     check_texts,
@@ -49,6 +50,7 @@ class CharTokenizer(Tokenizer):
             raise TypeError(f"alphabet must be a string of characters, got {alphabet!r:.80}")
         if not alphabet:
             raise ValueError("alphabet must have at least one character, got ''")
+        check_size(alphabet)
         if cls and start:
             raise ValueError("cls and start both come first; choose one of them")
         check_switches(cls=cls is None or cls, start=start, pad=pad, end=end)

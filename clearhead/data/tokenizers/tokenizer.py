@@ -128,8 +128,8 @@ class Tokenizer(ABC):
     @classmethod
     def from_dict(cls, values: Any) -> Self:
         """Build the tokenizer these values describe; anything missing or unknown is refused."""
-        kind = values.get("tokenizer") if isinstance(values, Mapping) else None
-        if kind != cls.kind:
+        kind = values.get("tokenizer") if isinstance(values, Mapping) else values
+        if not isinstance(values, Mapping) or kind != cls.kind:
             raise ValueError(f"its kind must be {cls.kind!r}, got {kind!a:.80}")
         wanted = {"tokenizer", "format", "tokens", *cls.options}
         if values.keys() != wanted:
@@ -169,6 +169,15 @@ def check_text(text: Any, name: str = "text") -> None:
         raise ValueError(
             f"{name} has half a surrogate pair at index {fault.start}, which is not a character"
         ) from None
+
+
+def check_size(tokens: Sequence[str]) -> None:
+    """At most MAX_TOKENS tokens, so that they fit a file."""
+    if len(tokens) > MAX_TOKENS:
+        raise ValueError(
+            f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(tokens):,}; "
+            f"keep the more frequent ones"
+        )
 
 
 def add_specials(roles: Sequence[str], tokens: Sequence[str]) -> tuple[list[str], dict[str, int]]:

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 from clearhead.data.tokenizers.detokenize import detokenize
 from clearhead.data.tokenizers.tokenizer import (
-    MAX_TOKENS,
     Ids,
     Tokenizer,
     add_specials,
+    check_size,
     check_switches,
     check_text,
     check_texts,
@@ -57,11 +57,7 @@ class WordTokenizer(Tokenizer):
                 f"words must be a list of words, got {words!r:.40}; "
                 "for the words of a text use WordTokenizer.of(text)"
             )
-        if len(words) > MAX_TOKENS:  # more would not fit a file
-            raise ValueError(
-                f"a vocabulary has at most {MAX_TOKENS:,} tokens, got {len(words):,}; "
-                f"keep the more frequent ones"
-            )
+        check_size(words)
         for index, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(
@@ -107,7 +103,10 @@ class WordTokenizer(Tokenizer):
         return [known.get(token, unknown) for token in tokens]
 
     def decode(self, ids: Ids, *, specials: bool = False) -> str:
-        """The tokens of these ids joined with spaces; special tokens only with specials=True."""
+        """The tokens of these ids joined with spaces; all special ones only with specials=True.
+
+        <unk> stands for a word of the text and is always kept.
+        """
         return " ".join(self.spell(ids, specials=specials))
 
     def detokenize(self, ids: Ids) -> str:

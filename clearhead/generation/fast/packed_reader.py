@@ -1,6 +1,6 @@
 """The Reader of a packed GPT: the same logits as reader.py, in about ten operations per block.
 
-A decoding step reads all weights once and computes little, so its speed is that of the memory, if
+A decoding step reads all weights once and computes little, so the memory limits its speed, if
 nothing else takes time. Here the weights are packed (packed_gpt.py), keys and values are written
 into buffers made once, and a greedy step reads the vocabulary table in 8 bits.
 """
@@ -58,7 +58,7 @@ class PackedReader:
         positions = self.positions[..., past : self.length]
         x = embedding(tokens.long(), self.packed.embedding)
         if self.packed.positions is not None:
-            x = self.packed.positions.forward(x, positions=positions)  # past any hooks
+            x = self.packed.positions.forward(x, positions=positions)  # without hooks
         rotation = None if self.rotations is None else self.rotations[positions]
         x = x.flatten(0, 1)  # (B·T, D)
         for block, keys_values in zip(self.packed.blocks, self.keys_values, strict=True):
@@ -123,5 +123,5 @@ class PackedReader:
         """The bias by distance (H, T, S), to be added before the division by √Dh."""
         if block.scheme.acts_on != "scores":
             return None
-        bias: Tensor = block.scheme.forward(T, S)  # past any hooks
+        bias: Tensor = block.scheme.forward(T, S)  # without hooks
         return bias * math.sqrt(self.d_head) if block.scheme.after_scaling else bias

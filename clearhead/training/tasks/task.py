@@ -47,7 +47,7 @@ class Predictor(ABC):
     @property
     @abstractmethod
     def model_sizes(self) -> dict[str, Any]:
-        """The sizes of the model that the predictor's files decide, such as vocab_size."""
+        """The model sizes that follow from the predictor's files, such as vocab_size."""
 
     @abstractmethod
     def predict(self, model: Any, text: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class DataConfig(Config):
 
     @property
     def known_sizes(self) -> dict[str, Any]:
-        """The sizes of the model that these settings decide, before the data are read."""
+        """The model sizes that follow from these settings alone, before the data are read."""
         return {}
 
     def load_predictor(self, folder: Path) -> Predictor:
@@ -149,7 +149,7 @@ class Task(ABC):
 
     @property
     def model_sizes(self) -> dict[str, Any]:
-        """The sizes of the model that the data decide: the predictor's, and maybe others."""
+        """The model sizes that follow from the data: the predictor's, and maybe others."""
         return self.predictor.model_sizes
 
     def complete(self, config: Config) -> Any:
@@ -181,7 +181,7 @@ class Task(ABC):
     # Training
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Plan]:
-        """What each batch of an epoch is made of: every example once, in random order."""
+        """The examples of each batch of an epoch: every example once, in random order."""
         return plan_batches(self.n_examples, batch_size, seed=seed, epoch=epoch)
 
     @abstractmethod
@@ -201,7 +201,7 @@ class Task(ABC):
 
     @abstractmethod
     def overfit(self, n: int) -> Self:
-        """The same task with n training examples, on which it is also evaluated."""
+        """The same task with n training examples, on which the model is also evaluated."""
 
     # Evaluation
 
@@ -260,7 +260,7 @@ class Task(ABC):
         return []
 
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
-        """Inputs to draw the attention over, each with the words that name it in the caption.
+        """Inputs whose attention the report draws, each with its name for the caption.
 
         sample: the last text that the model wrote.
         """

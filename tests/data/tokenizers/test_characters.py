@@ -152,3 +152,6 @@ def test_wrong_alphabets_are_refused():
         CharTokenizer(["a", "b"])
     with pytest.raises(ValueError, match="cls and start both come first; choose one"):
         CharTokenizer(start=True)
+    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    with pytest.raises(ValueError, match="at most 1,000,000 tokens, got 1,112,064"):
+        CharTokenizer(every)

@@ -1,6 +1,7 @@
 """What all tokenizers have in common: one table of cases for characters and words."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -275,3 +276,9 @@ def test_F10_a_changed_file_is_refused_or_still_a_tokenizer(tmp_path_factory, da
     else:
         told = f"t.json {loaded.decode(range(loaded.vocab_size), specials=True)}"
     assert "t.json" in told
+
+
+@pytest.mark.parametrize("values", [["a", "b"], "words", None, 7])
+def test_F18_values_that_are_no_mapping_are_named(values):
+    with pytest.raises(ValueError, match=re.escape(f"its kind must be 'words', got {values!a}")):
+        WordTokenizer.from_dict(values)
