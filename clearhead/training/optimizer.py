@@ -80,7 +80,8 @@ class Optimizer:
         """Update all parameters with the learning rates times this factor; clear the gradients."""
         for group in self.adamw.param_groups:
             group["lr"] = self.lr * factor
-        self.adamw.step()
+        if self.names:  # SGD and Muon may leave nothing to AdamW
+            self.adamw.step()
         self.muon.step(self.matrix_lr * factor, self.weight_decay)
         sgd_step(self.sgd, self.lr * factor, self.weight_decay)
         for parameter in self.parameters:
