@@ -40,7 +40,7 @@ def random_case(seed):
     }
     if seed >= 200:
         changes |= {
-            "d_model": draw.choice([10, 14]),
+            "d_model": draw.choice([10, 18]),
             "d_head": 2 * d_head,
             "attention_bias": draw.choice([None, False, True]),
             "norm_bias": draw.choice([None, False, changes["norm"] == "layer"]),
