@@ -36,6 +36,7 @@ from clearhead.lab.tools.training import train_temporarily
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
 from clearhead.training import with_changes
+from clearhead.training.metrics import is_right
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import SubstringTask
 
@@ -98,8 +99,8 @@ def silence_heads(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterat
 def accuracy(model: SequenceClassifier, texts: Batch) -> float:
     """The share of texts that are answered right."""
     with evaluation_mode(model):
-        logits = model(texts.inputs, token_mask=texts.token_mask)[:, 0, 0]
-    return ((logits > 0) == (texts.targets == 1)).float().mean().item()
+        logits = model(texts.inputs, token_mask=texts.token_mask)
+    return is_right(logits, texts.targets).float().mean().item()
 
 
 def lost_accuracy(model: SequenceClassifier, texts: Batch) -> Numbers:

@@ -3,6 +3,7 @@
 losses.py          what a wrong prediction costs
 loss_inputs.py     the checks of predictions and targets
 losses_fast.py     the vocabulary loss a few rows at a time
+metrics.py         how often a prediction is right
 schedule.py        the learning rate of every step
 optimizer.py       how gradients become steps
 gradient.py        the gradient of a step, by one worker or several side by side
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         next_token_loss,
     )
     from clearhead.training.losses_fast import vocabulary_loss
+    from clearhead.training.metrics import accuracy
     from clearhead.training.optimizer import Optimizer
     from clearhead.training.progress import Progress
     from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
@@ -51,6 +53,7 @@ __all__ = [
     "WarmupCosine",
     "WarmupLinear",
     "WarmupStable",
+    "accuracy",
     "class_loss",
     "class_token_loss",
     "find_recipe",
@@ -63,6 +66,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "clearhead.training.metrics": ["accuracy"],
     "clearhead.training.gradient": ["NotFinite"],
     "clearhead.training.loop": ["Training"],
     "clearhead.training.losses": [

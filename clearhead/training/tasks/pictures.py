@@ -40,6 +40,7 @@ from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_choice, check_count, check_positive, is_number
 from clearhead.training.losses import class_loss
+from clearhead.training.metrics import is_right
 from clearhead.training.tasks.task import DataConfig, Predictor, Task, read_values
 
 PICTURES, EXAMPLE = "pictures.json", "example.png"
@@ -248,7 +249,7 @@ class PictureTask(Task):
         total, n_right, n = 0.0, 0, len(self.validation)
         for logits, labels in self._logits(model):
             total += float(class_loss(logits, labels)) * len(labels)
-            n_right += int((logits.argmax(-1) == labels).sum())
+            n_right += int(is_right(logits, labels).sum())
         return {"val_loss": total / n, "val_accuracy": n_right / n}
 
     def confusion(self, model: VisionTransformer) -> Tensor:

@@ -18,6 +18,7 @@ from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_positive
 from clearhead.training.losses import class_token_loss
+from clearhead.training.metrics import is_right
 from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_text
 
 EVAL_BATCH = 1000  # texts
@@ -126,7 +127,7 @@ class SubstringTask(Task):
                 batch = self.validation.batch(indices).to(model.device)
                 logits = model(batch.inputs, token_mask=batch.token_mask)
                 total += float(class_token_loss(logits, batch.targets)) * len(batch)
-                n_right += int(((logits[:, 0, 0] > 0) == (batch.targets == 1)).sum())
+                n_right += int(is_right(logits, batch.targets).sum())
         return {"val_loss": total / n, "val_accuracy": n_right / n}
 
     def sample(self, model: SequenceClassifier) -> str:
