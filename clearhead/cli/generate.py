@@ -15,8 +15,9 @@ from clearhead.timing import Timer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clearhead.data import Tokenizer
+    from clearhead.data import Tokenizer, WordTokenizer
     from clearhead.generation import PackedGPT, Step
+    from clearhead.generation.row_text import Decoder
     from clearhead.models import GPT, Model
 
 N_LIKELY = 5
@@ -51,6 +52,9 @@ Penalty = Annotated[float, typer.Option("--repetition-penalty", help="More than 
 Weights = Annotated[
     str, typer.Option("--weights", help="float, or int8: faster, slightly less exact.")
 ]
+Unknown = Annotated[
+    bool, typer.Option("--unknown", help="Let a model of words write <unk> for unknown ones.")
+]
 Probs = Annotated[
     bool, typer.Option("--probs", help="Show the five likeliest tokens at each step.")
 ]
@@ -66,6 +70,7 @@ def generate(
     min_p: MinP = None,
     repetition_penalty: Penalty = 1.0,
     weights: Weights = "float",
+    unknown: Unknown = False,
     probs: Probs = False,
     seed: Seed = 0,
     device: Device = "auto",
@@ -87,6 +92,7 @@ def generate(
     gpt, tokenizer, report = _load(model)
     ids = _encode_prompt(tokenizer, prompt)
     rolls = _check_length(len(ids), tokens, gpt.config.max_len)
+    writer = _make_writer(tokenizer, len(ids))
     timer = Timer()
     steps = stream(  # checks every argument, so that an error comes before any text
         _pack(gpt.to(target), weights, gpt.config.max_len - len(ids) if tokens is None else tokens),
@@ -95,7 +101,8 @@ def generate(
         sampling=sampling,
         seed=seed,
         stop=_find_stop_ids(tokenizer),
-        tokenizer=tokenizer,
+        forbid=() if unknown else _find_unknown(tokenizer),
+        tokenizer=writer,
         keep_logits=probs,
         roll=rolls,
     )
@@ -104,7 +111,7 @@ def generate(
         _print_unused(temperature, {"--top-k": top_k, "--top-p": top_p, "--min-p": min_p})
         if rolls:
             print(f"note: {ROLLING.format(gpt.config.max_len)}", file=sys.stderr)
-    texts, likely = _write(steps, prompt, tokenizer, probs=probs, json=json)
+    texts, likely = _write(steps, prompt, tokenizer, writer, probs=probs, json=json)
     seconds = timer.seconds
     if json:
         answer = {"prompt": prompt, "text": "".join(texts), "tokens": len(texts)}
@@ -122,7 +129,13 @@ def _pack(gpt: "GPT", weights: str, n_tokens: int) -> "GPT | PackedGPT":
 
 
 def _write(
-    steps: "Iterable[Step]", prompt: str, tokenizer: "Tokenizer", *, probs: bool, json: bool
+    steps: "Iterable[Step]",
+    prompt: str,
+    tokenizer: "Tokenizer",
+    writer: "Decoder",
+    *,
+    probs: bool,
+    json: bool,
 ) -> tuple[list[str], list[list[tuple[str, float]]]]:
     """Print the text as it is generated; returns it and the likeliest tokens of each step.
 
@@ -139,6 +152,9 @@ def _write(
             likely.append(_find_likeliest(step, tokenizer))
         if probs and not json:
             _print_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
+    if texts and isinstance(writer, _Prose):
+        texts[-1] += writer.waiting
+        _print_part("" if json or probs else writer.waiting)
     if not json:
         typer.echo(prompt + "".join(texts) if probs else "")
     return texts, likely
@@ -241,6 +257,40 @@ def _check_weights(weights: str, device: str) -> None:
     check_choice("--weights", weights, ("float", "int8"))
     if weights == "int8" and device != "cpu":
         raise ValueError(f"--weights int8 is for the CPU, not {device}; add --device cpu")
+
+
+class _Prose:
+    """Decodes words as people write them, for a text that grows.
+
+    How an apostrophe is set depends on the next word, so a last one waits for it.
+    """
+
+    def __init__(self, tokenizer: "WordTokenizer", n_prompt: int) -> None:
+        self.tokenizer, self.n_prompt = tokenizer, n_prompt
+        self.waiting = ""  # the text that decode has left out
+
+    def decode(self, ids: list[int]) -> str:
+        n = len(ids)
+        while n > self.n_prompt and self.tokenizer.spell(ids[n - 1 : n])[:1] in (["'"], ["’"]):
+            n -= 1
+        text = self.tokenizer.detokenize(ids[:n])
+        self.waiting = self.tokenizer.detokenize(ids)[len(text) :]
+        return text
+
+
+def _make_writer(tokenizer: "Tokenizer", n_prompt: int) -> "Decoder":
+    """What turns ids into the text to show: for words, running text."""
+    from clearhead.data import WordTokenizer
+
+    return _Prose(tokenizer, n_prompt) if isinstance(tokenizer, WordTokenizer) else tokenizer
+
+
+def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
+    """<unk> of a tokenizer of words, which stands for words, but is none."""
+    from clearhead.data import WordTokenizer
+
+    unknown = tokenizer.unk_id if isinstance(tokenizer, WordTokenizer) else None
+    return set() if unknown is None else {unknown}
 
 
 def _find_stop_ids(tokenizer: "Tokenizer") -> set[int]:

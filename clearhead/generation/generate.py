@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast import PackedGPT, PackedReader, pack
-from clearhead.generation.prompt import check_prompt, count_new_tokens, make_stop_ids
+from clearhead.generation.prompt import check_prompt, count_new_tokens, make_forbidden, make_ids
 from clearhead.generation.reader import ModelReader, Reader
 from clearhead.generation.rolling import RollingReader
 from clearhead.generation.row_sampler import RowSampler
@@ -63,6 +63,7 @@ def generate(
     min_p: float | None = None,
     repetition_penalty: float = 1.0,
     stop: Collection[int] = (),
+    forbid: Collection[int] = (),
     seed: int | None = None,
     token_mask: Tensor | None = None,
     cache: bool = True,
@@ -73,7 +74,8 @@ def generate(
     """tokens (B, T) → (B, T + n_tokens): the prompts and what follows.
 
     n_tokens None: up to the context length. stop: ids that end a row; the row is then filled with
-    the id that ended it, and when all rows have ended, no more columns follow. token_mask (B, T):
+    the id that ended it, and when all rows have ended, no more columns follow. forbid: ids that are
+    never generated, such as <unk>; the others share their probability. token_mask (B, T):
     True = real, padding on the left. cache=False computes all tokens again at each step. prefill:
     read the prompt this many tokens at a time, for less memory. roll: n_tokens may exceed the
     context length; when the context is full, its older half is dropped. Dropout is off, whatever
@@ -85,6 +87,7 @@ def generate(
         n_tokens,
         sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
         stop=stop,
+        forbid=forbid,
         seed=seed,
         token_mask=token_mask,
         cache=cache,
@@ -101,6 +104,7 @@ def stream(
     *,
     sampling: Sampling | None = None,
     stop: Collection[int] = (),
+    forbid: Collection[int] = (),
     seed: int | None = None,
     token_mask: Tensor | None = None,
     cache: bool = True,
@@ -120,13 +124,14 @@ def stream(
     config = model.config
     check_prompt(config, tokens, token_mask)
     n_tokens = count_new_tokens(tokens.size(1), n_tokens, config.max_len, roll)
-    stop_ids = make_stop_ids(stop, config.vocab_size, tokens.device)
+    stop_ids = make_ids("stop", stop, config.vocab_size, tokens.device)
+    forbidden = make_forbidden(forbid, config.vocab_size, tokens.device)
     if prefill is not None:
         check_positive(prefill=prefill)
     tokens = tokens.long().clone()  # an open stream does not follow the caller's tensors
     token_mask = None if token_mask is None else token_mask.clone()
     sampling = Sampling() if sampling is None else sampling
-    sampler = RowSampler(sampling, seed, tokens, token_mask, config.vocab_size)
+    sampler = RowSampler(sampling, seed, tokens, token_mask, config.vocab_size, forbidden)
     reader = _make_reader(model, tokens, n_tokens, token_mask, cache)
     texts = None if tokenizer is None else start_texts(tokenizer, tokens, token_mask)
     # Everything is checked and set up now; each step is computed when it is asked for.
@@ -165,7 +170,7 @@ def _choose_next(
     for part in first:  # only to fill the cache; a part may end in padding, without valid logits
         reader.hidden(part)
     if not (sampler.sampling.needs_logits or keep_logits):
-        return reader.best(last), None
+        return reader.best(last, sampler.forbidden), None
     logits = reader.read(last)
     return sampler.choose(logits), logits
 

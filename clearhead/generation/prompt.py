@@ -40,11 +40,19 @@ def count_new_tokens(length: int, n_tokens: int | None, max_len: int, roll: bool
     return n_tokens
 
 
-def make_stop_ids(stop: Collection[int], vocab_size: int, device: torch.device) -> Tensor:
-    """The ids that end a row, checked, as a tensor (n,)."""
-    if not isinstance(stop, Collection):
-        raise TypeError(f"stop must be a list or set of ids, got {stop!r}; write stop=[{stop!r}]")
-    for token in stop:
+def make_ids(name: str, ids: Collection[int], vocab_size: int, device: torch.device) -> Tensor:
+    """Ids such as those that end a row, checked, as a tensor (n,)."""
+    if not isinstance(ids, Collection):
+        raise TypeError(f"{name} must be a list or set of ids, got {ids!r}; write {name}=[{ids!r}]")
+    for token in ids:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ValueError(f"stop must hold ids from 0 to {vocab_size - 1}, got {token!r}")
-    return torch.tensor(sorted(stop), device=device, dtype=torch.long)
+            raise ValueError(f"{name} must hold ids from 0 to {vocab_size - 1}, got {token!r}")
+    return torch.tensor(sorted(set(ids)), device=device, dtype=torch.long)
+
+
+def make_forbidden(forbid: Collection[int], vocab_size: int, device: torch.device) -> Tensor | None:
+    """The ids that are never generated, (n,); None if there are none."""
+    ids = make_ids("forbid", forbid, vocab_size, device)
+    if len(ids) == vocab_size:
+        raise ValueError(f"forbid holds all {vocab_size} ids, so none is left; leave one out")
+    return ids if len(ids) else None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from clearhead.generation.sampling import rule_out
 from clearhead.models import GPT
 from clearhead.models.checks import check_finite
 from clearhead.models.model import evaluation_mode
@@ -30,8 +31,11 @@ class Reader(Protocol):
         """tokens (B, T), the next ones → logits (B, V) of the token that follows."""
         ...
 
-    def best(self, tokens: Tensor) -> Tensor:
-        """tokens (B, T), the next ones → the most likely token that follows, (B,)."""
+    def best(self, tokens: Tensor, forbidden: Tensor | None = None) -> Tensor:
+        """tokens (B, T), the next ones → the most likely token that follows, (B,).
+
+        forbidden (n,): ids that do not count.
+        """
         ...
 
 
@@ -55,8 +59,8 @@ class ModelReader:
     def read(self, tokens: Tensor) -> Tensor:
         return check_finite(self.model.logits(check_finite(self.hidden(tokens)[:, -1])))
 
-    def best(self, tokens: Tensor) -> Tensor:
-        return self.read(tokens).argmax(-1)
+    def best(self, tokens: Tensor, forbidden: Tensor | None = None) -> Tensor:
+        return rule_out(self.read(tokens), forbidden).argmax(-1)
 
 
 def extend_mask(token_mask: Tensor | None, length: int) -> Tensor | None:

@@ -37,9 +37,9 @@ class RollingReader:
         tokens = self._roll(tokens)
         return self.reader.read(tokens)
 
-    def best(self, tokens: Tensor) -> Tensor:
+    def best(self, tokens: Tensor, forbidden: Tensor | None = None) -> Tensor:
         tokens = self._roll(tokens)
-        return self.reader.best(tokens)
+        return self.reader.best(tokens, forbidden)
 
     def _roll(self, tokens: Tensor) -> Tensor:
         """The tokens to read next: these, or if they do not fit, the last half for a new reader."""

@@ -20,8 +20,10 @@ class RowSampler:
         tokens: Tensor,
         token_mask: Tensor | None,
         vocab_size: int,
+        forbidden: Tensor | None = None,
     ) -> None:
-        self.sampling = sampling
+        """forbidden (n,): ids that are never chosen."""
+        self.sampling, self.forbidden = sampling, forbidden
         self.generators = make_generators(seed, tokens.size(0) if sampling.temperature > 0 else 0)
         self.seen: Tensor | None = None
         if sampling.repetition_penalty != 1.0:
@@ -30,7 +32,9 @@ class RowSampler:
     def choose(self, logits: Tensor) -> Tensor:
         """logits (B, V) → tokens (B,), which count as seen from now on."""
         draws = [float(torch.rand((), generator=generator)) for generator in self.generators]
-        chosen = choose(logits, self.sampling, torch.tensor(draws), self.seen)
+        chosen = choose(
+            logits, self.sampling, torch.tensor(draws), self.seen, forbidden=self.forbidden
+        )
         if self.seen is not None:
             self.seen.scatter_(1, chosen[:, None], True)
         return chosen

@@ -1,5 +1,6 @@
 """One token from its logits: the most likely one, or one drawn from the likely ones.
 
+    forbidden    never chosen, as if they were not in the vocabulary
     penalty      tokens that occur already become less likely          Keskar et al. 2019
     temperature  probs = softmax(logits / temperature); 0 is greedy
     top_k        only the k most likely
@@ -47,13 +48,22 @@ class Sampling:
         return self.temperature > 0 or self.repetition_penalty != 1.0
 
 
-def choose(logits: Tensor, sampling: Sampling, draws: Tensor, seen: Tensor | None = None) -> Tensor:
+def choose(
+    logits: Tensor,
+    sampling: Sampling,
+    draws: Tensor,
+    seen: Tensor | None = None,
+    *,
+    forbidden: Tensor | None = None,
+) -> Tensor:
     """logits (B, V) → tokens (B,); draws (B,): random numbers from 0 to 1, one per row.
 
-    seen (B, V): True = the token occurs already, for the repetition penalty.
+    seen (B, V): True = the token occurs already, for the repetition penalty. forbidden (n,): ids
+    that are not chosen.
     """
     if sampling.repetition_penalty != 1.0 and seen is not None:
         logits = _penalise(logits, seen, sampling.repetition_penalty)
+    logits = rule_out(logits, forbidden)
     if sampling.temperature == 0:
         return logits.argmax(-1)
     probs = likely(logits, sampling)
@@ -85,6 +95,11 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
         probs = probs.masked_fill(probs < ranked.gather(-1, count - 1), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs.to(logits.dtype)
+
+
+def rule_out(logits: Tensor, forbidden: Tensor | None) -> Tensor:
+    """logits (..., V) with −∞ at the forbidden ids (n,), whose probability is then 0."""
+    return logits if forbidden is None else logits.index_fill(-1, forbidden, -math.inf)
 
 
 def _penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

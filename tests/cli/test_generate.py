@@ -1,5 +1,6 @@
 """clearhead generate, on a small model with a small vocabulary in a folder."""
 
+import itertools
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from language_models import follower
 
 from clearhead.cli import generate as generate_command
 from clearhead.cli import main as command
@@ -330,3 +332,59 @@ def test_a_prompt_is_a_beginning_without_the_mark_of_the_end():
     tokenizer = WordTokenizer(["a", "b"], end=True)
     assert tokenizer.encode("a b")[-1] == tokenizer.end_id
     assert generate_command._encode_prompt(tokenizer, "a b") == tokenizer.encode("a b")[:-1]
+
+
+# Models of words
+
+
+@pytest.fixture
+def words(monkeypatch):
+    """A model that knows which word comes after each; what comes after `say` is unknown."""
+    tokenizer = WordTokenizer(
+        ["We", "say", ",", "'t", "is", "o'er", "the", "boys", "'", "end", "Ann", "."], end=True
+    )
+    order = [
+        "<start>",
+        "We",
+        "say",
+        ",",
+        "'t",
+        "is",
+        "o'er",
+        "the",
+        "boys",
+        "'",
+        "end",
+        ".",
+        "<end>",
+    ]
+    ids = [tokenizer.tokens.index(word) for word in order]
+    following = list(range(tokenizer.vocab_size))
+    for word, after in itertools.pairwise(ids):
+        following[word] = after
+    model = follower(following)
+    with torch.no_grad():
+        model.head.weight[tokenizer.unk_id, tokenizer.tokens.index("say")] = 10.0
+        model.head.weight[tokenizer.tokens.index("Ann"), tokenizer.unk_id] = 10.0
+    monkeypatch.setattr(generate_command, "_load", lambda name: (model, tokenizer, "a model"))
+    return tokenizer
+
+
+def test_words_are_written_as_prose_without_unk_unless_asked(words, run_here):
+    for more in ((), ("--repetition-penalty", 1.1), ("--temperature", 0.01), ("--weights", "int8")):
+        code, out, _ = run_here("any", "--prompt", "We", "--tokens", 30, *more)
+        assert (code, out) == (0, "We say, 'tis o'er the boys' end.\n")
+        _, out, _ = run_here("any", "--prompt", "We", "--tokens", 30, *more, "--json")
+        assert json.loads(out)["text"] == " say, 'tis o'er the boys' end."
+        assert json.loads(out)["tokens"] == 11
+    _, out, _ = run_here("any", "--prompt", "We", "--tokens", 2, "--unknown")
+    assert out == "We say <unk>\n"
+
+
+@pytest.mark.parametrize("n", range(12))
+def test_prose_that_ends_anywhere_is_that_of_all_its_words(words, run_here, n):
+    """An apostrophe waits for the next word, but not for ever."""
+    all_words = ["We", "say", ",", "'t", "is", "o'er", "the", "boys", "'", "end", "."]
+    expected = words.detokenize(words.ids_of(all_words[: n + 1]))
+    _, out, _ = run_here("any", "--prompt", "We", "--tokens", n)
+    assert out == expected + "\n"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast.layouts import find_levels, matmul_int8, round_to_int8
+from clearhead.generation.sampling import rule_out
 
 # Norms and sums are rounded as well. A thousandth is far more than float32 loses, except where
 # numbers are so small that they lose digits; SMALL covers those.
@@ -30,13 +31,17 @@ class BestWord:
         self.rounded_norm = _bound_norm(rounded)  # ‖ŵ[v]‖
         self.error_norm = _bound_norm(weight - rounded)  # ‖w[v] − ŵ[v]‖
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """x (B, D) → the index of the largest logit of each row, (B,); the first of equal ones."""
+    def __call__(self, x: Tensor, forbidden: Tensor | None = None) -> Tensor:
+        """x (B, D) → the index of the largest logit of each row, (B,); the first of equal ones.
+
+        forbidden (n,): words that do not count.
+        """
         logits, slack = self._round_logits(x)
+        logits = rule_out(logits, forbidden)
         bar = (logits - slack).amax(-1, keepdim=True) - SMALL
         row, word = (slack.add_(logits) >= bar).nonzero(as_tuple=True)
         if len(row) > logits.numel() // 16 or not bool(bar.isfinite().all()):
-            return (x @ self.weight.mT).argmax(-1)  # too many candidates, or NaN
+            return rule_out(x @ self.weight.mT, forbidden).argmax(-1)  # too many candidates, or NaN
         x_of_row = x if x.size(0) == 1 else x[row]
         products = x_of_row.double() * self.weight[word]  # in float64: equal rows stay equal
         exact = products.sum(-1).to(x.dtype)

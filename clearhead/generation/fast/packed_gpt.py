@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from clearhead.generation.fast.best_word import BestWord
 from clearhead.generation.fast.layouts import SMALLEST, Int8Product, Product, choose_layout
+from clearhead.generation.sampling import rule_out
 from clearhead.layers import Block, LayerNorm, RMSNorm, apply_soft_cap
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.models import GPT
@@ -139,11 +140,11 @@ class PackedGPT:
         """x (B, D) → (B, V)."""
         return apply_soft_cap(self.head(x), self.config.soft_cap)
 
-    def best(self, x: Tensor) -> Tensor:
-        """x (B, D) → the index of the largest logit, (B,)."""
+    def best(self, x: Tensor, forbidden: Tensor | None = None) -> Tensor:
+        """x (B, D) → the index of the largest logit, (B,); forbidden (n,): words left out."""
         if self.best_word is None:
-            return check_finite(self.logits(x)).argmax(-1)
-        words = self.best_word(x)
+            return rule_out(check_finite(self.logits(x)), forbidden).argmax(-1)
+        words = self.best_word(x, forbidden)
         # If any product were infinite, it would be the largest, so checking the best is enough.
         check_finite((x * self.best_word.weight[words]).sum(-1))
         return words

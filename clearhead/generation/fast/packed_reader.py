@@ -47,8 +47,8 @@ class PackedReader:
         return check_finite(self.packed.logits(check_finite(self.hidden(tokens)[:, -1])))
 
     @torch.autocast("cpu", enabled=False)
-    def best(self, tokens: Tensor) -> Tensor:
-        return self.packed.best(check_finite(self.hidden(tokens)[:, -1]))
+    def best(self, tokens: Tensor, forbidden: Tensor | None = None) -> Tensor:
+        return self.packed.best(check_finite(self.hidden(tokens)[:, -1]), forbidden)
 
     @torch.autocast("cpu", enabled=False)
     def hidden(self, tokens: Tensor) -> Tensor:

@@ -101,10 +101,10 @@ class DialoguePredictor(TextPredictor):
     tokenizer: WordTokenizer
 
     def __init__(self, tokenizer: WordTokenizer, n_words: int) -> None:
-        if tokenizer.pad_id is None or tokenizer.end_id is None:
+        if tokenizer.pad_id is None or tokenizer.end_id is None or tokenizer.unk_id is None:
             raise ValueError("the tokenizer must have <end>, which ends a speech")
         self.tokenizer, self.n_words = tokenizer, n_words
-        self.pad_id, self.end_id = tokenizer.pad_id, tokenizer.end_id
+        self.pad_id, self.end_id, self.unk_id = tokenizer.pad_id, tokenizer.end_id, tokenizer.unk_id
 
     @classmethod
     def load(cls, folder: Path, n_words: int) -> Self:
@@ -121,11 +121,12 @@ class DialoguePredictor(TextPredictor):
                 f"needs room for an answer; shorten it"
             )
         with evaluation_mode(model):
-            logits = model(torch.tensor([ids], device=model.device))
+            probs = model(torch.tensor([ids], device=model.device))[0, -1].softmax(-1)
+        probs[self.unk_id] = 0.0  # never written
         return {
             "input": text,
             "answer": self.write(model, [ids], after=len(ids))[0],
-            "probability": float(logits[0, -1].softmax(-1).max()),
+            "probability": float(probs.max()),
         }
 
     def encode_prompt(self, text: str) -> list[int]:
@@ -135,7 +136,10 @@ class DialoguePredictor(TextPredictor):
     def write(
         self, model: GPT, prompts: Sequence[list[int]], *, after: int = 0, **sampling: float
     ) -> list[str]:
-        """The speeches that begin with these prompts, as text, from the token `after` on."""
+        """The speeches that begin with these prompts, as text, from the token `after` on.
+
+        <unk> is no word, so it is never written.
+        """
         tokens, token_mask = pad_left(prompts, self.pad_id)
         n_tokens = min(self.n_words, model.config.max_len - tokens.size(1))
         with evaluation_mode(model):
@@ -145,6 +149,7 @@ class DialoguePredictor(TextPredictor):
                 n_tokens,
                 token_mask=token_mask.to(model.device),
                 stop=[self.end_id],
+                forbid=[self.unk_id],
                 seed=0,
                 **sampling,  # type: ignore[arg-type]
             )

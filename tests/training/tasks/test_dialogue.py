@@ -265,3 +265,20 @@ def test_ten_dialogues_are_learned_by_heart(tmp_path):
     changes = [f"data.path={tmp_path / 'play.txt'}", "data.min_count=1"]
     recipe = with_changes(find_recipe("dialogue"), changes)
     assert train(recipe, tmp_path, overfit=10, threads=1).metrics["val_loss"] < 0.05
+
+
+def test_samples_and_answers_hold_no_unk_and_the_probability_is_that_of_the_first_word(path):
+    made = task(path, min_count=4)
+    unknown = made.tokenizer.unk_id
+    assert any(unknown in row for row in made.train.rows)
+    model = model_of(made, tied=False, soft_cap=None)
+    with torch.no_grad():  # whatever it read, <unk> is the likeliest
+        x = model.hidden(torch.tensor([made.predictor.encode_prompt("ROMEO:")]))[0, -1]
+        model.head.weight[unknown] = 9 * x
+        probs = model(torch.tensor([made.predictor.encode_prompt("ROMEO:")]))[0, -1].softmax(-1)
+    assert int(probs.argmax()) == unknown
+    answer = made.predictor.predict(model, "ROMEO:")
+    best = max(range(len(probs)), key=lambda i: -1.0 if i == unknown else probs[i].item())
+    assert answer["probability"] == pytest.approx(probs[best].item(), rel=1e-5)
+    assert "<unk>" not in answer["answer"]
+    assert "<unk>" not in made.sample(model)
