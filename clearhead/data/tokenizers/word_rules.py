@@ -8,7 +8,8 @@ stop is a token of its own only where a line ends, so a text is first cut into i
 (sentences.py), and each of them is a line for the rules.
 
 All lines pass through a rule in one call, joined by line breaks that no rule crosses. On a play of
-40,000 lines that is 10 times as fast as NLTK, which takes one line at a time.
+40,000 lines that is 10 times as fast as NLTK, which takes one line at a time; with the search for
+sentences 7 times as fast as word_tokenize.
 
 The rules are our own, because they decide which ids a text has, and with them what a trained model
 reads: NLTK 3.8 and 3.9.1 split one line in 57 of a play differently from NLTK 3.10.4, whose tokens
