@@ -9,8 +9,7 @@ use it: a purely causal mask takes the fused causal kernel, and linear attention
 padding by running sums. `dense` writes the matrix out where it is needed.
 
 Queries are the *last* T of the S positions: query t has position t + S − T. So one causal rule
-serves training (T = S) and generation with cached keys (T = 1), and the last query always sees
-every key.
+serves training (T = S) and generation with cached keys (T = 1); the last query sees every key.
 """
 
 from collections.abc import Iterator, Sequence
