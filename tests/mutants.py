@@ -359,15 +359,15 @@ LAYERS_AND_MODELS = [
     Mutant(
         "exact: the shift of a norm follows the bias of the layers",
         "layers/block.py",
-        "norm_bias = bias if norm_bias is None else norm_bias",
-        "norm_bias = bias",
+        "shift = bias if norm_bias is None else norm_bias",
+        "shift = bias",
         "models/test_courses.py",
     ),
     Mutant(
         "exact: the biases of attention follow those of the layers",
         "layers/block.py",
-        "attention_bias = bias if attention_bias is None else attention_bias",
-        "attention_bias = bias",
+        "bias if attention_bias is None else attention_bias",
+        "bias",
         "models/test_courses.py",
     ),
     Mutant(

@@ -52,46 +52,38 @@ class Block(nn.Module):
         unless attention_bias, or norm_bias for the shift of the norms, says otherwise.
 
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
-        qk_norm, mechanism and positions: of the self-attention, as in MultiHeadAttention; a
-        mechanism has its own dropout on the weights. d_head: the width of a head, d_model / n_heads
-        unless given. norm_attention=False: no norm at attention. attention: separate heads in place
-        of n_heads equal ones; they have no dropout.
+        qk_norm, mechanism, positions and d_head: as in MultiHeadAttention; a mechanism has its own
+        dropout on the weights. norm_attention=False: no norm at attention. attention: separate
+        heads in place of n_heads equal ones; they have no dropout.
         """
         super().__init__()
         check_norm_bias(norm, norm_bias)
         self.pre_norm, self.cross = pre_norm, cross
-        attention_bias = bias if attention_bias is None else attention_bias
-        norm_bias = bias if norm_bias is None else norm_bias
         attention_norm = norm if norm_attention else "none"
         if attention is not None:
             equal = (n_heads, n_kv_heads, d_head, mechanism, positions)
             _check_joined(attention, d_model, cross or qk_norm or equal != (None,) * len(equal))
-        self.attention: Any = attention or MultiHeadAttention(
-            d_model,
-            _check_given(n_heads),
-            n_kv_heads=n_kv_heads,
-            d_head=d_head,
-            mechanism=mechanism,
-            bias=attention_bias,
-            dropout=dropout if mechanism is None else 0.0,
-            positions=positions,
-            qk_norm=qk_norm,
-        )
-        self.norm_attention = make_norm(attention_norm, d_model, bias=norm_bias, eps=norm_eps)
+
+        def make_heads(**settings: Any) -> MultiHeadAttention:
+            settings["bias"] = bias if attention_bias is None else attention_bias
+            sizes: dict[str, Any] = {"n_kv_heads": n_kv_heads, "d_head": d_head}
+            return MultiHeadAttention(d_model, _check_given(n_heads), **sizes, **settings)
+
+        def build_norm(kind: str) -> nn.Module:
+            shift = bias if norm_bias is None else norm_bias
+            return make_norm(kind, d_model, bias=shift, eps=norm_eps)
+
+        own: dict[str, Any] = {"mechanism": mechanism, "positions": positions, "qk_norm": qk_norm}
+        weights_dropout = dropout if mechanism is None else 0.0
+        self.attention: Any = attention or make_heads(dropout=weights_dropout, **own)
+        self.norm_attention = build_norm(attention_norm)
         if cross:
-            self.cross_attention = MultiHeadAttention(
-                d_model,
-                _check_given(n_heads),
-                n_kv_heads=n_kv_heads,
-                d_head=d_head,
-                bias=attention_bias,
-                dropout=dropout,
-            )
-            self.norm_cross = make_norm(attention_norm, d_model, bias=norm_bias, eps=norm_eps)
+            self.cross_attention = make_heads(dropout=dropout)
+            self.norm_cross = build_norm(attention_norm)
         self.feed_forward = FeedForward(
             d_model, d_ff, activation=activation, bias=bias, dropout=dropout
         )
-        self.norm_feed_forward = make_norm(norm, d_model, bias=norm_bias, eps=norm_eps)
+        self.norm_feed_forward = build_norm(norm)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
