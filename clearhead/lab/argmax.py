@@ -119,7 +119,8 @@ def _build_model(task: SequenceTask, recipe: Recipe, seed: int) -> TorchTransfor
     """The model with which the training loop starts a run of this seed."""
     with torch.random.fork_rng(devices=[]):
         seed_torch(torch.device("cpu"), seed, "weights", 0)
-        return cast(TorchTransformer, task.build(task.complete(recipe.model)))
+        model = cast(TorchTransformer, task.build(task.complete(recipe.model)))
+        return task.initialise(model)
 
 
 def _train(
