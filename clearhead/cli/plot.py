@@ -210,7 +210,7 @@ def _draw_curves(runs: Sequence[Path]) -> "Picture":
 
 
 def _draw_attention(run: Path, text: str, device: str) -> "Picture":
-    """The attention of the best checkpoint of a run; the caption goes to stderr."""
+    """Draw the attention of the best checkpoint of a run; print its caption on stderr."""
     loaded = open_run(run, "best", device, "auto")
     from clearhead.inspection.report import look_at
 

@@ -181,7 +181,7 @@ class Substrings:
 
 
 def _avoid_needle(needle: Codes, m: Codes, bits: Bits, n: int, free: Flags) -> Codes:
-    """Random haystacks without their needle; those marked `free` may hold it by chance."""
+    """Random haystacks that do not contain their needle, except where `free`: there they may."""
     most, longest = needle.shape[1], bits.shape[1]
     # Needles are aligned at the right; a shorter one is preceded by −1, which matches any letter.
     index = np.arange(most) - (most - m[:, None])

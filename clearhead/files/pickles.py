@@ -48,7 +48,7 @@ class Call:
 
 
 def read_pickle(data: bytes, file: str) -> Any:
-    """The value a pickle describes, made of plain types, Name and Call; `file` starts errors."""
+    """The value of a pickle, as plain types, Name and Call. Error messages start with `file`."""
     return _Machine(data, file).run()
 
 

@@ -144,7 +144,7 @@ def _check_given(n_heads: int | None) -> int:
 
 
 def _check_joined(attention: JoinedHeads, d_model: int, has_settings: bool) -> None:
-    """Self-attention heads from d_model to d_model, and no settings of equal heads beside them."""
+    """Refuse heads that do not map d_model to d_model, and settings that only equal heads have."""
     if not isinstance(attention, JoinedHeads):
         raise TypeError(
             f"attention must be JoinedHeads, got {type(attention).__name__}; equal heads are built "

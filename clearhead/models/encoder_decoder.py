@@ -46,7 +46,7 @@ class GRUEncoder(nn.Module):
         self.gru = _build_gru(config.d_embedding, config)
 
     def forward(self, source: Tensor, valid_lens: Lengths | None = None) -> tuple[Tensor, Tensor]:
-        """source (B, S) → outputs (B, S, D) of the last layer, hidden (n_layers, B, D) of all.
+        """source (B, S) → outputs (B, S, D) of the last layer, last hidden states (n_layers, B, D).
 
         With valid_lens (B,) `hidden` is the state after the last real token of each row, and later
         outputs are 0. Without, all tokens are read.

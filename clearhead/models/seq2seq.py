@@ -75,7 +75,7 @@ class Seq2Seq(Model):
     config: Seq2SeqConfig
 
     def encode(self, source: Tensor, source_mask: MaskLike = None) -> Any:
-        """source (B, S) → its State; source_mask: see `find_real_tokens`."""
+        """Read the source (B, S) into a State; source_mask as in `find_real_tokens`."""
         raise NotImplementedError(f"{type(self).__name__} must define encode")
 
     def decode_step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:

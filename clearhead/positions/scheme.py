@@ -37,5 +37,5 @@ class PositionScheme(nn.Module):
         return self(T, S) if self.acts_on == "scores" else None
 
     def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """The factors of `rotate` at the first n positions, (n, 2, Dh), as rotary.rotations."""
+        """What `rotate` multiplies by at positions 0 … n − 1: (n, 2, Dh), see rotary.rotations."""
         return None

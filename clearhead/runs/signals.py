@@ -34,7 +34,10 @@ class Signals:
 
     @contextmanager
     def catch(self) -> Iterator[Self]:
-        """Within a `with` block, the first signal calls `stop`; then the old handlers return."""
+        """In a `with` block the first signal calls `stop`; a second one ends the program.
+
+        The end of the block restores the earlier handlers.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield self  # Python runs signal handlers in the main thread only
             return

@@ -45,7 +45,7 @@ def latest_digits(n: int, T: int, generator: torch.Generator) -> tuple[Tensor, T
 
 
 def learn(kind: str, seed: int, steps: int, device: torch.device | str = "cpu") -> GPT:
-    """Train a model with these positions on sequences of TRAINED tokens."""
+    """Train a model with this position scheme; its sequences have TRAINED tokens."""
     config = GPTConfig(
         vocab_size=DIGITS + 1,
         max_len=TRAINED if kind in LIMITED else LONGEST,

@@ -1,4 +1,4 @@
-"""What attention knows of the order of tokens, without positions and with five schemes.
+"""How attention depends on the order of tokens: without positions, and with five schemes.
 
     permute the tokens      without positions the outputs are permuted with them, and nothing more
     shift all tokens        a relative scheme gives the same outputs, an absolute one does not
