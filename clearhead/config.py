@@ -100,7 +100,9 @@ class Config:
         return cls(**_read_fields(cls, values, required))
 
     def _values(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """The fields in the order of the arguments: those by position, then those by name only."""
+        fields = sorted(dataclasses.fields(self), key=lambda field: field.kw_only is True)
+        return {field.name: getattr(self, field.name) for field in fields}
 
 
 def read_dataclass(kind: type[T], values: Mapping[str, Any]) -> T:

@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 from dataclasses import dataclass, field, replace
+from inspect import signature
 
 import pytest
 from hypothesis import given
@@ -224,6 +225,18 @@ def test_a_config_is_frozen_and_comes_back_from_plain_values():
     assert KiteConfig.from_dict(values) == config
     values["size"].append(4)
     assert config.size == (2, 3)
+
+
+def test_fields_given_by_name_only_come_last_also_if_a_base_class_has_them():
+    @dataclass(frozen=True, kw_only=True)
+    class Common(Config):
+        wind: float = 2.0
+
+    @dataclass(frozen=True)
+    class Glider(Common):
+        n_wings: int
+
+    assert list(Glider(2).to_dict()) == list(signature(Glider).parameters) == ["n_wings", "wind"]
 
 
 # Undecided sizes

@@ -8,6 +8,7 @@ config.build_input_positions()            what is added to x before them
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
@@ -32,14 +33,28 @@ from clearhead.shapes import (
 MAX_LAYERS, MAX_WIDTH = 1000, 2**20
 
 
-class StackConfig(Config):
+@dataclass(frozen=True, kw_only=True)
+class SharedSettings(Config):
+    """The settings that every model of blocks has as fields; they mean the same as in Block.
+
+    final_norm: whether a norm follows the last block, as pre_norm unless given.
+    """
+
+    d_head: int | None = None
+    attention_bias: bool | None = None
+    norm_bias: bool | None = None
+    norm_attention: bool = True
+    final_norm: bool | None = None
+
+
+class StackConfig(SharedSettings):
     """The settings of a stack of blocks, common to all models of blocks.
 
-    A model's config is a dataclass derived from this class. It declares as fields the settings that
-    its user can choose; all others keep the values given here. They mean the same as in Block.
-    d_ff: 4·d_model unless given; n_kv_heads: n_heads unless given; positions: a name of
-    positions.SCHEMES, limited to max_len where the scheme has a limit; final_norm: whether a norm
-    follows the last block, as pre_norm unless given.
+    A model's config is a dataclass derived from this class. Of the settings below it declares as
+    fields, in an order and with defaults of its own, those that its user can choose; all others
+    keep the values given here. They mean the same as in Block. d_ff: 4·d_model unless given;
+    n_kv_heads: n_heads unless given; positions: a name of positions.SCHEMES, limited to max_len
+    where the scheme has a limit.
     """
 
     d_model: int
@@ -57,11 +72,6 @@ class StackConfig(Config):
     bias: bool = True
     qk_norm: bool = False
     dropout: float = 0.0
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
 
     def check(self) -> None:
         check_positive(n_layers=self.n_layers)

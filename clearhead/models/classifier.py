@@ -11,7 +11,7 @@ is read at one token, such as the first.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -53,12 +53,6 @@ class ClassifierConfig(StackConfig):
     activation: str = "relu"
     bias: bool = True
     dropout: float = 0.0
-    _: KW_ONLY
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
 
     def __post_init__(self) -> None:
         if self.positions == "absolute":

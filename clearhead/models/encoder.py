@@ -8,7 +8,7 @@ A type says which of two texts a token belongs to. The dot product of two senten
 similarity, from −1 to 1 (Reimers & Gurevych 2019).
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -36,12 +36,6 @@ class TextEncoderConfig(StackConfig):
     activation: str = "gelu"
     dropout: float = 0.0
     pre_norm = False  # not a field: the same for every TextEncoder
-    _: KW_ONLY
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
 
     def check(self) -> None:
         super().check()

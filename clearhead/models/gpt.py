@@ -49,11 +49,6 @@ class GPTConfig(StackConfig):
     zero_start: bool = False
     dropout: float = 0.0
     _: KW_ONLY
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
     head_bias: bool = False
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ Unlike a GRU it is trained on all words at once. Step by step, each block caches
 those of the words grow, those of the memory are computed at the first step and then only read.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -42,12 +42,6 @@ class Seq2SeqTransformerConfig(Seq2SeqConfig, StackConfig):
     activation: str = "relu"
     tied: bool = True
     dropout: float = 0.0
-    _: KW_ONLY
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
 
     def check(self) -> None:
         added = tuple(name for name, scheme in SCHEMES.items() if scheme.acts_on == "x")

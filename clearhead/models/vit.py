@@ -63,11 +63,6 @@ class ViTConfig(StackConfig):
     bias: bool = True
     dropout: float = 0.0
     _: KW_ONLY
-    d_head: int | None = None
-    attention_bias: bool | None = None
-    norm_bias: bool | None = None
-    norm_attention: bool = True
-    final_norm: bool | None = None
     head_bias: bool | None = None
     class_position: bool = True
 
