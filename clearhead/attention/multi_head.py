@@ -14,7 +14,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import linear, rms_norm
 
 from clearhead.attention.cache import KVCache
 from clearhead.attention.inputs import dense_mask
@@ -84,8 +84,8 @@ class MultiHeadAttention(nn.Module):
         self.proj_k = nn.Linear(d_model, n_kv_heads * d_head, bias=bias)
         self.proj_v = nn.Linear(d_model, n_kv_heads * d_head, bias=bias)
         self.proj_out = nn.Linear(n_heads * d_head, d_model, bias=bias)
-        self.norm_q = nn.RMSNorm(d_head, eps=1e-6) if qk_norm else None
-        self.norm_k = nn.RMSNorm(d_head, eps=1e-6) if qk_norm else None
+        self.norm_q = _HeadNorm(d_head, eps=1e-6) if qk_norm else None
+        self.norm_k = _HeadNorm(d_head, eps=1e-6) if qk_norm else None
         self.mechanism = DotProductAttention(dropout) if mechanism is None else mechanism
         self.positions = positions
 
@@ -198,6 +198,14 @@ class MultiHeadAttention(nn.Module):
         if scheme.after_scaling and self.mechanism.scaled:
             by_distance = by_distance * math.sqrt(self.d_head)
         return by_distance if bias is None else bias + by_distance
+
+
+class _HeadNorm(nn.RMSNorm):
+    """RMS norm whose float32 gain does not widen activations in half precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert self.weight is not None
+        return rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 def find_head_width(d_model: int, n_heads: int, d_head: int | None = None) -> int:

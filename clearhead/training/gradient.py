@@ -47,11 +47,15 @@ class Gradients:
         *,
         workers: int = 1,
         compiled: Callable[..., Any] | None = None,
+        precision: str = "auto",
     ) -> None:
-        """workers: batches at once; compiled: the model in a faster form, for one worker."""
+        """workers: batches at once; compiled: the model in a faster form, for one worker;
+        precision: of matrix products in the model, as TrainingConfig has it."""
         check_workers(model.config, workers)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = model.device
+        on_gpu = self.device.type == "cuda"
+        self.is_mixed = precision == "bfloat16" or (precision == "auto" and on_gpu)
         self.loss, self.threads = loss, torch.get_num_threads()
         shared = {id(p): p for p in model.parameters()}
         self.models = [model, *(copy.deepcopy(model, {**shared}) for _ in range(workers - 1))]
@@ -89,9 +93,7 @@ class Gradients:
         return found
 
     def _differentiate(self, forward: Callable[..., Any], batch: Batch) -> tuple[Tensor, Gradient]:
-        # In bfloat16 on a GPU; on a CPU it would be slower.
-        on_gpu = self.device.type == "cuda"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=on_gpu):
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.is_mixed):
             loss = self.loss(forward, batch)
         return loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True)
 

@@ -57,7 +57,9 @@ class Training:
         model = task.build(task.complete(recipe.model))
         self.model: Model = task.initialise(model).to(self.device)
         compiled = torch.compile(self.model) if c.compile else None
-        self.gradients = Gradients(self.model, task.loss, workers=c.workers, compiled=compiled)
+        self.gradients = Gradients(
+            self.model, task.loss, workers=c.workers, compiled=compiled, precision=c.precision
+        )
         self.optimizer, self.schedule = c.make_optimizer(self.model), c.make_schedule()
         self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
         self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)

@@ -393,3 +393,31 @@ def test_N25_a_bias_may_have_a_precision_of_its_own(dtype, other, learned):
     if learned:
         output.sum().backward()
         assert bias.grad.dtype == other
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("S", [1, 7, 512, 513])
+def test_training_in_half_precision_keeps_the_exact_numbers(dtype, S):
+    """Up to 512 keys the products are written out; beyond, the kernel computes them."""
+    generator = torch.Generator().manual_seed(S)
+    T, sizes = 5, ((2, 3, 5, 4), (2, 3, S, 4), (2, 3, S, 4))
+    rows = [torch.randn(*size, generator=generator).to(dtype).requires_grad_() for size in sizes]
+    wide = [x.detach().double().requires_grad_() for x in rows]
+    upstream = torch.randn(2, 3, T, 4, generator=generator).to(dtype)
+    output = dot_product_fast.attend(*rows, scale=0.9)
+    expected = dot_product.attend(*wide, scale=0.9)
+    assert output.dtype == dtype
+    assert (output - expected).abs().max() < 0.03
+    got = torch.autograd.grad(output, rows, upstream)
+    right = torch.autograd.grad(expected, wide, upstream.double())
+    for one, other in zip(got, right, strict=True):
+        assert (one - other).norm() <= 0.03 * other.norm() + 1e-9
+
+
+def test_a_broken_value_in_half_precision_training_reaches_only_who_sees_it():
+    q, k, v = (torch.ones(2, 1, 3, 4, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    spoiled = v.detach().clone()
+    spoiled[0, 0, 1] = torch.nan
+    output = dot_product_fast.attend(q, k, spoiled.requires_grad_())
+    assert output[0].isnan().all()
+    assert (output[1] == 1).all()

@@ -1,5 +1,6 @@
 """The gradient of a step, by one worker or by several."""
 
+import copy
 import dataclasses
 import threading
 
@@ -196,3 +197,32 @@ def test_a_step_is_that_of_a_plain_backward_pass() -> None:
         torch.optim.AdamW(model.parameters(), lr=0.1, fused=True).step()
     for (name, a), b in zip(ours.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32", "bfloat16"])
+def test_precision_is_that_of_the_products_and_never_of_the_gradient(precision: str) -> None:
+    # Patches instead of the stem, whose batch norm over a few pictures magnifies the rounding.
+    exact = VisionTransformer(dataclasses.replace(TINY, stem="patch"))
+    rounded, parts = copy.deepcopy(exact), batches(5, 3)
+    seen: set[torch.dtype] = set()
+    rounded.head.register_forward_hook(lambda *call: seen.add(call[-1].dtype))
+    Gradients(exact, loss_of).accumulate(parts)
+    Gradients(rounded, loss_of, precision=precision).accumulate(parts)
+    assert seen == {torch.bfloat16 if precision == "bfloat16" else torch.float32}
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in rounded.parameters())
+    right, got = (torch.cat([g.flatten() for g in gradients(x).values()]) for x in (exact, rounded))
+    error = (got - right).norm() / right.norm()
+    assert 1e-4 < error < 0.05 if precision == "bfloat16" else error == 0
+
+
+def test_workers_in_bfloat16_give_the_numbers_of_one() -> None:
+    parts, found = batches(4, 4), []
+    for threads in (1, 2):
+        before, model = torch.get_num_threads(), made()
+        torch.set_num_threads(threads)
+        try:
+            Gradients(model, loss_of, workers=2, precision="bfloat16").accumulate(parts)
+        finally:
+            torch.set_num_threads(before)
+        found.append(gradients(model))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
