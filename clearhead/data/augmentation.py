@@ -3,6 +3,7 @@
     flip        mirrored, left becomes right
     shift       moved by some pixels, filled with zeros or with the picture reflected at its edge
     cutout      a square set to zero (DeVries & Taylor 2017)
+    patches     only some patches of the picture are read (Liu et al. 2023)
     mixup       λ · picture + (1 − λ) · another, and the same mixture of their classes
                 (Zhang et al. 2018)
 
@@ -123,6 +124,14 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator) -> Tens
     top = torch.randint(height, (B,), generator=generator) - size // 2
     left = torch.randint(width, (B,), generator=generator) - size // 2
     return cutout(images, top.to(images.device), left.to(images.device), size)
+
+
+def random_patches(n: int, n_patches: int, n_kept: int, generator: torch.Generator) -> Tensor:
+    """n_kept different patches for each of n pictures: their numbers (n, n_kept), in any order."""
+    check_positive(n_kept=n_kept)
+    if n_kept > n_patches:
+        raise ValueError(f"n_kept must be at most n_patches, {n_patches}, got {n_kept}")
+    return torch.rand(n, n_patches, generator=generator).topk(n_kept, dim=1).indices
 
 
 def mixup(

@@ -33,7 +33,7 @@ class Batch:
     targets: Tensor  # classes (B,) or the id after each token (B, T), IGNORE where there is none
     token_mask: Tensor | None = None  # (B, T)
     segments: Tensor | None = None  # (B, T), the document of each token, −1 for padding
-    positions: Tensor | None = None  # (B, T), the position of each token in its document
+    positions: Tensor | None = None  # (B, T), of each token in its document, or of kept patches
     source: Tensor | None = None  # ids (B, S) of the sequence attended to
     source_mask: Tensor | None = None  # (B, S)
 

@@ -22,11 +22,14 @@ from clearhead.layers.stem import check_even
 from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
 from clearhead.shapes import (
+    can_read_values,
     check_choice,
     check_divides,
     check_float_tensor,
+    check_int_tensor,
     check_last_axis,
     check_positive,
+    format_shape,
 )
 
 # The standard deviation at which class token and positions start, about that of embedded patches.
@@ -105,9 +108,13 @@ class VisionTransformer(Model):
         head_bias = c.bias if c.head_bias is None else c.head_bias
         self.head = nn.Linear(c.d_model, c.n_classes, bias=head_bias)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """images (B, channels, height, width) of any size that the patches divide → (B, C)."""
-        x = self.stack(self.embed(images))
+    def forward(self, images: Tensor, *, kept: Tensor | None = None) -> Tensor:
+        """images (B, channels, height, width) of any size that the patches divide → (B, C).
+
+        kept (B, K): the numbers of the patches that are read, in any order; all unless given.
+        """
+        x = self.embed(images)
+        x = self.stack(x if kept is None else self._keep_patches(x, kept))
         first = int(self.config.class_token)  # index of the first patch
         return self.head(x[:, 0] if self.config.pool == "class" else x[:, first:].mean(dim=1))
 
@@ -124,6 +131,21 @@ class VisionTransformer(Model):
         if not self.config.class_position:
             return self.dropout(torch.cat((token, x + table), dim=1))
         return self.dropout(torch.cat((token, x), dim=1) + table)
+
+    def _keep_patches(self, x: Tensor, kept: Tensor) -> Tensor:
+        """The class token and the kept patches: (B, 1 + P, D) → (B, 1 + K, D)."""
+        check_int_tensor("kept", kept)
+        first = int(self.config.class_token)
+        if kept.ndim != 2 or len(kept) != len(x):
+            raise ValueError(
+                f"kept must have shape (B, K), a row for each of the {len(x)} images, "
+                f"got {format_shape(kept)}"
+            )
+        n_patches = x.size(1) - first
+        if can_read_values(kept) and not bool(((kept >= 0) & (kept < n_patches)).all()):
+            raise ValueError(f"kept must hold numbers of patches, 0 … {n_patches - 1}")
+        numbers = (kept.long() + first)[..., None].expand(-1, -1, x.size(-1))  # (B, K, D)
+        return torch.cat((x[:, :first], x.gather(1, numbers)), dim=1)
 
     def grid_of(self, images: Tensor) -> tuple[int, int]:
         """Rows and columns of patches in these pictures."""

@@ -127,7 +127,8 @@ class Training:
         """The examples of a plan, on the device, with the random changes of the task."""
         batch = self.task.batch(plan)
         self.clock.count(batch)
-        return self.task.augment(batch.to(self.device))
+        progress = self.state.step / self.config.steps
+        return self.task.augment(batch.to(self.device), progress)
 
     # After a step
 

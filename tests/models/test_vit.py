@@ -156,6 +156,40 @@ def test_the_defaults_are_the_model_for_cifar10():
 # Pictures of other sizes
 
 
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_kept_patches_in_another_order_give_the_same_answer_and_all_of_them_that_of_none(pool):
+    torch.manual_seed(3)
+    model = VisionTransformer(
+        ViTConfig(n_classes=3, image_size=12, patch_size=4, channels=2, d_model=10, n_layers=2,
+                  n_heads=5, pool=pool)
+    ).double()  # fmt: skip
+    images = torch.randn(2, 2, 12, 12, dtype=torch.float64)
+    everything = torch.stack([torch.randperm(9), torch.randperm(9)])
+    assert torch.allclose(model(images, kept=everything), model(images), atol=1e-12)
+    some = torch.tensor([[7, 0, 3], [1, 8, 2]])
+    covered = images.clone()
+    covered[0, :, 4:8, 4:8] = 9.0  # patch 4, which neither row keeps
+    assert torch.equal(model(covered, kept=some), model(images, kept=some))
+    assert torch.allclose(model(images, kept=some.flip(1)), model(images, kept=some), atol=1e-12)
+    assert not torch.allclose(model(images, kept=some), model(images))
+
+
+@pytest.mark.parametrize(
+    ("kept", "error", "words"),
+    [
+        (torch.tensor([[0, 9]]), ValueError, "kept must hold numbers of patches, 0 … 8"),
+        (torch.tensor([[-1, 0]]), ValueError, "kept must hold numbers of patches, 0 … 8"),
+        (torch.tensor([0, 1]), ValueError, r"kept must have shape \(B, K\).* got \(2,\)"),
+        (torch.tensor([[0], [1]]), ValueError, "a row for each of the 1 images"),
+        (torch.tensor([[0.0]]), TypeError, "kept must"),
+    ],
+)
+def test_kept_patches_that_do_not_exist_are_refused(kept, error, words):
+    model = VisionTransformer(ViTConfig(image_size=12, patch_size=4, d_model=8, n_heads=2))
+    with pytest.raises(error, match=words):
+        model(torch.randn(1, 3, 12, 12), kept=kept)
+
+
 def test_the_same_size_uses_the_table_itself():
     table = torch.randn(1 + P, D)
     assert resize_positions(table, (ROWS, COLUMNS), (ROWS, COLUMNS)) is table

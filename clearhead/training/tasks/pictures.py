@@ -6,6 +6,7 @@ All pictures stay in memory as bytes. In training each is augmented anew every t
     shifted     by some pixels, the edges reflected
     cutout      a square is blanked out
     mixup       blended with another picture
+    keep        only this share of the patches is read, which saves time
 
 and the targets are smoothed: the right class gets 1 − smoothing, and smoothing is spread evenly
 over all classes (Szegedy et al. 2016). Pictures are normalised by the mean and the standard
@@ -56,7 +57,8 @@ class PictureData(DataConfig):
     data get` brings them. size, n_train, n_test and seed are of drawn digits. held_out: this many
     of the last training pictures are validated on instead of the test pictures, so that settings
     can be chosen without looking at these. shift: the most pixels; cutout: the side of its square;
-    mixup: its alpha; 0 switches each of the three off.
+    mixup: its alpha; 0 switches each of the three off. keep: the share of the patches that is read,
+    drawn anew each time, until the share keep_until of the steps is made; then all are read.
     """
 
     pictures: str = "digits"
@@ -71,6 +73,8 @@ class PictureData(DataConfig):
     cutout: int = 0
     mixup: float = 0.0
     smoothing: float = 0.0
+    keep: float = 1.0
+    keep_until: float = 0.75
 
     def check(self) -> None:
         check_choice("pictures", self.pictures, ("digits", "mnist", "cifar10"))
@@ -80,6 +84,10 @@ class PictureData(DataConfig):
             raise ValueError(f"mixup must not be negative, got {self.mixup}")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing must be at least 0 and less than 1, got {self.smoothing}")
+        if not 0 < self.keep <= 1:
+            raise ValueError(f"keep must be a share above 0 and at most 1, got {self.keep}")
+        if not 0 <= self.keep_until <= 1:
+            raise ValueError(f"keep_until must be between 0 and 1, got {self.keep_until}")
         if self.path is not None and self.pictures == "digits":
             raise ValueError("digits are drawn; leave data.path out, or set data.pictures=mnist")
 
@@ -196,7 +204,7 @@ class PictureTask(Task):
     def overfit(self, n: int) -> Self:
         """The first n training pictures, without augmentation."""
         self.data = dataclasses.replace(
-            self.data, mirror=False, shift=0, cutout=0, mixup=0.0, smoothing=0.0
+            self.data, mirror=False, shift=0, cutout=0, mixup=0.0, smoothing=0.0, keep=1.0
         )
         self.train = self.validation = self.train.split_at(n)[0]
         self.n_examples = len(self.train)
@@ -205,6 +213,7 @@ class PictureTask(Task):
     def initialise(self, model: VisionTransformer) -> VisionTransformer:
         """Whiten the stem of a new model with the training pictures."""
         stem = model.patches
+        self.n_patches = stem.n_patches
         if isinstance(stem, ConvolutionStem) and not stem.is_whitened:
             images = self.predictor.normalise(self.train.images[:N_WHITENING])
             stem.whiten(images.to(stem.whitening.device))
@@ -226,8 +235,11 @@ class PictureTask(Task):
         images, labels = self.train.images[rows], self.train.labels[rows]
         return Batch(augmentation.flip(images, numbers >= self.n_examples), labels)
 
-    def augment(self, batch: Batch) -> Batch:
-        """Normalised pictures, and the probability (B, C) of each class as targets."""
+    def augment(self, batch: Batch, progress: float = 0.0) -> Batch:
+        """Normalised pictures, and the probability (B, C) of each class as targets.
+
+        positions: the numbers of the patches that are read, or None for all.
+        """
         data, images, generator = self.data, batch.inputs, torch.default_generator
         C = len(self.class_names)
         if data.shift:
@@ -239,10 +251,15 @@ class PictureTask(Task):
             x, targets = augmentation.random_mixup(x, batch.targets, C, data.mixup, generator)
         else:
             targets = one_hot(batch.targets, C).to(x.dtype)
-        return Batch(x, (1 - data.smoothing) * targets + data.smoothing / C)
+        kept = None
+        if data.keep < 1 and progress < data.keep_until:
+            n_kept = max(1, round(data.keep * self.n_patches))
+            kept = augmentation.random_patches(len(x), self.n_patches, n_kept, generator)
+            kept = kept.to(x.device)
+        return Batch(x, (1 - data.smoothing) * targets + data.smoothing / C, positions=kept)
 
     def loss(self, model: VisionTransformer, batch: Batch) -> Tensor:
-        return class_loss(model(batch.inputs), batch.targets)
+        return class_loss(model(batch.inputs, kept=batch.positions), batch.targets)
 
     def evaluate(self, model: VisionTransformer) -> dict[str, float]:
         """Loss without smoothing and accuracy on all validation pictures."""

@@ -188,10 +188,11 @@ class Task(ABC):
     def batch(self, plan: Plan) -> Batch:
         """The training examples of a plan."""
 
-    def augment(self, batch: Batch) -> Batch:
+    def augment(self, batch: Batch, progress: float = 0.0) -> Batch:
         """The batch with random changes, such as shifted pictures; often none.
 
-        They are drawn from torch's default generator, which the loop seeds for each step.
+        progress: the share of the steps already made, for changes that depend on it. They are
+        drawn from torch's default generator, which the loop seeds for each step.
         """
         return batch
 

@@ -15,6 +15,7 @@ from clearhead.data import Pictures, draw_digits
 from clearhead.files import BadFile
 from clearhead.files.pictures import fit_picture, read_picture
 from clearhead.layers import whitening_filters
+from clearhead.layers.patches import cut_patches
 from clearhead.models import VisionTransformer, ViTConfig
 from clearhead.runs.run import config_kinds, load_run
 from clearhead.training import train
@@ -256,6 +257,45 @@ def test_what_is_changed_depends_on_the_seed_of_the_step_alone(change):
     assert torch.equal(changed(1).inputs, changed(1).inputs)
     assert torch.equal(changed(1).targets, changed(1).targets)
     assert not torch.equal(changed(1).inputs, changed(2).inputs)
+
+
+def test_a_share_of_the_patches_is_read_until_most_steps_are_made():
+    task = a_task(keep=0.5, keep_until=0.8)
+    model = task.initialise(a_model(task))
+    batch, P = task.batch([4, 2, 7]), model.patches.n_patches
+    kept = task.augment(batch, progress=0.79).positions
+    assert kept.shape == (3, round(P / 2))
+    assert all(len(set(row)) == len(row) and 0 <= min(row) <= max(row) < P for row in kept.tolist())
+    assert sorted(kept[0].tolist()) != sorted(kept[1].tolist())
+    assert task.augment(batch, progress=0.8).positions is None
+    assert a_task(keep=1.0).augment(batch, progress=0.0).positions is None
+
+
+def test_the_loss_reads_the_kept_patches_alone():
+    task = a_task(keep=0.5)
+    model = task.initialise(a_model(task))
+    changed = task.augment(task.batch([4, 2, 7]))
+    lost = [
+        sorted(set(range(model.patches.n_patches)) - set(row)) for row in changed.positions.tolist()
+    ]
+    inputs = changed.inputs.clone().requires_grad_()
+    task.loss(model, dataclasses.replace(changed, inputs=inputs)).backward()
+    patches = cut_patches(inputs.grad, model.config.patch_size).abs().sum(-1)  # (B, P)
+    for row, left_out in zip(patches, lost, strict=True):
+        assert [i for i, change in enumerate(row.tolist()) if change == 0] == left_out
+
+
+def test_patches_left_out_resume_bit_for_bit():
+    """The patches of a step follow from the seed and the step, so they do after a resume."""
+    task = a_task(keep=0.25)
+    task.initialise(a_model(task))
+    batch = task.batch([4, 2, 7])
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        found.append(task.augment(batch).positions)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
 
 
 # Loss and measures
