@@ -13,6 +13,7 @@ from clearhead.data.augmentation import (
     random_cutout,
     random_flip,
     random_mixup,
+    random_patches,
     random_shift,
     shift,
     step_generator,
@@ -376,3 +377,16 @@ def test_a_step_is_a_count():
     for step, error in ((-1, ValueError), (1.0, TypeError), (True, TypeError)):
         with pytest.raises(error, match="step must"):
             step_generator(0, step)
+
+
+def test_every_patch_is_kept_equally_often_and_none_twice():
+    kept = random_patches(6000, 5, 3, step_generator(1, 0))
+    assert kept.shape == (6000, 3)
+    assert all(len(set(row)) == 3 for row in kept.tolist())
+    shares = kept.flatten().bincount(minlength=5) / 6000
+    assert (shares - 3 / 5).abs().max() < 0.03  # five standard deviations
+    assert sorted(random_patches(1, 4, 4, step_generator(1, 0))[0].tolist()) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="n_kept must be at most n_patches, 4, got 5"):
+        random_patches(1, 4, 5, step_generator(1, 0))
+    with pytest.raises(ValueError, match="n_kept must be"):
+        random_patches(1, 4, 0, step_generator(1, 0))
