@@ -1,4 +1,4 @@
-"""Seed, device and threads: chosen once per run.
+"""Seed, device and threads: chosen once per run; and floats wide enough to compute with.
 
 More threads are not always faster. When another program keeps a core busy, every small parallel
 operation waits for the slower thread, and two threads can be ten times slower than one. So `auto`
@@ -12,12 +12,14 @@ import random
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from clearhead.shapes import check_positive
 from clearhead.timing import measure_seconds
 
 MOST_THREADS = 1024  # with more than the system allows, the thread library ends the process
 CLEARLY_FASTER = 1.25  # how many times faster all cores must be to be chosen
+HALVES = (torch.float16, torch.bfloat16)  # floats of 16 bits
 
 
 def seed_everything(seed: int) -> None:
@@ -40,6 +42,11 @@ def pick_device(name: str = "auto") -> torch.device:
             f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); use auto or cpu"
         ) from reason
     return device
+
+
+def widen(x: Tensor) -> Tensor:
+    """Half precision as float32: scores, sums and logarithms need more range and digits."""
+    return x.float() if x.dtype in HALVES else x
 
 
 def widest_float(device: torch.device) -> torch.dtype:

@@ -13,6 +13,7 @@ from clearhead.runtime import (
     pick_device,
     seed_everything,
     set_threads,
+    widen,
 )
 
 
@@ -127,7 +128,18 @@ def test_nonsense_is_no_number_of_threads(threads, error, words):
     assert torch.get_num_threads() == before
 
 
-# Devices
+# Devices and floats
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str
+)
+def test_half_precision_is_widened_and_wider_numbers_stay_the_same_object(dtype):
+    x = torch.tensor([1.5, -2.0], dtype=dtype)
+    wide = widen(x)
+    assert wide.dtype == torch.promote_types(dtype, torch.float32)
+    assert torch.equal(wide, x.to(wide.dtype))
+    assert (wide is x) == (dtype == wide.dtype)
 
 
 def test_the_processor_is_always_there():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from clearhead.attention.masks import Mask, MaskLike
+from clearhead.runtime import widen
 from clearhead.shapes import broadcasts_to, check_bias, check_qkv, format_shape
 
 
@@ -88,11 +89,6 @@ def shield(
     unseen = ~allowed.any(dim=-2).unsqueeze(-1)  # (..., S, 1)
     v, k = v.masked_fill(unseen, 0.0), k.masked_fill(unseen, 0.0)
     return q.masked_fill(sees_nothing, 0.0), k, v
-
-
-def widen(x: Tensor) -> Tensor:
-    """Half precision as float32: scores and sums need more range and digits than it has."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def fill_forbidden(x: Tensor, allowed: Tensor | None, value: float) -> Tensor:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from clearhead.attention.features import FeatureMap
-from clearhead.attention.inputs import Inputs, fill_forbidden, prepare, widen
+from clearhead.attention.inputs import Inputs, fill_forbidden, prepare
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.softmax import mix
+from clearhead.runtime import widen
 
 
 def weights(

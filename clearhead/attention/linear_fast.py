@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from clearhead.attention.features import FeatureMap
-from clearhead.attention.inputs import dense_mask, widen
+from clearhead.attention.inputs import dense_mask
 from clearhead.attention.linear import divide, refuse_bias
 from clearhead.attention.mask_parts import Causal, Padding, Segments, Tokens
 from clearhead.attention.masks import Mask, MaskLike
 from clearhead.attention.packed_sums import sum_documents
 from clearhead.attention.running_sums import FeatureSums, Keys, join
+from clearhead.runtime import widen
 from clearhead.shapes import can_read_values, check_positive, check_qkv
 
 

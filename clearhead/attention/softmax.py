@@ -9,8 +9,9 @@ A query that may attend to nothing gets zeros, with zero gradient.
 import torch
 from torch import Tensor
 
-from clearhead.attention.inputs import dense_mask, fill_forbidden, widen
+from clearhead.attention.inputs import dense_mask, fill_forbidden
 from clearhead.attention.masks import MaskLike
+from clearhead.runtime import widen
 from clearhead.shapes import check_float_tensor
 
 

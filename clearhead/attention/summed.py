@@ -13,7 +13,7 @@ import math
 
 from torch import Tensor
 
-from clearhead.attention.inputs import widen
+from clearhead.runtime import widen
 from clearhead.shapes import check_choice, check_float_tensor, format_shape
 
 

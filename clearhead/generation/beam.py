@@ -22,12 +22,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from clearhead.attention.inputs import widen
 from clearhead.attention.masks import MaskLike
 from clearhead.models.checks import check_finite
 from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
-from clearhead.runtime import widest_float
+from clearhead.runtime import widen, widest_float
 from clearhead.shapes import check_number, check_positive
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.attention.inputs import widen
 from clearhead.inspection.record import Trace
 from clearhead.positions.tables import offsets
+from clearhead.runtime import widen
 from clearhead.shapes import check_choice, check_float_tensor, check_positive, format_shape
 
 Layers = Trace | Mapping[str, Any] | Sequence[Any]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clearhead.positions.scheme import PositionScheme
 from clearhead.positions.tables import angles, cache_table, check_positions, count_rows
+from clearhead.runtime import widen
 from clearhead.shapes import check_above_zero, check_last_axis, check_positive
 
 
@@ -53,7 +54,7 @@ class RotaryPositions(PositionScheme):
         Half-precision x is turned in float32 and rounded once at the end.
         """
         check_last_axis("x", x, "d_head", self.d_head, min_axes=2)
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        wide = widen(x)
         cos, sin = self._rotations(wide, positions).unbind(-2)  # each (T, Dh) or (B, 1, T, Dh)
         return torch.addcmul(wide * cos, wide.roll(self.d_head // 2, -1), sin).to(x.dtype)
 

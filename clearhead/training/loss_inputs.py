@@ -5,7 +5,7 @@ from torch import Tensor
 
 from clearhead.data.batch import IGNORE
 from clearhead.layers.soft_cap import check_soft_cap
-from clearhead.runtime import widest_float
+from clearhead.runtime import HALVES, widen, widest_float
 from clearhead.shapes import (
     can_read_values,
     check_float_tensor,
@@ -13,13 +13,6 @@ from clearhead.shapes import (
     format_shape,
     is_autocast,
 )
-
-HALVES = (torch.float16, torch.bfloat16)
-
-
-def widen(x: Tensor) -> Tensor:
-    """x, in 32 bits if it has 16: sums and logarithms need them."""
-    return x.float() if x.dtype in HALVES else x
 
 
 def check_head(x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | None) -> None:

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from clearhead.data.batch import IGNORE, next_tokens
 from clearhead.layers.soft_cap import apply_soft_cap
-from clearhead.runtime import widest_float
+from clearhead.runtime import widen, widest_float
 from clearhead.shapes import check_float_tensor
 from clearhead.training.loss_inputs import (
     check_class_logits,
@@ -23,7 +23,6 @@ from clearhead.training.loss_inputs import (
     check_mixtures,
     check_targets,
     take_class_token,
-    widen,
 )
 
 

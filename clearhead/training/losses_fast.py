@@ -15,8 +15,9 @@ from torch import Tensor
 
 from clearhead.data.batch import IGNORE
 from clearhead.layers.soft_cap import cap_in_place
+from clearhead.runtime import HALVES
 from clearhead.training import losses
-from clearhead.training.loss_inputs import HALVES, check_head
+from clearhead.training.loss_inputs import check_head
 
 # Numbers in a chunk of logits: few enough for the cache, enough for an efficient product.
 CHUNK = 2**21

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from clearhead.attention.inputs import fill_forbidden, prepare, shield, widen
+from clearhead.attention.inputs import fill_forbidden, prepare, shield
 from clearhead.attention.masks import Mask
 
 B, H, T, S, DH, DV = 2, 3, 4, 5, 2, 6
@@ -33,7 +33,6 @@ def test_queries_and_keys_of_a_dot_product_are_widened_and_values_are_not(dtype)
     assert (x.q.dtype, x.k.dtype, x.v.dtype) == (wide, wide, dtype)
     x = prepare(q, k, v, mask=Mask.causal(), for_dot_product=False)
     assert x.q.dtype == x.k.dtype == x.v.dtype == dtype
-    assert widen(q).dtype == wide
 
 
 def test_the_mask_becomes_a_matrix_that_broadcasts_to_the_scores():
