@@ -213,7 +213,7 @@ ATTENTION = [
     Mutant(
         "the ALiBi bias is divided with the scores",
         "attention/multi_head.py",
-        "if scheme.after_scaling and self.mechanism.scaled:",
+        "if scheme.has_unscaled_bias and self.mechanism.is_scaled:",
         "if False:",
         "attention/test_multi_head.py positions",
     ),

@@ -64,7 +64,7 @@ def _choose_kernel(
 ) -> Call:
     """The causal kernel for a purely causal mask and T = S; any other mask is written out."""
     axes, (*_, T, d_head), S = q.ndim, q.shape, k.size(-2)
-    causal = isinstance(mask, Mask) and mask.only_causal
+    causal = isinstance(mask, Mask) and mask.is_only_causal
     if causal and T == 1:
         causal, mask = False, None  # the last query sees every key
     causal = causal and T == S and bias is None  # the kernel aligns its mask at the first key

@@ -205,7 +205,7 @@ class Mask:
         return any(isinstance(part, Causal) for part in self.parts)
 
     @property
-    def only_causal(self) -> bool:
+    def is_only_causal(self) -> bool:
         """Whether it has no other part: then the fused causal kernel serves it."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Causal)
 

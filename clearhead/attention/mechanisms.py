@@ -26,7 +26,7 @@ class Mechanism(nn.Module):
     """The base of all mechanisms: a subclass needs `weights`, and may add a faster `forward`."""
 
     dropout: float = 0.0
-    scaled = True  # whether the scores, with the bias, are divided by √Dh
+    is_scaled = True  # whether the scores, with the bias, are divided by √Dh
 
     def weights(
         self, q: Tensor, k: Tensor, *, mask: MaskLike = None, bias: Tensor | None = None
@@ -72,7 +72,7 @@ class DotProductAttention(Mechanism):
 class AdditiveAttention(Mechanism):
     """softmax(wᵀ tanh(W_q q + W_k k) + bias) v, for queries and keys of any widths."""
 
-    scaled = False
+    is_scaled = False
 
     def __init__(self, d_query: int, d_key: int, d_hidden: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -195,7 +195,7 @@ class MultiHeadAttention(nn.Module):
         scheme = self.positions
         if scheme is None or (by_distance := scheme.bias(T, S)) is None:  # (H, T, S)
             return bias
-        if scheme.after_scaling and self.mechanism.scaled:
+        if scheme.has_unscaled_bias and self.mechanism.is_scaled:
             by_distance = by_distance * math.sqrt(self.d_head)
         return by_distance if bias is None else bias + by_distance
 

@@ -21,7 +21,7 @@ from clearhead.shapes import check_int_tensor, check_positive, check_token_mask,
 
 IGNORE = -100  # a target that does not count; PyTorch's own choice in its cross-entropy
 
-Plan = TypeVar("Plan")
+PlanType = TypeVar("PlanType")
 BatchType = TypeVar("BatchType")
 
 
@@ -47,10 +47,10 @@ class Batch:
         return type(self)(**moved)
 
 
-class Batches(Sequence[BatchType], Generic[Plan, BatchType]):
+class Batches(Sequence[BatchType], Generic[PlanType, BatchType]):
     """The batches of an epoch, each built from its plan when used; `batches[500:]` skips 500."""
 
-    def __init__(self, plans: Sequence[Plan], make: Callable[[Plan], BatchType]) -> None:
+    def __init__(self, plans: Sequence[PlanType], make: Callable[[PlanType], BatchType]) -> None:
         self.plans, self.make = plans, make
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Batches(Sequence[BatchType], Generic[Plan, BatchType]):
     @overload
     def __getitem__(self, index: int) -> BatchType: ...
     @overload
-    def __getitem__(self, index: slice) -> "Batches[Plan, BatchType]": ...
+    def __getitem__(self, index: slice) -> "Batches[PlanType, BatchType]": ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return Batches(self.plans[index], self.make)

@@ -110,7 +110,7 @@ class GPT(Model):
         past = len(caches[0]) if caches else 0
         self._check_tokens(tokens, past)
         allowed = self._make_mask(tokens, token_mask, mask, past)
-        if positions is None and (past or not allowed.only_causal):
+        if positions is None and (past or not allowed.is_only_causal):
             T = tokens.size(1)
             positions = allowed.positions(T, past + T, device=tokens.device)
         x = self.embedding(tokens.long())

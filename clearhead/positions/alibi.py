@@ -28,7 +28,7 @@ class AlibiBias(PositionScheme):
     """A penalty that grows with the distance. No parameters, no limit on the length."""
 
     acts_on = "scores"
-    after_scaling = True
+    has_unscaled_bias = True
     slopes: Tensor
 
     def __init__(self, n_heads: int) -> None:

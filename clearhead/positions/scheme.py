@@ -19,8 +19,8 @@ class PositionScheme(nn.Module):
 
     acts_on: ClassVar[str] = "nothing"  # "x", "q and k" or "scores"
     has_limit: ClassVar[bool] = False  # whether it serves at most max_len positions
-    # Whether the bias belongs after the division by √Dh. Attention then multiplies it by √Dh first.
-    after_scaling: ClassVar[bool] = False
+    # Whether the bias is added after the division by √Dh: attention multiplies it by √Dh first.
+    has_unscaled_bias: ClassVar[bool] = False
     n_heads: int | None = None  # the number of heads it was built for, None for any
     d_head: int | None = None  # the width of the heads it was built for, None for any
 

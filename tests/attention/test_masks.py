@@ -239,11 +239,11 @@ def test_a_mask_of_either_is_no_mask_for_running_sums():
 
 def test_causal_is_written_once_and_known_by_its_structure():
     twice = Mask.causal() & Mask.causal()
-    assert twice.only_causal
+    assert twice.is_only_causal
     assert Mask.causal().is_causal
     joined = Mask.causal() & Mask.window(2)
     assert joined.is_causal
-    assert not joined.only_causal
+    assert not joined.is_only_causal
     assert not Mask.window(2).is_causal
     assert not Mask.of(torch.ones(2, 2, dtype=torch.bool).tril()).is_causal
 

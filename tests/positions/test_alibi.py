@@ -42,7 +42,7 @@ def test_the_last_queries_have_the_last_rows_of_the_whole():
 
 
 def test_its_numbers_are_added_after_the_division():
-    assert AlibiBias.after_scaling is True
+    assert AlibiBias.has_unscaled_bias is True
 
 
 def test_nothing_is_learned_and_nothing_saved():

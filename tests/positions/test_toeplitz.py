@@ -111,7 +111,7 @@ def test_longer_than_max_len_is_refused():
 
 
 def test_its_numbers_are_added_before_the_division():
-    assert ToeplitzBias.after_scaling is False
+    assert ToeplitzBias.has_unscaled_bias is False
 
 
 def test_writing_into_the_bias_leaves_the_weight_alone():

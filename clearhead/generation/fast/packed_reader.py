@@ -124,4 +124,4 @@ class PackedReader:
         if block.scheme.acts_on != "scores":
             return None
         bias: Tensor = block.scheme.forward(T, S)  # without hooks
-        return bias * math.sqrt(self.d_head) if block.scheme.after_scaling else bias
+        return bias * math.sqrt(self.d_head) if block.scheme.has_unscaled_bias else bias
