@@ -19,8 +19,13 @@ def format_shape(x: Tensor) -> str:
 
 
 def can_read_values(x: Tensor) -> bool:
-    """Whether reading values neither waits for an accelerator nor breaks a compiled graph."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether reading values neither waits for an accelerator nor breaks a compiled graph.
+
+    Nor can they be read inside torch.func.vmap, where x stands for many tensors.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def all_finite(x: Tensor) -> bool:

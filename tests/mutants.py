@@ -238,6 +238,48 @@ ATTENTION = [
         "self._k.index_select(0, rows), self._v",
         "attention/test_cache.py",
     ),
+    Mutant(
+        "beside a NaN score a forbidden key gets NaN",
+        "attention/softmax.py",
+        "    return fill_forbidden(weights, allowed, 0.0).to(scores.dtype)",
+        "    return weights.to(scores.dtype)",
+        "attention/test_softmax.py",
+    ),
+    Mutant(
+        "a broken value spoils gradients",
+        "attention/softmax.py",
+        "(weights @ v).detach()",
+        "weights @ v",
+        "attention/test_softmax.py",
+    ),
+    Mutant(
+        "a broken query that sees nothing is shown",
+        "attention/inputs.py",
+        "    return q.masked_fill(sees_nothing, 0.0), k, v",
+        "    return q, k, v",
+        "attention/test_broken_numbers.py",
+    ),
+    Mutant(
+        "the causal kernel gets any scale",
+        "attention/dot_product_fast.py",
+        " and scale > SMALLEST_SCALE",
+        "",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "a learned bias is constant in a second derivative",
+        "attention/fused_kernels.py",
+        "if torch.is_grad_enabled():  # the caller",
+        "if False:  # the caller",
+        "attention/test_dot_product.py",
+    ),
+    Mutant(
+        "values are read inside vmap",
+        "shapes.py",
+        "    return not torch._C._functorch.is_functorch_wrapped_tensor(x)",
+        "    return True",
+        "attention/test_dot_product.py",
+    ),
 ]
 
 MASKS_AND_POSITIONS = [
@@ -513,6 +555,27 @@ GENERATION = [
         "scores = ended_log_probs * 1.0",
         "generation/test_beam.py",
     ),
+    Mutant(
+        "a full context reads one token too many",
+        "generation/rolling.py",
+        "if known.size(1) > self.max_len:",
+        "if known.size(1) > self.max_len + 1:",
+        "generation/test_rolling.py",
+    ),
+    Mutant(
+        "a padded row rolls with the longest",
+        "generation/rolling.py",
+        "kept = torch.where(lengths > self.max_len, half, lengths)",
+        "kept = lengths.clamp(max=half)",
+        "generation/test_rolling.py",
+    ),
+    Mutant(
+        "calls of other threads are recorded",
+        "inspection/record.py",
+        "        if threading.get_ident() != self.thread:\n            return\n",
+        "",
+        "inspection/test_record.py",
+    ),
 ]
 
 TRAINING = [
@@ -606,6 +669,20 @@ TRAINING = [
         "state.epoch, state.cursor = state.epoch + 1, 0",
         "state.epoch, state.cursor = state.epoch + 2, 0",
         "training/test_state.py training/test_loop.py runs/test_train_recipe.py",
+    ),
+    Mutant(
+        "the fast loss is constant in a second derivative",
+        "training/losses_fast.py",
+        "if torch.is_grad_enabled():  # create_graph=True",
+        "if False:  # create_graph=True",
+        "training/test_losses.py",
+    ),
+    Mutant(
+        "a cursor inside a batch goes back",
+        "training/state.py",
+        "number = bisect_left(self.starts, state.cursor)",
+        "number = max(0, bisect_left(self.starts, state.cursor + 1) - 1)",
+        "training/test_state.py training/test_loop.py",
     ),
 ]
 

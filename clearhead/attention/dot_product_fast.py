@@ -19,6 +19,8 @@ from clearhead.attention.inputs import dense_mask, shield
 from clearhead.attention.masks import Mask, MaskLike
 from clearhead.shapes import can_read_values, check_bias, check_qkv
 
+SMALLEST_SCALE = 1e-30  # of the causal kernel; a smaller one may be 0 in float32
+
 
 def attend(
     q: Tensor,
@@ -67,7 +69,9 @@ def _choose_kernel(
     causal = isinstance(mask, Mask) and mask.is_only_causal
     if causal and T == 1:
         causal, mask = False, None  # the last query sees every key
-    causal = causal and T == S and bias is None  # the kernel aligns its mask at the first key
+    scale = 1 / math.sqrt(d_head) if scale is None else scale
+    # The causal kernel aligns its mask at the first key, and multiplies the mask's −∞ by the scale.
+    causal = causal and T == S and bias is None and scale > SMALLEST_SCALE
     allowed = None if causal else dense_mask(mask, (*q.shape[:-1], S), q.device)
     if bias is not None:
         check_bias(bias, (*q.shape[:-1], S), q)
@@ -75,7 +79,7 @@ def _choose_kernel(
     if axes < 4:
         q, k, v = (_add_axes(x, axes) for x in (q, k, v))
         allowed = None if allowed is None else _add_axes(allowed, axes)
-    return Call(q, k, v, allowed, bias, 1 / math.sqrt(d_head) if scale is None else scale, causal)
+    return Call(q, k, v, allowed, bias, scale, causal)
 
 
 def _add_axes(x: Tensor, axes: int) -> Tensor:

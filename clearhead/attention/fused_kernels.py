@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import scaled_dot_product_attention
 
 from clearhead.shapes import can_read_values
@@ -125,8 +124,12 @@ class _FusedWithBias(torch.autograd.Function):
         return output, logsumexp
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # the caller asked for create_graph=True
+            raise RuntimeError(
+                "the fused attention with a learned bias has no second derivative; for "
+                "create_graph=True compute it by clearhead.attention.dot_product.attend"
+            )
         dtype, scale = grad.dtype, ctx.scale
         wide = torch.promote_types(dtype, torch.float32)
         q, k, v, output, logsumexp, added, G = (x.to(wide) for x in (*ctx.saved_tensors, grad))

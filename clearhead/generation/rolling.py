@@ -3,6 +3,9 @@
     up to max_len tokens    one reader reads them all
     one token more          a new reader starts with the last max_len // 2 tokens, at position 0
 
+Padding does not count: a row of a padded batch is continued as if it were alone. Rows of unequal
+length are full at different times, and a new reader reads them all again each time.
+
 A model reads at most max_len tokens. To continue a longer text, the oldest tokens must be dropped.
 Half of the context is dropped at a time because reading the other half again costs as much as
 reading a prompt: so it happens once in max_len / 2 tokens and not at every token.
@@ -45,9 +48,20 @@ class RollingReader:
         """The tokens to read next: these, or if they do not fit, the last half for a new reader."""
         known = tokens if self.tokens is None else torch.cat((self.tokens, tokens), dim=1)
         if known.size(1) > self.max_len:
-            token_mask = reader.extend_mask(self.token_mask, known.size(1))
-            tokens = known = known[:, -max(1, self.max_len // 2) :]
-            self.token_mask = None if token_mask is None else token_mask[:, -known.size(1) :]
+            tokens = known = self._drop_oldest(known)
             self.reader = self.start(self.token_mask)
         self.tokens = known
         return tokens
+
+    def _drop_oldest(self, known: Tensor) -> Tensor:
+        """The last half of every full row, and all tokens of the others: (B, at most max_len)."""
+        half = max(1, self.max_len // 2)
+        token_mask = reader.extend_mask(self.token_mask, known.size(1))
+        if token_mask is None:
+            return known[:, -half:]
+        lengths = token_mask.sum(dim=1)  # (B,)
+        kept = torch.where(lengths > self.max_len, half, lengths)
+        width = int(kept.max())
+        column = torch.arange(width, device=known.device)
+        self.token_mask = column >= width - kept[:, None]
+        return known[:, -width:]

@@ -7,11 +7,13 @@
 
 The recorder hooks every attention mechanism and every block and keeps the arguments of each call.
 The model is not changed: the fused kernel runs as always, and the result is the same bit for bit.
+Calls that other threads make meanwhile are not recorded.
 A fused kernel never holds the weights, so the textbook form computes them from the same queries and
 keys when they are asked for.
 """
 
 import difflib
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -204,18 +206,21 @@ class _Watch:
     """Adds the calls of one module to the trace, under the name of the attention that called it."""
 
     def __init__(self, calls: dict[str, list[Any]], name: str) -> None:
-        self.calls, self.name = calls, name
+        self.calls, self.name, self.thread = calls, name, threading.get_ident()
 
     def called_from(self, name: str) -> Callable[..., None]:
         """A hook for the holder of this name: the next call of the module comes from there."""
 
         def hook(*_: Any) -> None:
-            self.name = name
+            if threading.get_ident() == self.thread:
+                self.name = name
 
         return hook
 
     def keep(self, module: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        """A forward hook that keeps each call and changes nothing."""
+        """A forward hook that keeps each call of its own thread and changes nothing."""
+        if threading.get_ident() != self.thread:
+            return
         if isinstance(module, Mechanism):
             self.calls[self.name].append(_attention_call(module, output, *args, **kwargs))
         else:

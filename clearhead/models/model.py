@@ -94,7 +94,11 @@ def _describe_layers(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Switch dropout and gradients off inside a `with`; afterwards every module is as before."""
+    """Switch dropout and gradients off inside a `with`; afterwards every module is as before.
+
+    The mode belongs to the model, not to a thread: a thread that trains the same model meanwhile
+    would train without dropout. It needs a model of its own, `copy.deepcopy(model)`.
+    """
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -421,3 +421,28 @@ def test_a_broken_value_in_half_precision_training_reaches_only_who_sees_it():
     output = dot_product_fast.attend(q, k, spoiled.requires_grad_())
     assert output[0].isnan().all()
     assert (output[1] == 1).all()
+
+
+@functions
+@pytest.mark.parametrize("scale", [0.0, -0.7, 1e-300, 1e-31, 1e-29])
+def test_a_causal_mask_works_at_any_scale(attend, scale):
+    for dtype in DTYPES:
+        check(attend, *inputs(B, H, T=S, dtype=dtype), mask=Mask.causal(), scale=scale)
+
+
+def test_a_learned_bias_has_no_second_derivative_and_says_so():
+    q = torch.randn(1, 2, 3, 4, requires_grad=True)
+    bias = torch.zeros(1, 2, 3, 3, requires_grad=True)
+    output = dot_product_fast.attend(q, q, q, bias=bias)
+    with pytest.raises(RuntimeError, match=r"no second derivative; .*dot_product\.attend"):
+        torch.autograd.grad(output.sum(), q, create_graph=True)
+    torch.autograd.grad(dot_product_fast.attend(q, q, q, bias=bias).sum(), q)
+
+
+@functions
+@pytest.mark.parametrize("mask", [None, Mask.causal()])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_vmap_runs_over_examples(attend, mask):
+    q, k, v = inputs(B, H, T=S)
+    mapped = torch.func.vmap(lambda *row: attend(*row, mask=mask))(q, k, v)
+    assert torch.allclose(mapped, attend(q, k, v, mask=mask), atol=1e-14)

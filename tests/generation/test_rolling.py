@@ -61,21 +61,6 @@ def test_where_all_fits_rolling_changes_nothing():
     assert generate(model, prompt, None, roll=True).shape == (2, 20)
 
 
-def test_rows_of_unequal_length_roll_together():
-    """A row is cut when the longest is full; what was padding stays unread."""
-    model = build(9)
-    rows = [ids(n, seed=n).tolist() for n in (5, 2, 1)]
-    tokens, real = pad_left(rows, 0)
-    poisoned = tokens.masked_fill(~real, 4)
-    for n_tokens in (6, 30):
-        options = {"token_mask": real, "roll": True}
-        again = generate(model, poisoned, n_tokens, cache=False, **options)
-        assert again[0, 5:].tolist() == by_hand(model, rows[0], n_tokens)[5:]
-        for form in (model, pack(model)):
-            made = generate(form, tokens, n_tokens, **options)
-            assert torch.equal(made[:, 5:], again[:, 5:])
-
-
 def test_sampling_stops_texts_and_parts_of_the_prompt_work_on():
     model, prompt = build(8), ids(2, 5)
     mixed = {"temperature": 1.0, "top_k": 5, "repetition_penalty": 1.1, "seed": 3, "roll": True}
@@ -104,3 +89,17 @@ def test_without_roll_too_many_tokens_are_refused_as_before():
         generate(build(8), ids(1, 5), 4)
     with pytest.raises(ValueError, match="max_len is 8"):  # a prompt is never cut in silence
         generate(build(8), ids(1, 9), 4, roll=True)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary", "alibi"])
+@pytest.mark.parametrize("max_len", [1, 3, 6, 9])
+def test_a_padded_row_is_continued_as_if_it_were_alone(max_len, positions):
+    """Rows of every length up to the context, each full at another time."""
+    model = build(max_len, positions)
+    rows = [ids(n, seed=n).tolist() for n in range(1, max_len + 1)]
+    tokens, token_mask = pad_left(rows, 0)
+    tokens = tokens.masked_fill(~token_mask, 4)  # padding may hold anything
+    for form, options in ((model, {}), (model, {"cache": False}), (pack(model), {})):
+        made = generate(form, tokens, 25, roll=True, token_mask=token_mask, **options)
+        for row, continued in zip(rows, made[:, max_len:].tolist(), strict=True):
+            assert continued == by_hand(model, row, 25)[len(row) :]

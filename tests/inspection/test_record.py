@@ -1,6 +1,7 @@
 """record(model): what a watcher sees, and that the watched model does not notice."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -464,3 +465,18 @@ def test_weights_of_parameters_that_have_changed_are_refused() -> None:
         mechanism.proj_score.weight.mul_(2)
     with pytest.raises(RuntimeError, match="AdditiveAttention have changed since this call"):
         _ = trace[""].weights
+
+
+def test_calls_of_other_threads_are_not_recorded() -> None:
+    stack, shared = model(), DotProductAttention()
+    for block in stack.blocks:
+        block.attention.mechanism = shared  # the name of the holder is noted before each call
+    with record(stack) as trace:
+        threads = [threading.Thread(target=stack, args=(tokens(),)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(trace) == 0
+        stack(tokens(3))
+    assert {call.q.size(-2) for call in trace.attention.values()} == {3}

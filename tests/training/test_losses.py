@@ -759,3 +759,10 @@ def test_the_logits_are_never_there_as_a_whole(cap):
     with Sizes() as plain:  # the measure itself would notice
         losses.vocabulary_loss(x.detach()[:64], weight.detach(), targets[:64], soft_cap=cap)
     assert plain.largest >= 64 * words
+
+
+def test_the_fast_loss_has_no_second_derivative_and_says_so():
+    x, weight = numbers(B, D).requires_grad_(), numbers(V, D, seed=1)
+    loss = losses_fast.vocabulary_loss(x, weight, ids(B))
+    with pytest.raises(RuntimeError, match=r"no second derivative; use losses\.vocabulary_loss"):
+        torch.autograd.grad(loss, x, create_graph=True)

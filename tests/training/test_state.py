@@ -85,3 +85,19 @@ def test_random_numbers_depend_on_seed_purpose_and_step_alone():
     others = [drawn(1, "step", 5), drawn(0, "weights", 5), drawn(0, "step", 6)]
     assert one not in others
     assert len({tuple(each) for each in others}) == 3
+
+
+@given(n=st.integers(2, 30), sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)), data=st.data())
+def test_with_another_batch_size_no_example_is_used_twice_in_an_epoch(n, sizes, data):
+    """A cursor inside a new batch skips to the next whole one: it never goes back."""
+    task, state = TinyTask(TinyData(n)), State()
+    first = DataOrder(task, 7, sizes[0])
+    used = []
+    for _ in range(data.draw(st.integers(1, -(-n // sizes[0])))):
+        used += first.next(state)
+    second = DataOrder(task, 7, sizes[1])
+    batch = list(second.next(state))
+    while state.epoch == 0:
+        used += batch
+        batch = list(second.next(state))
+    assert len(set(used)) == len(used)
