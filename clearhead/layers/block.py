@@ -48,13 +48,13 @@ class Block(nn.Module):
         norm_attention: bool = True,
         attention: JoinedHeads | None = None,
     ) -> None:
-        """norm: "layer", "rms" or "none"; activation: as in FeedForward; bias=False: none anywhere,
-        unless attention_bias, or norm_bias for the shift of the norms, says otherwise.
+        """norm: "layer", "rms" or "none"; d_ff and activation: as in FeedForward; bias=False: none
+        anywhere, unless attention_bias, or norm_bias for the shift of the norms, says otherwise.
 
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
-        qk_norm, mechanism, positions and d_head: as in MultiHeadAttention; a mechanism has its own
-        dropout on the weights. norm_attention=False: no norm at attention. attention: separate
-        heads in place of n_heads equal ones; they have no dropout.
+        n_kv_heads, d_head, qk_norm, mechanism and positions: as in MultiHeadAttention; a mechanism
+        has its own dropout on the weights. norm_attention=False: no norm at attention. attention:
+        separate heads in place of n_heads equal ones; they have no dropout.
         """
         super().__init__()
         check_norm_bias(norm, norm_bias)

@@ -37,6 +37,7 @@ MAX_LAYERS, MAX_WIDTH = 1000, 2**20
 class SharedSettings(Config):
     """The settings that every model of blocks has as fields; they mean the same as in Block.
 
+    They are given by name only, so that they stand before no argument of a model's own.
     final_norm: whether a norm follows the last block, as pre_norm unless given.
     """
 
@@ -52,9 +53,8 @@ class StackConfig(SharedSettings):
 
     A model's config is a dataclass derived from this class. Of the settings below it declares as
     fields, in an order and with defaults of its own, those that its user can choose; all others
-    keep the values given here. They mean the same as in Block. d_ff: 4·d_model unless given;
-    n_kv_heads: n_heads unless given; positions: a name of positions.SCHEMES, limited to max_len
-    where the scheme has a limit.
+    keep the values given here. They mean the same as in Block, but positions is a name of
+    positions.SCHEMES, limited to max_len where the scheme has a limit.
     """
 
     d_model: int
