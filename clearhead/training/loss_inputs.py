@@ -15,8 +15,10 @@ from clearhead.shapes import (
 )
 
 
-def check_head(x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | None) -> None:
-    """x (..., D) and weight (V, D) of one width and dtype, a target for each x, a cap above 0."""
+def check_head(
+    x: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None, soft_cap: float | None
+) -> None:
+    """x (..., D), weight (V, D) and bias (V,) that fit, a target for each x, a cap above 0."""
     check_float_tensor("x", x)
     check_float_tensor("weight", weight, min_axes=2)
     if weight.ndim != 2 or x.size(-1) != weight.size(1):
@@ -29,6 +31,13 @@ def check_head(x: Tensor, weight: Tensor, targets: Tensor, soft_cap: float | Non
             f"x and weight must have one dtype, got {x.dtype} and {weight.dtype}; "
             f"use x.to({weight.dtype})"
         )
+    if bias is not None:
+        check_float_tensor("bias", bias)
+        if bias.shape != weight.shape[:1] or bias.dtype != weight.dtype:
+            raise ValueError(
+                f"bias must be the head's, {weight.dtype} of shape ({weight.size(0)},), "
+                f"got {bias.dtype} of shape {format_shape(bias)}"
+            )
     check_soft_cap(soft_cap)
     check_targets("targets", targets, x.shape[:-1], weight.size(0))
 

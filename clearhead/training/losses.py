@@ -37,11 +37,16 @@ def next_token_loss(
 
 
 def vocabulary_loss(
-    x: Tensor, weight: Tensor, targets: Tensor, *, soft_cap: float | None = None
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    bias: Tensor | None = None,
+    soft_cap: float | None = None,
 ) -> Tensor:
-    """x (..., D), the weight (V, D) of a head, targets (...) → the mean loss, a scalar."""
-    check_head(x, weight, targets, soft_cap)
-    return mean_cross_entropy(apply_soft_cap(linear(x, weight), soft_cap), targets)
+    """x (..., D), weight (V, D) and bias (V,) of a head, targets (...) → the mean loss, a scalar."""
+    check_head(x, weight, targets, bias, soft_cap)
+    return mean_cross_entropy(apply_soft_cap(linear(x, weight, bias), soft_cap), targets)
 
 
 def mean_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

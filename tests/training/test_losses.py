@@ -616,6 +616,53 @@ def test_gradcheck(cap):
     assert torch.autograd.gradcheck(loss, (x, weight))
 
 
+@pytest.mark.parametrize("cap", [None, 1.5])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_bias_of_a_head_counts_in_value_and_gradient(form, cap):
+    x, weight, bias = numbers(6, D), numbers(V, D, seed=1), numbers(V, seed=2)
+    targets = torch.tensor([0, 6, IGNORE, 3, 3, IGNORE])
+
+    def loss(x, weight, bias):
+        return FORMS[form](x, weight, targets, bias=bias, soft_cap=cap)
+
+    assert torch.autograd.gradcheck(loss, [t.requires_grad_() for t in (x, weight, bias)])
+    with_ones = torch.cat((x, torch.ones(6, 1, dtype=x.dtype)), dim=1)  # b as a column of W
+    joined = FORMS[form](
+        with_ones, torch.cat((weight, bias[:, None]), dim=1), targets, soft_cap=cap
+    )
+    assert torch.allclose(loss(x, weight, bias), joined, rtol=1e-13)
+    assert torch.autograd.gradcheck(lambda b: loss(x.detach(), weight.detach(), b), bias)
+    with torch.no_grad():
+        assert torch.equal(loss(x, weight, bias), loss(x.detach(), weight, bias))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_gradient_of_a_bias_is_the_sum_over_all_chunks():
+    x, weight, targets = numbers(130, D), numbers(V, D, seed=1), ids(130)
+    grads = []
+    for form in FORMS.values():
+        bias = numbers(V, seed=2).requires_grad_()
+        form(x, weight, targets, bias=bias).backward()
+        grads.append(bias.grad)
+    assert torch.allclose(*grads, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_bias_without_targets_gets_a_gradient_of_zeros(form):
+    bias = numbers(V).requires_grad_()
+    nothing = torch.full((3,), IGNORE)
+    FORMS[form](numbers(3, D), numbers(V, D), nothing, bias=bias).backward()
+    assert bool((bias.grad == 0).all())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wrong", [numbers(V + 1), numbers(1, V), numbers(V).float()])
+def test_a_bias_that_is_not_the_head_s_is_refused(form, wrong):
+    words = rf"bias must be the head's, torch\.float64 of shape \({V},\), got "
+    with pytest.raises(ValueError, match=words):
+        FORMS[form](numbers(3, D), numbers(V, D), ids(3), bias=wrong)
+
+
 def test_any_leading_axes_and_layouts():
     weight = numbers(V, D, seed=1)
     x, targets = numbers(2, 3, 5, D), ids(2, 3, 5)

@@ -214,7 +214,8 @@ class DialogueTask(Task):
         assert batch.segments is not None
         mask = Mask.segments(batch.segments)
         x = model.hidden(batch.inputs, mask=mask, positions=batch.positions)
-        return vocabulary_loss(x, model.head.weight, batch.targets, soft_cap=model.config.soft_cap)
+        head, cap = model.head, model.config.soft_cap
+        return vocabulary_loss(x, head.weight, batch.targets, bias=head.bias, soft_cap=cap)
 
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over all words and ends of the validation speeches."""

@@ -103,6 +103,20 @@ def test_the_loss_of_packed_speeches_is_that_of_each_alone(path, soft_cap):
     assert made.loss(model, made.batch(plan)).item() == pytest.approx(by_hand, rel=1e-5)
 
 
+@pytest.mark.parametrize("soft_cap", [None, 2.0])
+def test_the_bias_of_the_head_is_part_of_the_loss_and_learns(path, soft_cap):
+    made = task(path, context=64)
+    model = model_of(made, soft_cap=soft_cap, head_bias=True, tied=False)
+    torch.nn.init.normal_(model.head.bias)
+    plan = made.plans(seed=0, epoch=0, batch_size=2)[0]
+    speeches = [made.train_speeches[i] for row in plan for i in row]
+    costs = [cost for speech in speeches for cost in costs_alone(made, model, speech)]
+    loss = made.loss(model, made.batch(plan))
+    assert loss.item() == pytest.approx(sum(costs) / len(costs), rel=1e-5)
+    loss.backward()
+    assert bool(model.head.bias.grad.any())
+
+
 def test_each_word_and_end_is_predicted_once_and_a_start_never(path):
     made = task(path)
     assert max(map(len, made.tokenizer.encode_batch(made.train_speeches))) > made.data.context
