@@ -141,6 +141,9 @@ class Inverse:
     mask: "Mask"
 
     def __repr__(self) -> str:
+        inverses = [part for part in self.mask.parts if isinstance(part, Inverse)]
+        if len(inverses) == len(self.mask.parts) > 1:  # ¬(¬a ∧ ¬b) was written as a | b
+            return f"({' | '.join(repr(part.mask) for part in inverses)})"
         return f"~({self.mask})" if len(self.mask.parts) > 1 else f"~{self.mask}"
 
 

@@ -193,7 +193,7 @@ class Mask:
             batches = zip(dense.shape[:-2], allowed.shape[:-2], strict=False)
             if any(m != n and 1 not in (m, n) for m, n in batches):
                 raise ValueError(
-                    f"masks joined by & must agree in their batch, got shapes "
+                    f"masks that are joined must agree in their batch, got shapes "
                     f"{format_shape(dense)} and {format_shape(allowed)} in {self}"
                 )
             dense = dense & allowed

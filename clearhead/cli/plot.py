@@ -1,6 +1,7 @@
 """clearhead plot WHAT [OF…]: draw a part of the library, or runs.
 
-clearhead plot waves [DIMENSION…]           sinusoidal positions: the waves of some dimensions
+clearhead plot waves [DIMENSION…]           sinusoidal positions: the waves of some dimensions;
+                                            d_model=32 n_positions=60 choose the table
 clearhead plot table | mask | alibi         all sinusoids; a causal mask; the ALiBi biases
 clearhead plot schedule [RECIPE or RUN…]    the learning rate over the steps; section.name=value
                                             after a recipe or run changes its settings
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 PARTS = ("waves", "table", "mask", "alibi")
 PICTURES = (*PARTS, "schedule", "curves", "attention")
+WAVES = {"d_model": 20, "n_positions": 100}  # the table whose waves are drawn, unless given
 WARMUP, STEPS, COOLDOWN = 800, 5000, 1000  # of the schedules that are drawn without a recipe
 
 What = Annotated[
@@ -43,8 +45,8 @@ Of = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="OF",
-        help="For waves: dimensions; for schedule: recipes or runs, each with its changes such as "
-        "training.warmup=0.1; for curves: runs; "
+        help="For waves: dimensions, d_model=32, n_positions=60; for schedule: recipes or runs, "
+        "each with its changes such as training.warmup=0.1; for curves: runs; "
         "for attention: a run and an input.",
     ),
 ]
@@ -86,8 +88,8 @@ def _check_arguments(what: str, of: Sequence[str], tensorboard: bool) -> None:
         raise ValueError(f"picture must be one of {', '.join(PICTURES)}, or a run, got {what!r}")
     if tensorboard and not is_run:
         raise ValueError(f"--tensorboard takes the folder of a run, got {what!r:.80}")
-    if what == "waves" and not all(word.isdecimal() for word in of):
-        raise ValueError(f"waves takes numbers of dimensions, got {' '.join(of)!r:.80}")
+    if what == "waves":
+        _read_waves(of)
     if of and (is_run or what in PARTS[1:]):
         raise ValueError(f"{what} takes nothing else; got {of[0]!r:.80}")
     if what == "curves" and not of:
@@ -124,10 +126,27 @@ def _draw(what: str, of: Sequence[str], device: str) -> "Picture":
         case "schedule":
             return _draw_schedules(of)
         case _:
-            return _draw_part(what, [int(word) for word in of])
+            return _draw_part(what, of)
 
 
-def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
+def _read_waves(words: Sequence[str]) -> tuple[list[int], dict[str, int]]:
+    """The dimensions, and the sizes of the table they are taken from."""
+    dimensions, sizes = [], dict(WAVES)
+    for word in words:
+        name, is_size, value = word.rpartition("=")
+        if not (value.isascii() and value.isdecimal()) or (is_size and name not in WAVES):
+            raise ValueError(
+                f"waves takes numbers of dimensions, d_model=NUMBER and n_positions=NUMBER, "
+                f"got {word!r:.80}"
+            )
+        if is_size:
+            sizes[name] = int(value)
+        else:
+            dimensions.append(int(value))
+    return dimensions, sizes
+
+
+def _draw_part(what: str, of: Sequence[str]) -> "Picture":
     with exit_on_interrupt():
         import torch
 
@@ -136,8 +155,8 @@ def _draw_part(what: str, dimensions: Sequence[int]) -> "Picture":
         from clearhead.positions import AlibiBias
 
     if what == "waves":
-        shown = dimensions or (4, 5, 6, 7)
-        return position_figures.position_waves(d_model=20, dimensions=shown, n_positions=100)
+        dimensions, sizes = _read_waves(of)
+        return position_figures.position_waves(dimensions=dimensions or (4, 5, 6, 7), **sizes)
     if what == "table":
         return position_figures.position_table(d_model=128, n_positions=60)
     if what == "mask":

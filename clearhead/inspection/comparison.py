@@ -101,6 +101,16 @@ def compare(
 
 def sign_picture(outputs: Mapping[str, Array], tokens: Sequence[str]) -> Picture:
     """Outputs (n,) by name, a row for each name: colours from −1 to 1, the sign in each cell."""
+    outputs = {name: array(values) for name, values in outputs.items()}
+    n = len(tokens)
+    if not n or not outputs:
+        raise ValueError("sign_picture needs at least one token and one row of outputs")
+    for name, values in outputs.items():
+        if values.shape != (n,) or not np.isfinite(values).all():
+            raise ValueError(
+                f"outputs[{name!r}] must hold a finite number for each of the {n} tokens, "
+                f"got {values.tolist()!r:.80}"
+            )
     with panels(0.5 * len(tokens) + 1.6, 0.4 * len(outputs) + 0.6) as (figure, [axes]):
         _draw_signs(axes, outputs, tokens)
     return Picture(figure, f"The signs of {len(tokens)} outputs: {', '.join(outputs)}")

@@ -41,6 +41,7 @@ PANELS = {
     "Attn": (0, 3, "key"),
     "Out": (1, 3, "d_v"),
 }
+ROW_INCHES = 1.25  # the height of a row of eight panels
 MAX_WRITTEN = 14  # rows or columns of a matrix whose numbers are written into its cells
 
 
@@ -148,7 +149,7 @@ def smallest_rows(groups: Sequence[Compared]) -> Picture:
     Each panel is rescaled to 0–1, so that the patterns of matrices of any scale can be compared.
     """
     n_models = [len(group.models) for group in groups]
-    heights = [1.25 * n + 0.4 for n in n_models]
+    heights = [ROW_INCHES * n + 0.4 for n in n_models]
     heights[-1] += 0.35  # for the labels below the last row
     with style():
         figure = new_figure(11.0, sum(heights))
@@ -182,5 +183,6 @@ def _draw_row(row: Sequence[Axes], group: Compared, model: str) -> None:
         axes.tick_params(labelsize=7, length=0, pad=1)
         names = {"Km": group.inputs.get(model), "Attn": group.tokens}.get(name)
         if names is not None:
-            axes.set_yticks(range(len(names)), names, parse_math=False)
+            room = 1.5 * ROW_INCHES  # labels are smaller here than in other pictures
+            label_tokens(axes, names, None, (room, room))
     row[0].set_ylabel(model, rotation=0, ha="right", va="center", labelpad=18)

@@ -54,14 +54,15 @@ class Block(nn.Module):
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
         n_kv_heads, d_head, qk_norm, mechanism and positions: as in MultiHeadAttention; a mechanism
         has its own dropout on the weights. norm_attention=False: no norm at attention. attention:
-        separate heads in place of n_heads equal ones; they have no dropout.
+        separate heads in place of n_heads equal ones; they have biases of
+        their own and no dropout.
         """
         super().__init__()
         check_norm_bias(norm, norm_bias)
         self.pre_norm, self.cross = pre_norm, cross
         attention_norm = norm if norm_attention else "none"
         if attention is not None:
-            equal = (n_heads, n_kv_heads, d_head, mechanism, positions)
+            equal = (n_heads, n_kv_heads, d_head, mechanism, positions, attention_bias)
             _check_joined(attention, d_model, cross or qk_norm or equal != (None,) * len(equal))
 
         def make_heads(**settings: Any) -> MultiHeadAttention:
@@ -153,7 +154,7 @@ def _check_joined(attention: JoinedHeads, d_model: int, has_settings: bool) -> N
     if has_settings:
         raise ValueError(
             "attention=JoinedHeads(...) takes the place of n_heads, n_kv_heads, d_head, qk_norm, "
-            "mechanism, positions and cross; leave them out"
+            "mechanism, positions, attention_bias and cross; leave them out"
         )
     widths = {head.d_x for head in attention.heads if isinstance(head, SelfAttention)}
     is_self = all(isinstance(head, SelfAttention) for head in attention.heads)

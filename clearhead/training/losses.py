@@ -44,7 +44,7 @@ def vocabulary_loss(
     bias: Tensor | None = None,
     soft_cap: float | None = None,
 ) -> Tensor:
-    """x (..., D), weight (V, D) and bias (V,) of a head, targets (...) → the mean loss, a scalar."""
+    """x (..., D), weight (V, D) and bias (V,) of a head, targets (...) → the mean loss."""
     check_head(x, weight, targets, bias, soft_cap)
     return mean_cross_entropy(apply_soft_cap(linear(x, weight, bias), soft_cap), targets)
 

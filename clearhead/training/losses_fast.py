@@ -4,8 +4,8 @@
     d loss / d logits = g / n,   g = p − one-hot of target
 
 The gradient is known as soon as p is, so each chunk of rows goes forward and backward while its
-logits are still in the cache: dx = g W, dW = Σ gᵀ x, db = Σ g, with p written over the logits and g over p.
-The backward pass only scales by 1/n. Rows without a target are left out from the start.
+logits are still in the cache: dx = g W, dW = Σ gᵀ x, db = Σ g, with p written over the logits and g
+over p. The backward pass only scales by 1/n. Rows without a target are left out from the start.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def vocabulary_loss(
     bias: Tensor | None = None,
     soft_cap: float | None = None,
 ) -> Tensor:
-    """x (..., D), weight (V, D) and bias (V,) of a head, targets (...) → the mean loss, a scalar."""
+    """x (..., D), weight (V, D) and bias (V,) of a head, targets (...) → the mean loss."""
     check_head(x, weight, targets, bias, soft_cap)
     if x.dtype in HALVES or x.dtype != weight.dtype:  # 16 bits would lose small terms of the sums
         return losses.vocabulary_loss(x, weight, targets, bias=bias, soft_cap=soft_cap)

@@ -208,7 +208,9 @@ def test_either_takes_tensors_and_none():
 
 def test_a_prompt_is_seen_whole_and_the_rest_causally():
     mask = Mask.causal() | Mask.padding([2])
-    assert repr(mask) == "~(~Mask.causal() & ~Mask.padding([2]))"
+    assert repr(mask) == "(Mask.causal() | Mask.padding([2]))"
+    assert repr(mask & Mask.window(2)) == "(Mask.causal() | Mask.padding([2])) & Mask.window(2)"
+    assert repr(~(Mask.causal() & Mask.window(2))) == "~(Mask.causal() & Mask.window(2))"
     assert mask.dense(4, 4)[0, 0].int().tolist() == [
         [1, 1, 0, 0],
         [1, 1, 0, 0],
@@ -233,7 +235,7 @@ def test_the_inverse_of_a_mask_of_real_tokens_is_refused(kind):
 
 def test_a_mask_of_either_is_no_mask_for_running_sums():
     q, features = torch.randn(BATCH, 1, 3, 4), EluFeatures()
-    with pytest.raises(ValueError, match=r"~\(~Mask\.causal\(\) & .* cannot be served by running"):
+    with pytest.raises(ValueError, match=r"\(Mask\.causal\(\) \| .*\) cannot be served by running"):
         LinearAttention(features)(q, q, q, mask=Mask.causal() | Mask.padding([2, 1]))
 
 
@@ -710,7 +712,7 @@ def test_sizes_that_do_not_fit_are_refused():
         ValueError, match=r"last two axes must be \(T, S\) = \(3, 5\); .*Mask\.tokens"
     ):
         Mask.of(matrix(2, 5)).dense(3, 5)
-    with pytest.raises(ValueError, match="masks joined by & must agree in their batch"):
+    with pytest.raises(ValueError, match="masks that are joined must agree in their batch"):
         (Mask.padding(tensor(1, 2)) & Mask.tokens(matrix(3, 5))).dense(3, 5)
     with pytest.raises(ValueError, match="mask has 2 entries in axis 1"):
         dense_mask(matrix(1, 2, 3, 5), (2, 4, 3, 5), cpu)

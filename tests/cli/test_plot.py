@@ -122,6 +122,18 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
     assert str(other) in text
 
 
+def test_waves_of_a_chosen_table_are_drawn(run, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        "clearhead.inspection.position_figures.position_waves",
+        lambda **asked: drawn.update(asked) or Drawn(),
+    )
+    words = ("n_positions=60", 6, 9, "d_model=32")
+    code, _, err = run("plot", "waves", *words, "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert drawn == {"dimensions": [6, 9], "d_model": 32, "n_positions": 60}
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -133,6 +145,11 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
         (("table", "RUN"), "table takes nothing else"),
         (("waves", "RUN"), "waves takes numbers of dimensions"),
         (("waves", "4", "20"), "they go from 0 to 19"),
+        (("waves", "6", "d_model=4"), "they go from 0 to 3"),
+        (("waves", "4", "d_modell=8"), "d_model=NUMBER and n_positions=NUMBER, got 'd_modell=8'"),
+        (("waves", "n_positions=x"), "got 'n_positions=x'"),
+        (("waves", "n_positions=0"), "n_positions must be at least 1"),
+        (("waves", "=4"), "got '=4'"),
         (("schedule", "substrin"), "the nearest is 'substring'"),
         (("schedule", "substring", "training.lrr=1"), "the nearest is 'training.lr'"),
         (("schedule", "substring", "training.lr=fast"), "training.lr must be"),

@@ -116,11 +116,30 @@ def test_a_comparison_is_saved_and_shown_by_a_notebook(tmp_path):
     assert found._repr_html_().startswith("<img alt=")
 
 
+def test_a_long_sequence_has_a_name_at_every_third_row():
+    tokens = list("ABC" * 10)
+    figure = compare(
+        designs.first(30), designs.first(30), np.eye(3)[[0, 1, 2] * 10], tokens=tokens
+    ).picture.figure
+    labels = [label.get_text() for label in figure.axes[6].get_yticklabels()]
+    assert labels == ["A"] * 10
+
+
 def test_the_sign_picture_has_a_row_for_each_name():
     picture = sign_picture({"one": np.array([0.2, -3.0]), "two": np.array([0.0, 1.0])}, ["A", "B"])
     (axes,) = picture.figure.axes
     np.testing.assert_allclose(axes.images[0].get_array(), [[0.2, -1], [0, 1]])
     assert [text.get_text() for text in axes.texts] == ["+1", "−1", "0", "+1"]
+
+
+@pytest.mark.parametrize("wrong", [[1.0], [1.0, 2.0, 3.0], [[1.0, 2.0]], [1.0, np.nan]])
+def test_signs_that_do_not_fit_the_tokens_are_refused(wrong):
+    words = r"outputs\['one'\] must hold a finite number for each of the 2 tokens, got \["
+    with pytest.raises(ValueError, match=words):
+        sign_picture({"two": np.ones(2), "one": np.array(wrong)}, ["A", "B"])
+    for nothing in (({}, ["A"]), ({"one": np.ones(0)}, [])):
+        with pytest.raises(ValueError, match="at least one token and one row of outputs"):
+            sign_picture(*nothing)
 
 
 @pytest.mark.parametrize(

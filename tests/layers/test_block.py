@@ -403,7 +403,10 @@ def test_heads_of_different_widths_stand_in_a_block_with_masks():
 def test_settings_that_do_not_fit_joined_heads_are_refused():
     with pytest.raises(TypeError, match=r"n_heads is missing; give it, or attention=JoinedHeads"):
         Block(D)
-    for options in ({"n_heads": 2}, {"d_head": 3}, {"qk_norm": True}, {"cross": True}):
+    for options in (
+        *({"n_heads": 2}, {"d_head": 3}, {"qk_norm": True}, {"cross": True}),
+        {"attention_bias": False},
+    ):
         with pytest.raises(ValueError, match=r"takes the place of n_heads, .* leave them out"):
             Block(D, attention=joined(), **options)
     for wrong in (joined(d_input=11), joined(d_output=11), joined(kind=CrossAttention)):

@@ -19,6 +19,7 @@ Lines = Mapping[str, Points]
 
 CURVE_INCHES = (4.75, 2.8)
 N_POINTS = 501  # of a schedule
+LONG_NAME = 24  # letters; a legend of longer names would hide the curves
 LOG_FACTOR = 20  # a loss that falls by more than this factor gets a logarithmic scale
 
 
@@ -26,7 +27,10 @@ def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None
     """Metrics over steps: name → (step, value) pairs; baselines: name → one value."""
     with panels(*CURVE_INCHES) as (figure, [axes]):
         _draw(axes, title, lines, baselines or {})
-        if len(lines) + len(baselines or {}) > 1:
+        names = [*lines, *(baselines or {})]
+        if len(names) > 1 and max(map(len, names)) > LONG_NAME:
+            figure.legend(loc="outside upper left", frameon=False)
+        elif len(names) > 1:
             axes.legend(frameon=False)
     return Picture(figure, f"{title} over the steps of the run")
 

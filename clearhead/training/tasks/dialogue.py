@@ -60,7 +60,9 @@ class DialogueData(DataConfig):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Runs of earlier releases name no word_rules: they have the first."""
-        return super().from_dict({"word_rules": 1, **values})
+        if isinstance(values, Mapping):
+            values = {"word_rules": 1, **values}
+        return super().from_dict(values)
 
     def check(self) -> None:
         check_positive(min_count=self.min_count, sample_length=self.sample_length)

@@ -66,8 +66,10 @@ class TranslationData(DataConfig):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Runs of earlier releases name no word_rules: if they have words, by the first."""
-        level = values.get("level") or ("characters" if values.get("path") is None else "words")
-        return super().from_dict({"word_rules": 1 if level == "words" else VERSION, **values})
+        if isinstance(values, Mapping):
+            level = values.get("level") or ("characters" if values.get("path") is None else "words")
+            values = {"word_rules": 1 if level == "words" else VERSION, **values}
+        return super().from_dict(values)
 
     def check(self) -> None:
         check_choice("language", self.language, ("dates", "numbers"))

@@ -12,6 +12,7 @@ from clearhead.models import GPT, GPTConfig
 from clearhead.models.ngrams import NGrams
 from clearhead.training.tasks import dialogue
 from clearhead.training.tasks.dialogue import DialogueData
+from clearhead.training.tasks.translation import TranslationData
 
 NAMES = ("ROMEO", "JULIET", "First Citizen", "NURSE", "All")
 WORDS = ["speak", "no", "more", "of", "it", "my", "lord", "the", "sun", "is", "up", "and", "we"]
@@ -82,6 +83,12 @@ def test_an_epoch_takes_every_speech_once_in_an_order_of_its_own(path):
     assert plans != made.plans(seed=3, epoch=1, batch_size=2)
     assert plans != made.plans(seed=4, epoch=2, batch_size=2)
     assert all(len(rows) <= 2 for rows in plans)
+
+
+def test_settings_that_are_no_names_and_values_are_refused():
+    for kind in (DialogueData, TranslationData):
+        with pytest.raises(TypeError, match=f"{kind.__name__} is made from names and values, got"):
+            kind.from_dict([1])
 
 
 def test_hardly_anything_of_a_batch_is_padding(path):
