@@ -1,8 +1,8 @@
 """The checks of arguments, and the sentences they raise.
 
 Every sentence names the argument, what was expected, what was given, and the way out. ValueError
-is for values and shapes, TypeError for types. Nothing here copies or changes a tensor, and only
-`all_finite` reads one, which on an accelerator waits until it is computed.
+is for values and shapes, TypeError for types. Nothing here changes a tensor, and on an accelerator
+only `all_finite` waits until one is computed.
 """
 
 import math
@@ -148,19 +148,32 @@ def check_int_tensor(name: str, x: Any) -> None:
         raise TypeError(f"{name} must hold integers, got {x.dtype}; use {name}.long()")
 
 
-def check_token_mask(token_mask: Any, shape: tuple[int, ...]) -> None:
-    """A boolean tensor with the shape of the tokens, True = real."""
-    if not isinstance(token_mask, Tensor) or token_mask.dtype != torch.bool:
-        given = token_mask.dtype if isinstance(token_mask, Tensor) else type(token_mask).__name__
-        raise TypeError(
-            f"token_mask must be a boolean tensor, True = real, got {given}"
-            + ("; use token_mask.bool()" if isinstance(token_mask, Tensor) else "")
-        )
-    if token_mask.shape != shape:
+def read_token_mask(
+    x: Any, shape: tuple[int, ...], name: str = "token_mask", tokens: str = "tokens"
+) -> Tensor:
+    """Which tokens are real, as booleans with their shape, from booleans or integers 0 and 1."""
+    if not isinstance(x, Tensor) or x.is_floating_point() or x.is_complex():
+        given = f"{x.dtype}; use {name}.bool()" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"{name} must be a boolean tensor, True = real, got {given}")
+    flags = read_flags(name, x, "real")
+    if flags.shape != shape:
         raise ValueError(
-            f"token_mask must have the shape of tokens, {tuple(shape)}, "
-            f"got {format_shape(token_mask)}"
+            f"{name} must have the shape of {tokens}, {tuple(shape)}, got {format_shape(flags)}"
         )
+    return flags
+
+
+def read_flags(name: str, x: Tensor, true_means: str) -> Tensor:
+    """A boolean tensor as it is; integers that are all 0 or 1 as booleans."""
+    if x.dtype == torch.bool:
+        return x
+    is_flag = (x == 0) | (x == 1)
+    if can_read_values(is_flag) and not bool(is_flag.all()):
+        raise ValueError(
+            f"{name} must be boolean or hold only 0 and 1, with 1 = {true_means}, "
+            f"got {int(x[~is_flag][0])}; for lengths use Mask.padding({name})"
+        )
+    return x == 1
 
 
 def check_last_axis(

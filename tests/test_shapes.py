@@ -21,11 +21,11 @@ from clearhead.shapes import (
     check_number,
     check_positive,
     check_qkv,
-    check_token_mask,
     check_whole,
     format_shape,
     is_number,
     is_whole,
+    read_token_mask,
 )
 
 B, H, T, S, Dh, Dv = 2, 3, 5, 7, 4, 6
@@ -279,18 +279,30 @@ def test_N25_every_module_refuses_another_dtype_or_device_in_words():
             module(torch.zeros(2, 3, 6, device="meta")), name
 
 
-def test_a_token_mask_is_boolean_and_has_the_shape_of_tokens():
-    check_token_mask(torch.ones(2, 3, dtype=torch.bool), (2, 3))
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int32, torch.int64])
+def test_a_token_mask_is_of_booleans_or_of_0_and_1(dtype):
+    flags = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    found = read_token_mask(flags.to(dtype), (2, 3))
+    assert found.dtype == torch.bool
+    assert torch.equal(found, flags.bool())
+
+
+def test_a_token_mask_that_says_something_else_is_refused():
     for wrong, words in (
         ([[True]], "token_mask must be a boolean tensor, True = real, got list"),
         (torch.ones(2, 3), r"got torch\.float32; use token_mask\.bool\(\)"),
-        (torch.ones(2, 3).long(), r"got torch\.int64; use token_mask\.bool\(\)"),
+        (torch.ones(2, 3, dtype=torch.cfloat), r"got torch\.complex64; use token_mask\.bool\(\)"),
     ):
         with pytest.raises(TypeError, match=words):
-            check_token_mask(wrong, (2, 3))
+            read_token_mask(wrong, (2, 3))
+    for number in (2, -1):
+        with pytest.raises(
+            ValueError, match=f"hold only 0 and 1, with 1 = real, got {number}; for"
+        ):
+            read_token_mask(torch.tensor([[1, 0, number]]), (1, 3))
     for shape in ((3,), (1, 3), (2, 4)):
         with pytest.raises(ValueError, match=r"the shape of tokens, \(2, 3\), got"):
-            check_token_mask(torch.ones(shape, dtype=torch.bool), (2, 3))
+            read_token_mask(torch.ones(shape, dtype=torch.bool), (2, 3))
 
 
 def test_a_whole_number_has_limits_where_they_are_given():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.positions.tables import offsets
-from clearhead.shapes import can_read_values, check_int_tensor, format_shape
+from clearhead.shapes import can_read_values, check_int_tensor, format_shape, read_flags
 
 if TYPE_CHECKING:
     from clearhead.attention.masks import Mask
@@ -157,25 +157,17 @@ def write_out(part: Part, T: int, S: int, axes: int, device: torch.device | None
     return match_axes(part, part.dense(T, S, device), axes)
 
 
-def read_flags(name: str, x: object, true_means: str = "may attend") -> Tensor:
+def read_matrix(name: str, x: object, true_means: str = "may attend") -> Tensor:
     """A boolean tensor from booleans, or from integers that are all 0 or 1."""
-    if isinstance(x, Tensor) and x.dtype == torch.bool:
-        return x
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a Mask or a boolean torch.Tensor, got {type(x).__name__}")
-    wanted = f"{name} must be boolean with True = {true_means}, got {x.dtype}"
     if x.is_floating_point() or x.is_complex():
         raise TypeError(
-            f"{wanted}: a float mask could mean 0/1 flags or numbers to add to the scores. "
+            f"{name} must be boolean with True = {true_means}, got {x.dtype}: a float mask could "
+            f"mean 0/1 flags or numbers to add to the scores. "
             f"For 1 = {true_means} use {name}.bool(); numbers to add go to bias="
         )
-    is_flag = (x == 0) | (x == 1)
-    if can_read_values(is_flag) and not bool(is_flag.all()):
-        raise ValueError(
-            f"{name} must be boolean or hold only 0 and 1, with 1 = {true_means}, "
-            f"got {int(x[~is_flag][0])}; for lengths use Mask.padding({name})"
-        )
-    return x == 1
+    return read_flags(name, x, true_means)
 
 
 def read_lengths(valid_lens: Any) -> Tensor:

@@ -29,8 +29,8 @@ from clearhead.attention.mask_parts import (
     Tokens,
     Window,
     last_columns,
-    read_flags,
     read_lengths,
+    read_matrix,
     write_out,
 )
 from clearhead.shapes import check_int_tensor, check_positive, format_shape
@@ -63,7 +63,7 @@ class Mask:
     @staticmethod
     def tokens(token_mask: Tensor) -> "Mask":
         """The real tokens, (B, S) boolean or 0/1, True = real; padding may be anywhere."""
-        token_mask = read_flags("token_mask", token_mask)
+        token_mask = read_matrix("token_mask", token_mask)
         if token_mask.ndim != 2:
             raise ValueError(
                 f"token_mask must have shape (B, S), got {format_shape(token_mask)}; "
@@ -87,7 +87,7 @@ class Mask:
         """
         if isinstance(allowed, Mask):
             return allowed
-        allowed = read_flags("mask", allowed)
+        allowed = read_matrix("mask", allowed)
         if allowed.ndim < 2:
             raise ValueError(
                 f"mask must have shape (T, S), (B, T, S) or (B, H, T, S), got "
@@ -106,7 +106,7 @@ class Mask:
         check_positive(n_heads=n_heads)
         mask = Mask()
         if attn_mask is not None:
-            allowed = ~read_flags("attn_mask", attn_mask, "must not attend")
+            allowed = ~read_matrix("attn_mask", attn_mask, "must not attend")
             if allowed.ndim == 3:
                 if allowed.size(0) % n_heads:
                     raise ValueError(
@@ -116,7 +116,7 @@ class Mask:
                 allowed = allowed.unflatten(0, (-1, n_heads))
             mask = mask & Mask.of(allowed)
         if key_padding_mask is not None:
-            is_padding = read_flags("key_padding_mask", key_padding_mask, "must not attend")
+            is_padding = read_matrix("key_padding_mask", key_padding_mask, "must not attend")
             mask = mask & Mask.tokens(~is_padding)
         return mask
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from clearhead.data.randomness import check_index, check_integer, draw_bits
-from clearhead.shapes import check_int_tensor, check_positive, check_token_mask, format_shape
+from clearhead.shapes import check_int_tensor, check_positive, format_shape, read_token_mask
 
 IGNORE = -100  # a target that does not count; PyTorch's own choice in its cross-entropy
 
@@ -114,8 +114,8 @@ def next_tokens(
     tokens = tokens.long()
     follows = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
     if token_mask is not None:
-        check_token_mask(token_mask, tokens.shape)
-        follows = follows & token_mask[:, :-1] & token_mask[:, 1:]
+        real = read_token_mask(token_mask, tokens.shape)
+        follows = follows & real[:, :-1] & real[:, 1:]
     if segments is not None:
         check_int_tensor("segments", segments)
         if segments.shape != tokens.shape:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast import PackedGPT, PackedReader, pack
-from clearhead.generation.prompt import check_prompt, count_new_tokens, make_forbidden, make_ids
+from clearhead.generation.prompt import count_new_tokens, make_forbidden, make_ids, read_prompt
 from clearhead.generation.reader import ModelReader, Reader
 from clearhead.generation.rolling import RollingReader
 from clearhead.generation.row_sampler import RowSampler
@@ -122,14 +122,12 @@ def stream(
     model = _pack_deprecated(model, weights)
     _check_model(model, cache)
     config = model.config
-    check_prompt(config, tokens, token_mask)
+    tokens, token_mask = read_prompt(config, tokens, token_mask)
     n_tokens = count_new_tokens(tokens.size(1), n_tokens, config.max_len, roll)
     stop_ids = make_ids("stop", stop, config.vocab_size, tokens.device)
     forbidden = make_forbidden(forbid, config.vocab_size, tokens.device)
     if prefill is not None:
         check_positive(prefill=prefill)
-    tokens = tokens.long().clone()  # an open stream does not follow the caller's tensors
-    token_mask = None if token_mask is None else token_mask.clone()
     sampling = Sampling() if sampling is None else sampling
     sampler = RowSampler(sampling, seed, tokens, token_mask, config.vocab_size, forbidden)
     reader = _make_reader(model, tokens, n_tokens, token_mask, cache)

@@ -26,8 +26,8 @@ from clearhead.shapes import (
     check_last_axis,
     check_length,
     check_positive,
-    check_token_mask,
     format_shape,
+    read_token_mask,
 )
 
 
@@ -131,8 +131,7 @@ class SequenceClassifier(Model):
         return x if self.embedding.bias is None else x + self.embedding.bias
 
     def _make_mask(self, token_mask: Tensor, x: Tensor) -> Mask:
-        check_token_mask(token_mask, x.shape[:2])
-        mask = Mask.tokens(token_mask)
+        mask = Mask.tokens(read_token_mask(token_mask, x.shape[:2]))
         if self.config.scheme.acts_on == "scores":
             check_distances(mask, x.size(1))
         return mask

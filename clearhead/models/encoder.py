@@ -18,7 +18,7 @@ from clearhead.layers import LayerNorm, StackConfig
 from clearhead.models.checks import check_tokens
 from clearhead.models.model import Model
 from clearhead.positions import LearnedPositions
-from clearhead.shapes import check_positive, check_token_mask, format_shape
+from clearhead.shapes import check_positive, format_shape, read_token_mask
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,7 @@ class TextEncoder(Model):
         check_tokens("tokens", tokens, c.vocab_size, c.max_len)
         mask, positions = None, None
         if token_mask is not None:
-            check_token_mask(token_mask, tokens.shape)
-            mask = Mask.tokens(token_mask)
+            mask = Mask.tokens(read_token_mask(token_mask, tokens.shape))
             positions = mask.positions(tokens.size(1), device=tokens.device)
         x = self.positions(self.embedding(tokens.long()), positions=positions)
         x = x + self._embed_types(types, tokens)
@@ -82,7 +81,8 @@ class TextEncoder(Model):
         """tokens (B, T) → (B, D) of length 1: the mean over the real tokens, 0 if there is none."""
         x = self(tokens, token_mask=token_mask)
         if token_mask is not None:
-            x = x.masked_fill(~token_mask.unsqueeze(-1), 0)
+            real = read_token_mask(token_mask, tokens.shape)
+            x = x.masked_fill(~real.unsqueeze(-1), 0)
         return normalize(x.sum(dim=1), dim=-1)  # the sum has the direction of the mean
 
     def _embed_types(self, types: Tensor | None, tokens: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from clearhead.attention.masks import MaskLike
 from clearhead.layers import StackConfig, apply_soft_cap
 from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
-from clearhead.shapes import check_above_zero, check_positive, check_token_mask
+from clearhead.shapes import check_above_zero, check_positive, read_token_mask
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,7 @@ class GPT(Model):
         """Causal, without padding, and as `mask` says."""
         allowed, (B, T) = Mask.causal(), tokens.shape
         if token_mask is not None:
-            check_token_mask(token_mask, (B, past + T))
-            allowed = allowed & Mask.tokens(token_mask)
+            allowed = allowed & Mask.tokens(read_token_mask(token_mask, (B, past + T)))
         if mask is not None:
             allowed = allowed & (mask if isinstance(mask, Mask) else Mask.of(mask))
         if self.config.scheme.acts_on == "scores":

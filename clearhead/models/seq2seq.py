@@ -23,7 +23,7 @@ from clearhead.attention.masks import MaskLike
 from clearhead.config import Config
 from clearhead.models.checks import check_finite, check_tokens
 from clearhead.models.model import Model, evaluation_mode
-from clearhead.shapes import check_int_tensor, check_positive, format_shape
+from clearhead.shapes import check_int_tensor, check_positive, format_shape, read_token_mask
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,8 @@ class Seq2Seq(Model):
 def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
     """Which tokens of the source are real, (B, S) boolean; None = all.
 
-    source_mask: such a tensor, as from pad_right, or Mask.tokens or Mask.padding(lengths).
+    source_mask: such a tensor, as from pad_right, also of integers 0 and 1, or Mask.tokens or
+    Mask.padding(lengths).
     """
     if source_mask is None:
         return None
@@ -167,18 +168,7 @@ def find_real_tokens(source: Tensor, source_mask: MaskLike) -> Tensor | None:
         source_mask = source_mask.real_keys(source.size(1))
         if source_mask is None:
             return None
-    given = source_mask.dtype if isinstance(source_mask, Tensor) else type(source_mask).__name__
-    if given != torch.bool:
-        raise TypeError(
-            f"source_mask must be a Mask or boolean with True = real token, got {given}; "
-            f"for lengths use Mask.padding(lengths)"
-        )
-    if source_mask.shape != source.shape:
-        raise ValueError(
-            f"source_mask must have the shape of source, {format_shape(source)}, "
-            f"got {format_shape(source_mask)}"
-        )
-    return source_mask.clone()
+    return read_token_mask(source_mask, source.shape, "source_mask", "source").clone()
 
 
 def _is_about_tokens(part: Part) -> bool:

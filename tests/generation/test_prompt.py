@@ -86,7 +86,7 @@ def test_N27_a_wrong_prompt_is_refused(tokens, kind, words):
         ([[True, False, True]], ValueError, "token_mask must be padded on the left"),
         ([[False, False, False]], ValueError, "token_mask must be padded on the left"),
         ([[0.0, 1.0, 1.0]], TypeError, "token_mask must be a boolean tensor, True = real"),
-        ([[0, 1, 1]], TypeError, "token_mask must be a boolean tensor"),
+        ([[0, 1, 2]], ValueError, "token_mask must be boolean or hold only 0 and 1, with 1 = real"),
         ([True, True, True], ValueError, r"the shape of tokens, \(1, 3\), got \(3,\)"),
         ([[True, True]], ValueError, r"the shape of tokens, \(1, 3\), got \(1, 2\)"),
     ],

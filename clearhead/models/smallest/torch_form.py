@@ -17,7 +17,7 @@ from clearhead.attention.mechanisms import DotProductAttention
 from clearhead.config import Config
 from clearhead.models.model import Model
 from clearhead.models.smallest.numpy_form import NumpyTransformer
-from clearhead.shapes import check_length, check_positive, check_token_mask, format_shape
+from clearhead.shapes import check_length, check_positive, format_shape, read_token_mask
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class TorchTransformer(Model):
         the parameters. token_mask (B, n) of a batch: True = real; the rest is not attended to.
         """
         self._check(seq)
+        mask = None
         if token_mask is not None:
-            check_token_mask(token_mask, seq.shape[:-1])
-        mask = None if token_mask is None else Mask.tokens(token_mask)
+            mask = Mask.tokens(read_token_mask(token_mask, seq.shape[:-1]))
         x = self._add_positions(seq.to(self.Km.weight.dtype))
         batch = x if x.ndim == 3 else x.unsqueeze(0)
         output: Tensor = self.attention(self.Qm(batch), self.Km(batch), self.Vm(batch), mask=mask)
