@@ -7,7 +7,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, Quiet, Seed, Threads
+from clearhead.cli.options import Device, Json, Quiet, Seed, Threads, Unknown
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer
@@ -51,9 +51,6 @@ MinP = Annotated[
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="More than 1: repeat less.")]
 Weights = Annotated[
     str, typer.Option("--weights", help="float, or int8: faster, slightly less exact.")
-]
-Unknown = Annotated[
-    bool, typer.Option("--unknown", help="Let a model of words write <unk> for unknown ones.")
 ]
 Probs = Annotated[
     bool, typer.Option("--probs", help="Show the five likeliest tokens at each step.")

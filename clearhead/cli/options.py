@@ -24,6 +24,9 @@ Threads = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
+Unknown = Annotated[
+    bool, typer.Option("--unknown", help="Let a model of words write <unk> for unknown ones.")
+]
 Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
 
 

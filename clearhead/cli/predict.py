@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli.eval import RunPath, open_run
-from clearhead.cli.options import Device, Json, Quiet, Threads, Which, print_json
+from clearhead.cli.options import Device, Json, Quiet, Threads, Unknown, Which, print_json
 
 
 def predict(
@@ -14,6 +14,7 @@ def predict(
         list[str], typer.Argument(metavar="INPUT", help="Texts, sentences or picture files.")
     ],
     which: Which = "best",
+    unknown: Unknown = False,
     device: Device = "auto",
     threads: Threads = "1",
     json: Json = False,
@@ -21,7 +22,8 @@ def predict(
 ) -> None:
     """Run a trained model on inputs."""
     loaded = open_run(run, which, device, threads)
-    answers = [loaded.predict(text) for text in inputs]  # all before the first is printed
+    # All are answered before the first is printed.
+    answers = [loaded.predict(text, unknown=unknown) for text in inputs]
     if json:
         print_json({"run": str(run), "answers": answers})
         return

@@ -16,6 +16,7 @@ number by more gives a larger one, so
 Once the best score found is at least that for every beam, continuing cannot change the winner.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,6 +25,7 @@ from torch.nn.functional import pad
 
 from clearhead.attention.masks import MaskLike
 from clearhead.models.checks import check_finite
+from clearhead.models.forbidden import rule_out
 from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime import widen, widest_float
@@ -57,13 +59,17 @@ def beam_search(
     n_beams: int = 4,
     length_penalty: float = 1.0,
     source_mask: MaskLike = None,
+    forbid: Collection[int] = (),
 ) -> BeamResult:
     """The best sentences of at most n_tokens words for each source (B, S).
 
-    A sentence that has not ended by then counts as it is. source_mask: as in model.encode. Of
-    equally likely words the smallest id comes first. Dropout is off, whatever mode the model is in.
+    A sentence that has not ended by then counts as it is. source_mask: as in model.encode. forbid:
+    ids that are never written, such as <unk>; the probabilities of the others stay the model's own.
+    Of equally likely words the smallest id comes first. Dropout is off, whatever mode the model is
+    in.
     """
     _check(model, n_tokens, n_beams, length_penalty)
+    forbidden = model.make_forbidden(forbid)
     with evaluation_mode(model):
         state = model.encode(source, source_mask)
         rows = torch.arange(state.batch_size, device=source.device).unsqueeze(1)  # (B, 1)
@@ -75,7 +81,7 @@ def beam_search(
         for length in range(1, n_tokens + 1):
             logits, state = model.decode_step(last.flatten(), state)
             parents, last, log_probs = _find_likeliest(
-                check_finite(logits).unflatten(0, last.shape), log_probs
+                check_finite(logits).unflatten(0, last.shape), log_probs, forbidden
             )
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
             tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)
@@ -94,13 +100,16 @@ def beam_search(
     return replace(found, tokens=found.tokens[..., :longest])
 
 
-def _find_likeliest(logits: Tensor, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _find_likeliest(
+    logits: Tensor, log_probs: Tensor, forbidden: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """logits (B, K, V) after beams of log_probs (B, K) → the K likeliest continuations.
 
-    Returns the beam, the word and the log_prob of each, (B, K), the likeliest first.
+    Returns the beam, the word and the log_prob of each, (B, K), the likeliest first. A forbidden
+    word has the log_prob −∞.
     """
     n_beams, n_words = logits.size(1), min(logits.size(1), logits.size(2))
-    values, words = _find_largest(logits, n_words)  # (B, K, n_words)
+    values, words = _find_largest(rule_out(logits, forbidden), n_words)  # (B, K, n_words)
     # log_softmax by its equation, only for these words. It never exceeds 0, even by rounding:
     # logsumexp is the largest logit plus log(1 + …).
     normalizer = widen(logits).logsumexp(dim=-1, keepdim=True)

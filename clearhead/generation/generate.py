@@ -20,13 +20,14 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast import PackedGPT, PackedReader, pack
-from clearhead.generation.prompt import count_new_tokens, make_forbidden, make_ids, read_prompt
+from clearhead.generation.prompt import count_new_tokens, read_prompt
 from clearhead.generation.reader import ModelReader, Reader
 from clearhead.generation.rolling import RollingReader
 from clearhead.generation.row_sampler import RowSampler
 from clearhead.generation.row_text import Decoder, RowText, start_texts
 from clearhead.generation.sampling import Sampling
 from clearhead.models import GPT
+from clearhead.models.forbidden import make_forbidden, make_ids
 from clearhead.shapes import check_choice, check_positive
 
 

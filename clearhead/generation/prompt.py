@@ -1,8 +1,5 @@
 """The checks of a prompt and of how much to generate, all made before the first token."""
 
-from collections.abc import Collection
-
-import torch
 from torch import Tensor
 
 from clearhead.models import GPTConfig
@@ -45,21 +42,3 @@ def count_new_tokens(length: int, n_tokens: int | None, max_len: int, roll: bool
             f"drops the oldest tokens"
         )
     return n_tokens
-
-
-def make_ids(name: str, ids: Collection[int], vocab_size: int, device: torch.device) -> Tensor:
-    """Ids such as those that end a row, checked, as a tensor (n,)."""
-    if not isinstance(ids, Collection):
-        raise TypeError(f"{name} must be a list or set of ids, got {ids!r}; write {name}=[{ids!r}]")
-    for token in ids:
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < vocab_size:
-            raise ValueError(f"{name} must hold ids from 0 to {vocab_size - 1}, got {token!r}")
-    return torch.tensor(sorted(set(ids)), device=device, dtype=torch.long)
-
-
-def make_forbidden(forbid: Collection[int], vocab_size: int, device: torch.device) -> Tensor | None:
-    """The ids that are never generated, (n,); None if there are none."""
-    ids = make_ids("forbid", forbid, vocab_size, device)
-    if len(ids) == vocab_size:
-        raise ValueError(f"forbid holds all {vocab_size} ids, so none is left; leave one out")
-    return ids if len(ids) else None

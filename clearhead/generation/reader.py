@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from clearhead.generation.sampling import rule_out
 from clearhead.models import GPT
 from clearhead.models.checks import check_finite
+from clearhead.models.forbidden import rule_out
 from clearhead.models.model import evaluation_mode
 
 

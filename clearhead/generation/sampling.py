@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from clearhead.models.forbidden import rule_out
 from clearhead.runtime import widest_float
 from clearhead.shapes import check_number, check_positive
 
@@ -95,11 +96,6 @@ def likely(logits: Tensor, sampling: Sampling) -> Tensor:
         probs = probs.masked_fill(probs < ranked.gather(-1, count - 1), 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
     return probs.to(logits.dtype)
-
-
-def rule_out(logits: Tensor, forbidden: Tensor | None) -> Tensor:
-    """logits (..., V) with −∞ at the forbidden ids (n,), whose probability is then 0."""
-    return logits if forbidden is None else logits.index_fill(-1, forbidden, -math.inf)
 
 
 def _penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

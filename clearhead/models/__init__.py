@@ -12,6 +12,7 @@ seq2seq_transformer.py    encoder and decoder of blocks
 smallest/                 one layer, one head, its weights set by hand
 ngrams.py                 the next token by counting: what a language model must beat
 checks.py                 checks that several models share
+forbidden.py              token ids that are never produced, such as <unk>
 registry.py               build the model a config describes
 """
 

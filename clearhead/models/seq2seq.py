@@ -11,6 +11,7 @@
 (teacher forcing, Williams & Zipser 1989). Step by step or at once, the numbers are the same.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ from clearhead.attention.mask_parts import Padding, Part, Tokens
 from clearhead.attention.masks import MaskLike
 from clearhead.config import Config
 from clearhead.models.checks import check_finite, check_tokens
+from clearhead.models.forbidden import make_forbidden, rule_out
 from clearhead.models.model import Model, evaluation_mode
 from clearhead.shapes import check_int_tensor, check_positive, format_shape, read_token_mask
 
@@ -98,13 +100,22 @@ class Seq2Seq(Model):
         """The length limit of a target; None if there is none."""
         return None
 
-    def generate(self, source: Tensor, n_tokens: int, *, source_mask: MaskLike = None) -> Tensor:
+    def generate(
+        self,
+        source: Tensor,
+        n_tokens: int,
+        *,
+        source_mask: MaskLike = None,
+        forbid: Collection[int] = (),
+    ) -> Tensor:
         """source (B, S) → (B, ≤ n_tokens): the most likely word at each step, until the end token.
 
         The result has no start token; pad_id follows the end token. It stops when every row has
-        ended. Dropout is off, whatever mode the model is in.
+        ended. forbid: ids that are never written, such as <unk>. Dropout is off, whatever mode the
+        model is in.
         """
         self.check_n_tokens(n_tokens)
+        forbidden = self.make_forbidden(forbid)
         with evaluation_mode(self):
             state = self.encode(source, source_mask)
             tokens = self.start_tokens(state)
@@ -112,7 +123,8 @@ class Seq2Seq(Model):
             written = [tokens.unsqueeze(1)[:, :0]]
             while len(written) <= n_tokens and not bool(ended.all()):
                 logits, state = self.decode_step(tokens, state)
-                tokens = check_finite(logits).argmax(dim=-1).masked_fill(ended, self.config.pad_id)
+                tokens = rule_out(check_finite(logits), forbidden).argmax(dim=-1)
+                tokens = tokens.masked_fill(ended, self.config.pad_id)
                 written.append(tokens.unsqueeze(1))
                 ended = ended | (tokens == self.config.end_id)
         return torch.cat(written, dim=1)
@@ -129,6 +141,16 @@ class Seq2Seq(Model):
                 f"n_tokens is {n_tokens} but max_len is {self.max_len}; "
                 f"ask for fewer or build the model with max_len={n_tokens}"
             )
+
+    def make_forbidden(self, forbid: Collection[int]) -> Tensor | None:
+        """The ids that are never written, (n,); None if there are none. The end stays possible."""
+        forbidden = make_forbidden(forbid, self.config.target_vocab_size, self.device)
+        if self.config.end_id in forbid:
+            raise ValueError(
+                f"forbid holds {self.config.end_id}, the end token, without which no sentence "
+                f"ends; leave it out"
+            )
+        return forbidden
 
     def _check_source(self, source: Tensor) -> None:
         check_tokens("source", source, self.config.source_vocab_size, self.max_len)

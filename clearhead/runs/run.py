@@ -46,9 +46,10 @@ class Run:
         """The tokenizer of a model that reads one language; None for translators and pictures."""
         return self.predictor.tokenizer
 
-    def predict(self, text: str) -> dict[str, Any]:
-        """The model's answer to one input."""
-        return self.predictor.predict(self.model, text)
+    def predict(self, text: str, *, unknown: bool = False) -> dict[str, Any]:
+        """The model's answer to one input. unknown: a model of words may write <unk>."""
+        predictor = self.predictor.allow_unknown() if unknown else self.predictor
+        return predictor.predict(self.model, text)
 
     @cached_property
     def task(self) -> Task:

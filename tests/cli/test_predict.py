@@ -7,6 +7,7 @@ import pytest
 from picture_files import write_mnist
 from small_runs import assert_a_mistake, small_run
 
+from clearhead.cli import predict as command
 from clearhead.training import load_run
 
 
@@ -44,6 +45,27 @@ def test_a_run_answers_when_its_data_have_gone_but_is_not_measured(run, tmp_path
     shutil.rmtree(tmp_path / "mnist")
     assert run("predict", folder, folder / "example.png") == whole
     assert_a_mistake(*run("eval", folder, "--threads", "1"))
+
+
+@pytest.mark.parametrize("kind", ["translate-gru", "translate-transformer"])
+def test_a_translation_shows_unk_only_if_asked(run, tmp_path, monkeypatch, kind):
+    import torch
+
+    from clearhead.training import find_recipe, train, with_changes
+
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"cat {i % 7}\tgato {i % 5}\n" for i in range(40)))
+    small = [f"data.path={path}", "training.steps=1", "training.batch_size=4", "data.n_decoded=2"]
+    folder = train(with_changes(find_recipe(kind), small), tmp_path / "runs", threads=1).run
+    loaded = load_run(folder)
+    head = loaded.model.decoder.head if kind == "translate-gru" else loaded.model.head
+    unknown = torch.tensor(loaded.predictor.forbid)
+    head.register_forward_hook(lambda *args: args[-1].index_fill(-1, unknown, 90.0))
+    monkeypatch.setattr(command, "open_run", lambda *args: loaded)
+    code, out, err = run("predict", folder, "cat 3", "--quiet")
+    assert (code, err) == (0, "")
+    assert "<unk>" not in out
+    assert set(run("predict", folder, "cat 3", "--quiet", "--unknown")[1].split()) == {"<unk>"}
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_what_does_not_stand_beside_the_tokens_is_refused():
     with pytest.raises(ValueError, match=r"token_mask must have the shape of tokens, \(2, 3\)"):
         next_tokens(tokens, token_mask[:, :2])
     with pytest.raises(TypeError, match=r"token_mask must be .*boolean"):
-        next_tokens(tokens, token_mask.long())
+        next_tokens(tokens, token_mask.float())
     with pytest.raises(TypeError, match=r"token_mask must be .*, got list"):
         next_tokens(tokens, token_mask.tolist())
     with pytest.raises(ValueError, match=r"segments must have the shape of tokens, \(2, 3\), got"):

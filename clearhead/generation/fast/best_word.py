@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from clearhead.generation.fast.layouts import find_levels, matmul_int8, round_to_int8
-from clearhead.generation.sampling import rule_out
+from clearhead.models.forbidden import rule_out
 
 # Norms and sums are rounded as well. A thousandth is far more than float32 loses, except where
 # numbers are so small that they lose digits; SMALL covers those.

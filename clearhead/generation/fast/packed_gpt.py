@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from clearhead.generation.fast.best_word import BestWord
 from clearhead.generation.fast.layouts import SMALLEST, Int8Product, Product, choose_layout
-from clearhead.generation.sampling import rule_out
 from clearhead.layers import Block, LayerNorm, RMSNorm, apply_soft_cap
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.models import GPT
 from clearhead.models.checks import check_finite
+from clearhead.models.forbidden import rule_out
 from clearhead.models.registry import build_on_meta
 from clearhead.positions import PositionScheme
 from clearhead.shapes import all_finite, check_choice, check_positive

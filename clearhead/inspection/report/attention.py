@@ -120,7 +120,8 @@ def _look_at_translation(model: Seq2Seq, predictor: Any, text: str) -> Look:
     """What each token of the greedy translation attends to in the source."""
     ids, end = predictor.source.encode(text), model.config.end_id
     source = torch.tensor([ids], device=model.device)
-    written = model.generate(source, min(2 * len(ids) + 10, model.max_len or 100))[0].tolist()
+    n_tokens = min(2 * len(ids) + 10, model.max_len or 100)
+    written = model.generate(source, n_tokens, forbid=predictor.forbid)[0].tolist()
     written = written[: written.index(end) + 1] if end in written else written
     inputs = torch.tensor([[model.config.start_id, *written[:-1]]], device=model.device)
     with evaluation_mode(model), record(model) as trace:

@@ -106,7 +106,8 @@ class DialoguePredictor(TextPredictor):
         if tokenizer.pad_id is None or tokenizer.end_id is None or tokenizer.unk_id is None:
             raise ValueError("the tokenizer must have <end>, which ends a speech")
         self.tokenizer, self.n_words = tokenizer, n_words
-        self.pad_id, self.end_id, self.unk_id = tokenizer.pad_id, tokenizer.end_id, tokenizer.unk_id
+        self.pad_id, self.end_id = tokenizer.pad_id, tokenizer.end_id
+        self.forbid = [tokenizer.unk_id]
 
     @classmethod
     def load(cls, folder: Path, n_words: int) -> Self:
@@ -124,7 +125,7 @@ class DialoguePredictor(TextPredictor):
             )
         with evaluation_mode(model):
             probs = model(torch.tensor([ids], device=model.device))[0, -1].softmax(-1)
-        probs[self.unk_id] = 0.0  # never written
+        probs[list(self.forbid)] = 0.0  # never written
         return {
             "input": text,
             "answer": self.write(model, [ids], after=len(ids))[0],
@@ -138,10 +139,7 @@ class DialoguePredictor(TextPredictor):
     def write(
         self, model: GPT, prompts: Sequence[list[int]], *, after: int = 0, **sampling: float
     ) -> list[str]:
-        """The speeches that begin with these prompts, as text, from the token `after` on.
-
-        <unk> is no word, so it is never written.
-        """
+        """The speeches that begin with these prompts, as text, from the token `after` on."""
         tokens, token_mask = pad_left(prompts, self.pad_id)
         n_tokens = min(self.n_words, model.config.max_len - tokens.size(1))
         with evaluation_mode(model):
@@ -151,7 +149,7 @@ class DialoguePredictor(TextPredictor):
                 n_tokens,
                 token_mask=token_mask.to(model.device),
                 stop=[self.end_id],
-                forbid=[self.unk_id],
+                forbid=self.forbid,
                 seed=0,
                 **sampling,  # type: ignore[arg-type]
             )

@@ -15,6 +15,7 @@ import hashlib
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -43,6 +44,7 @@ class Predictor(ABC):
 
     files: ClassVar[tuple[str, ...]]  # what `save` writes into a run folder
     tokenizer: Tokenizer | None = None  # of a model that reads one language
+    forbid: Sequence[int] = ()  # ids that an answer never holds: <unk> where words are written
 
     @property
     @abstractmethod
@@ -52,6 +54,12 @@ class Predictor(ABC):
     @abstractmethod
     def predict(self, model: Any, text: str) -> dict[str, Any]:
         """The answer to one input: "input", "answer", and often its "probability"."""
+
+    def allow_unknown(self) -> Self:
+        """The same predictor, but its answers may hold <unk>."""
+        other = copy(self)
+        other.forbid = ()
+        return other
 
     @abstractmethod
     def save(self, folder: Path) -> None:

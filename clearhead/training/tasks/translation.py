@@ -116,6 +116,7 @@ class TranslationPredictor(Predictor):
         check_positive(n_tokens=n_tokens)
         check_at_most(MOST_TOKENS, n_tokens=n_tokens)
         self.source, self.target, self.n_tokens = source, target, n_tokens
+        self.forbid = [] if target.unk_id is None else [target.unk_id]
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -147,7 +148,7 @@ class TranslationPredictor(Predictor):
                 f"shorten it"
             )
         source = torch.tensor([ids], device=model.device)
-        found = beam_search(model, source, self.most_tokens(model))
+        found = beam_search(model, source, self.most_tokens(model), forbid=self.forbid)
         return {
             "input": text,
             "answer": self.decode(found.best[0].tolist()),
@@ -244,7 +245,10 @@ class TranslationTask(Task):
         return metrics
 
     def _translate(self, model: Seq2Seq) -> list[list[int]]:
-        """The greedy translation of the first validation sentences, each up to its <end>."""
+        """The greedy translation of the first validation sentences, each up to its <end>.
+
+        <unk> is not forbidden here: the metrics measure what the model itself takes for likeliest.
+        """
         lengths, end = self.validation.lengths[: self.data.n_decoded], self.target.end_id
         found: dict[int, list[int]] = {}
         for rows in _sort_by_length(lengths):

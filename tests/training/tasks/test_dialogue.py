@@ -303,3 +303,6 @@ def test_samples_and_answers_hold_no_unk_and_the_probability_is_that_of_the_firs
     assert answer["probability"] == pytest.approx(probs[best].item(), rel=1e-5)
     assert "<unk>" not in answer["answer"]
     assert "<unk>" not in made.sample(model)
+    asked = made.predictor.allow_unknown().predict(model, "ROMEO:")
+    assert asked["answer"].split()[0] == "<unk>"
+    assert asked["probability"] == pytest.approx(probs[unknown].item(), rel=1e-5)

@@ -208,6 +208,31 @@ def test_predict_gives_the_best_sentence_and_its_probability(kind):
     assert 0 < found["probability"] < 1
 
 
+def prefer_unknown(made, kind):
+    """A model whose best word is always <unk>."""
+    model = model_of(made, kind)
+    head = model.decoder.head if kind == "gru" else model.head
+    head.register_forward_hook(
+        lambda module, inputs, logits: logits.index_fill(
+            -1, torch.tensor([made.target.unk_id]), 30.0
+        )
+    )
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_translation_holds_unk_unless_it_is_allowed(kind, file):
+    made = task(path=str(file))
+    model = prefer_unknown(made, kind)
+    assert "<unk>" not in made.sample(model)
+    free = made.predictor.allow_unknown()
+    for source, _ in made.examples(3):
+        assert "<unk>" not in made.predictor.predict(model, source)["answer"]
+        assert set(free.predict(model, source)["answer"].split()) == {"<unk>"}
+    letters = task().predictor  # an alphabet has no <unk>
+    assert not letters.forbid
+
+
 def test_what_a_model_cannot_read_is_named():
     made = task()
     model = model_of(made, "transformer")
