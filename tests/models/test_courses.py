@@ -27,6 +27,12 @@ B, T, D, H, DH, F, L = 2, 5, 12, 3, 7, 10, 2
 CLOSE = 1e-12
 
 
+@pytest.fixture(autouse=True, params=range(5))
+def seed(request):
+    """Every comparison with the weights and inputs of several seeds."""
+    torch.manual_seed(request.param)
+
+
 # What the courses describe, as loops
 
 
@@ -325,7 +331,14 @@ def name_gpt(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_equal(course: nn.Module, ours: nn.Module, name, *inputs: Tensor, **options) -> None:
-    """Weights copied by name; then outputs and all gradients are equal to 1e-12."""
+    """Weights copied by name; then outputs are equal to 1e-12, gradients to 1e-12 of the largest.
+
+    Rounding errors of a sum are of the size of its terms, and these reach the largest gradient. The
+    attention of courses C and D has no norm before it, so the scores of the vision transformer
+    reach 2,700, and e^score turns their rounding, 3e-13, into a relative error of the weights. Over
+    40 seeds its gradients differ by up to 5.9e-12, that is 2.7e-13 of the largest. With weights
+    half as large, scores stay below 13 and gradients agree to 1.8e-15: no constant differs.
+    """
     ours.double().load_state_dict(name(dict(course.named_parameters())))
     expected = course(*inputs)
     expected = expected[0] if isinstance(expected, tuple) else expected
@@ -338,8 +351,10 @@ def check_equal(course: nn.Module, ours: nn.Module, name, *inputs: Tensor, **opt
     theirs = name({n: parameter.grad for n, parameter in course.named_parameters()})
     found = dict(ours.named_parameters())
     assert theirs.keys() == found.keys()
+    largest = max(gradient.abs().max() for gradient in theirs.values())
+    close = CLOSE * max(1.0, float(largest))
     for parameter_name, gradient in theirs.items():
-        assert (found[parameter_name].grad - gradient).abs().max() <= CLOSE, parameter_name
+        assert (found[parameter_name].grad - gradient).abs().max() <= close, parameter_name
 
 
 # Course A: attention of three inputs, layer and model without bias, norms with their shift
