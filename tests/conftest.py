@@ -5,6 +5,7 @@ HYPOTHESIS_PROFILE=deep pytest tests/attention      many more, new ones at each 
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -22,6 +23,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers already share the cores
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_data_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A home without data sets: what the user has fetched changes no test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEARHEAD_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(autouse=True)

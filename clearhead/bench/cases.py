@@ -194,7 +194,7 @@ def memory(seconds: float) -> Rows:
 # On Linux ru_maxrss includes what the parent held when it started the process, which would hide
 # the memory of a small process beside a large parent. VmHWM starts at zero with the program.
 _PEAK = """
-import pathlib, resource, torch
+import pathlib, sys, torch
 from clearhead.attention import EluFeatures, FourierFeatures, LinearAttention, Mask
 attention, mask = LinearAttention({map}), Mask.causal()
 status = pathlib.Path("/proc/self/status")
@@ -202,7 +202,9 @@ def peak():
     if status.exists():
         line, = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    import resource
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 with torch.no_grad():
     attention(*torch.randn(3, 1, 4, 256, 64), mask=mask)
     q, k, v = torch.randn(3, 1, 4, {T}, 64)

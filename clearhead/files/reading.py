@@ -42,8 +42,10 @@ def open_regular(path: str | os.PathLike[str], max_bytes: int) -> BinaryIO:
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
     except FileNotFoundError:
         raise BadFile(f"{quote(path)} is not there") from None
-    except (OSError, ValueError) as reason:  # ValueError: a NUL in the name
-        words = getattr(reason, "strerror", None) or str(reason)
+    except ValueError:
+        raise BadFile(f"{quote(path)} cannot be opened: its name holds a NUL character") from None
+    except OSError as reason:
+        words = reason.strerror or str(reason)
         raise BadFile(f"{quote(path)} cannot be opened: {words.lower()}") from None
     try:
         check_regular(path, os.fstat(number), max_bytes)

@@ -86,7 +86,10 @@ def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 def sync_folder(folder: str | os.PathLike[str]) -> None:
     """Force the names in a folder to the disk, where the system can do that."""
     try:
-        number = os.open(folder, os.O_RDONLY)
+        try:
+            number = os.open(folder, os.O_RDONLY)
+        except PermissionError:  # Windows opens no folder; others none that may not be listed
+            return
         try:
             os.fsync(number)
         finally:

@@ -122,7 +122,7 @@ class RunFolder:
         sizes = {}
         for name in GROWING:
             if (self / name).exists():
-                with open(self / name, "rb") as file:
+                with open(self / name, "r+b") as file:  # Windows syncs only what may be written
                     os.fsync(file.fileno())
                     sizes[name] = os.fstat(file.fileno()).st_size
         sync_folder(self.path)

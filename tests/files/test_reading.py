@@ -28,7 +28,7 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path):
             tmp_path / "pipe": "is not a regular file but a pipe",
             tmp_path / "socket": "cannot be opened",
             "/dev/zero": "is not a regular file",
-            "a\0b": "cannot be opened: embedded null",
+            "a\0b": "cannot be opened: its name holds a NUL character",
             "x" * 5000: "cannot be opened: file name too long",
         }
         for path, words in cases.items():

@@ -174,3 +174,30 @@ def test_no_file_stays_open_when_a_folder_cannot_be_synced(tmp_path, monkeypatch
     for _ in range(20):
         sync_folder(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_folder_that_cannot_be_opened_is_not_synced_and_its_files_are_written(
+    tmp_path, monkeypatch
+):
+    """Windows opens no folder (EACCES): a file is still replaced, and its bytes are synced."""
+    opened, synced, open_, sync = [], [], os.open, os.fsync
+
+    def refuse_folders(path, *rest, **options):
+        if os.path.isdir(path):
+            opened.append(os.fspath(path))
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return open_(path, *rest, **options)
+
+    def note(number):
+        synced.append(number)
+        sync(number)
+
+    monkeypatch.setattr(os, "open", refuse_folders)
+    monkeypatch.setattr(os, "fsync", note)
+    with replace_file(tmp_path / "a.txt") as file:
+        file.write(b"x")
+    with create_folder(tmp_path / "new") as folder:
+        (folder / "b.txt").write_bytes(b"y")
+    assert (tmp_path / "a.txt").read_bytes() + (tmp_path / "new" / "b.txt").read_bytes() == b"xy"
+    assert len(opened) == 3
+    assert len(synced) == 1

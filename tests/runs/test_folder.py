@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 
 import pytest
 from runs.faulty_disk import Disk
@@ -203,3 +204,20 @@ def test_the_environment_tells_what_numbers_depend_on():
     found = describe_environment(3, "cpu")
     assert (found["threads"], found["device"]) == (3, "cpu")
     assert {"clearhead", "torch", "python", "machine", "processor", "system"} < found.keys()
+
+
+def test_what_is_synced_was_opened_for_writing(run, monkeypatch):
+    """Windows refuses to sync a file that was opened for reading."""
+    fcntl = pytest.importorskip("fcntl")
+    run.add_metrics({"step": 1, "loss": 0.5})
+    sync, refused = os.fsync, []
+
+    def refuse_readers(number):
+        is_folder = stat.S_ISDIR(os.fstat(number).st_mode)
+        if not is_folder and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            refused.append(number)
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", refuse_readers)
+    assert run.sync_sizes()["metrics.jsonl"] > 0
+    assert refused == []

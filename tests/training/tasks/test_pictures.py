@@ -76,8 +76,7 @@ def test_mnist_is_read_from_a_folder(tmp_path):
     assert task.validation.labels.tolist() == labels
 
 
-def test_sets_that_were_not_fetched_are_answered_with_the_command(tmp_path, monkeypatch):
-    monkeypatch.setenv("CLEARHEAD_DATA", str(tmp_path))
+def test_sets_that_were_not_fetched_are_answered_with_the_command(tmp_path):
     for name in ("mnist", "cifar10"):
         with pytest.raises(ValueError, match=f"clearhead data get {name}"):
             PictureData(name).open()
