@@ -2,7 +2,7 @@
 
     I am here. You are there.         a full stop, ? or ! before a space or a mark ends a sentence
     Mr. Smith is in St. Albans.       … but not after an abbreviation
-    J. Smith left. So did I. Why?     … nor after an initial; I is a word unless a name follows
+    E. Smith left. So did I. Why?     … nor after an initial; I is a word unless a name follows
     the 2. and the 3. prize           … nor after a number before a small letter
 
 Closing quotes and brackets belong to the sentence before them: `He said "Go." She went.` Of several
@@ -32,7 +32,7 @@ ABBREVIATIONS = _list("""
     jan feb aug sep sept oct nov dec tues wed fri
     ala ariz calif colo conn fla ga ill kan ky mich minn nev okla ore pa tenn va vt wash wis
 """)
-INITIALS = frozenset("bcdefghjklmnpqrstuvwyz")  # without the words A, I and O, and X as in SCENE X.
+INITIALS = frozenset("cdefghklmnprstvw")  # NLTK takes the other letters for words, as it does I
 NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*")
 
 # These start a sentence after an abbreviation. Page does, too, as NLTK splits `Mrs. Page`.
@@ -93,7 +93,8 @@ def _is_end(token: str, after: str) -> bool:
         return not (word in INITIALS or is_name or _continues(after))
     if NUMBER.fullmatch(word):
         return not _continues(after)
-    if word.rpartition("-")[2] in ABBREVIATIONS:
+    last = word.rpartition("-")[2]
+    if last in ABBREVIATIONS or last in INITIALS:  # vice-sen. and 2-D.
         return after[0].isupper() and next_word in STARTERS
     return True
 

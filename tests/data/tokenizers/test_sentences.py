@@ -35,6 +35,7 @@ def sentences(text):
         ("Mr. Smith met Mrs. Ford.", ["Mr. Smith met Mrs. Ford."]),
         ("He met Mr. The dog barked.", ["He met Mr.", "The dog barked."]),
         ("J. Bach, C. Bach.", ["J. Bach, C. Bach."]),
+        ("Let b. In it, 2-D. (So)", ["Let b.", "In it, 2-D. (So)"]),
         ("So am I. You too.", ["So am I.", "You too."]),
         ("So am I. London calls.", ["So am I. London calls."]),
         ("So am I. the king", ["So am I. the king"]),
