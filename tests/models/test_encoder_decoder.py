@@ -86,6 +86,18 @@ def test_the_state_is_returned_and_the_one_given_never_changes(model):
     assert torch.equal(again, whole)
 
 
+def test_N06_padding_that_is_not_finite_changes_nothing(model):
+    source, _, target = sentences()
+    (outputs, hidden), lengths = model.encoder(source), torch.tensor(LENGTHS)
+    padding = torch.arange(S) >= lengths[:, None]
+    assert padding.any()
+    clean, _ = model.decoder(target, model.decoder.init_state((outputs, hidden), lengths))
+    broken = outputs.masked_fill(padding.unsqueeze(-1), float("nan"))
+    logits, state = model.decoder(target, model.decoder.init_state((broken, hidden), lengths))
+    assert torch.equal(logits, clean)
+    assert state.outputs is broken
+
+
 def test_kept_weights_have_no_gradient_and_are_no_parameter(model):
     source, _, target = sentences()
     model.decoder(target, model.decoder.init_state(model.encoder(source)))
@@ -125,6 +137,9 @@ def test_mistakes_are_refused(model):
         decoder.init_state((outputs, hidden[:1]))
     with pytest.raises(ValueError, match="encoder outputs has width 7"):
         decoder.init_state((outputs[..., :7], hidden))
+    for wrong, words in ((hidden.half(), "must have the dtype of the module"), (3, "got int")):
+        with pytest.raises(TypeError, match=f"hidden state .*{words}"):
+            decoder.init_state((outputs, wrong))
     state = decoder.init_state((outputs, hidden))
     with pytest.raises(ValueError, match=f"ids go from 0 to {V - 1}"):
         decoder(target + V, state)
