@@ -276,14 +276,14 @@ class _Prose:
 
 
 def _make_writer(tokenizer: "Tokenizer", n_prompt: int) -> "Decoder":
-    """What turns ids into the text to show: for words, running text."""
+    """The decoder of the text to show: for words, one that writes them as prose."""
     from clearhead.data import WordTokenizer
 
     return _Prose(tokenizer, n_prompt) if isinstance(tokenizer, WordTokenizer) else tokenizer
 
 
 def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
-    """<unk> of a tokenizer of words, which stands for words, but is none."""
+    """The id of <unk> in a tokenizer of words: it stands for unknown words and is not one."""
     from clearhead.data import WordTokenizer
 
     unknown = tokenizer.unk_id if isinstance(tokenizer, WordTokenizer) else None

@@ -84,7 +84,7 @@ def name_layers(layers: Layers, names: Sequence[str] | None = None) -> dict[str,
     layers: a Trace, a mapping, or a list of tensors or arrays such as other libraries return.
     """
     if isinstance(layers, Trace):
-        found = dict(zip(layers.attention, layers.weights(), strict=True))
+        found = layers.layers
     elif isinstance(layers, Mapping):
         found = {str(name): _as_tensor(str(name), x) for name, x in layers.items()}
     elif isinstance(layers, list | tuple):

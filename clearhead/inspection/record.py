@@ -13,6 +13,7 @@ keys when they are asked for.
 """
 
 import difflib
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -27,6 +28,8 @@ from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.layers.block import Block
 from clearhead.shapes import format_shape
+
+HEAD_IN_BLOCK = re.compile(r"(?<=\battention)\.heads\.\d+$")
 
 Selection = int | slice | Sequence[int] | None
 
@@ -145,10 +148,22 @@ class Trace(Mapping[str, Any]):
         """The last call of each block, in the model's order."""
         return {name: call for name, call in self.items() if isinstance(call, BlockCall)}
 
+    @property
+    def layers(self) -> dict[str, Tensor]:
+        """The weights of every attention that was called: (B, H, T, S); H = 1 without heads.
+
+        JoinedHeads inside a block are one layer.
+        """
+        layers: dict[str, list[Tensor]] = {}
+        for name, call in self.attention.items():
+            weights = call.weights
+            heads = weights.unsqueeze(1) if weights.ndim == 3 else weights
+            layers.setdefault(HEAD_IN_BLOCK.sub("", name), []).append(heads)
+        return {n: h[0] if len(h) == 1 else torch.cat(h, dim=1) for n, h in layers.items()}
+
     def weights(self) -> list[Tensor]:
-        """The weights of every attention that was called: (B, H, T, S); H = 1 without heads."""
-        every = (call.weights for call in self.attention.values())
-        return [weights.unsqueeze(1) if weights.ndim == 3 else weights for weights in every]
+        """The same without names."""
+        return list(self.layers.values())
 
     def __repr__(self) -> str:
         width = max(map(len, map(repr, self._calls)))

@@ -54,8 +54,7 @@ class Block(nn.Module):
         dropout: on the attention weights, inside the feed-forward layer and on each branch.
         n_kv_heads, d_head, qk_norm, mechanism and positions: as in MultiHeadAttention; a mechanism
         has its own dropout on the weights. norm_attention=False: no norm at attention. attention:
-        separate heads in place of n_heads equal ones; they have biases of
-        their own and no dropout.
+        separate heads in place of n_heads equal ones; they have their own biases and no dropout.
         """
         super().__init__()
         check_norm_bias(norm, norm_bias)

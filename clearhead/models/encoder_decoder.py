@@ -28,7 +28,7 @@ Lengths = Tensor | Sequence[int]
 
 
 class DecoderState(NamedTuple):
-    """What a decoder knows of the source and of the words so far."""
+    """The encoded source, and the hidden state after the words so far."""
 
     outputs: Tensor  # (B, S, D), of the encoder
     hidden: Tensor  # (n_layers, B, D)

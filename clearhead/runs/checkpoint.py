@@ -89,7 +89,7 @@ def remove_old(
     Checkpoints of later steps do not count and stay: the run skipped them as damaged.
     """
     found = [path for path in find_checkpoints(folder) if parse_step(path) <= step]
-    last = {parse_step(path): path for path in found}  # of each step, .old only if alone
+    last = {parse_step(path): path for path in found}  # a .old one only if alone
     kept = {last[number] for number in (*sorted(last)[-max(1, keep) :], best) if number in last}
     for path in found:
         if path not in kept:

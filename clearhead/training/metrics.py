@@ -10,7 +10,7 @@ from clearhead.training.loss_inputs import check_class_logits, check_targets, ta
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The share of right predictions, a scalar; shapes as in is_right. Of none it is 0."""
+    """The share of right predictions, a scalar; shapes as in is_right. An empty batch gives 0."""
     right = is_right(logits, labels)
     return right.float().sum() / max(len(right), 1)
 

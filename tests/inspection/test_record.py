@@ -19,7 +19,7 @@ from clearhead.attention import (
     MultiHeadAttention,
     SelfAttention,
 )
-from clearhead.inspection import AttentionCall, Trace, record
+from clearhead.inspection import AttentionCall, Trace, record, rollout
 from clearhead.layers import Block, Stack
 from clearhead.positions import RotaryPositions, ToeplitzBias
 
@@ -180,6 +180,21 @@ def test_heads_joined_from_a_list_are_layers_of_one_head() -> None:
     assert list(trace) == ["heads.0", "heads.1"]
     assert trace["heads.0"].weights.shape == (B, T, T)
     assert [tuple(w.shape) for w in trace.weights()] == [(B, 1, T, T)] * 2
+
+
+def test_heads_joined_inside_a_block_are_one_layer() -> None:
+    heads = [SelfAttention(D, 4, 6), SelfAttention(D, 7, 2)]
+    stack = Stack([Block(D, attention=JoinedHeads(heads, D)), Block(D, H)])
+    with record(stack) as trace:
+        stack(tokens())
+    assert list(trace.layers) == ["blocks.0.attention", "blocks.1.attention"]
+    assert [tuple(w.shape) for w in trace.weights()] == [(B, 2, T, T), (B, H, T, T)]
+    both = [trace[f"blocks.0.attention.heads.{i}"].weights for i in range(2)]
+    assert torch.equal(trace.weights()[0], torch.stack(both, dim=1))
+    first, second = (weights.mean(dim=1) for weights in trace.weights())
+    eye = torch.eye(T)
+    expected = (second + eye) / 2 @ ((first + eye) / 2)
+    assert torch.allclose(rollout(trace), expected, atol=1e-6)
 
 
 # Some heads and rows

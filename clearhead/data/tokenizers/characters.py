@@ -31,7 +31,7 @@ class CharTokenizer(Tokenizer):
     """Characters ⇄ ids, with [CLS] first, or with any of <start>, <pad> and <end>.
 
     cls=False leaves [CLS] out of the texts, but not out of the vocabulary, so all ids stay the
-    same. cls=None is a vocabulary without [CLS], and so is any with start, which comes first too.
+    same. cls=None leaves it out of both, as <start> needs it: only one token can come first.
     """
 
     kind = "characters"

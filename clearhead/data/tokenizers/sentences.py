@@ -78,15 +78,17 @@ def _has_end(run: str, following: str) -> bool:
     """Whether a sentence ends in this run of characters; following: the text after it."""
     word = run[:-1]
     if run[-1] != "." or (len(word) > 1 and word.isalpha() and word.lower() not in ABBREVIATIONS):
-        return True  # nearly always
+        return True  # the usual case, decided without splitting into tokens
     tokens = TOKEN.findall(f"{run} {following}")
     return any(_is_end(token, after) for token, after in pairwise(tokens))
 
 
 def _is_end(token: str, after: str) -> bool:
     """Whether a token ends a sentence; after: the next token."""
-    if token in (".", "?", "!") or not token.endswith(".") or token.endswith(".."):
-        return token in (".", "?", "!")
+    if token in (".", "?", "!"):
+        return True
+    if not token.endswith(".") or token.endswith(".."):
+        return False
     word, next_word = token[:-1].lower(), after.lower().removesuffix(".")
     if len(word) == 1 and word.isalpha():
         is_name = after[0].isupper() and next_word not in NOT_NAMES

@@ -7,8 +7,8 @@ then draws one sequence for each step:
     letters = random.choices(["A", "B", "C"], k=n)
 
 Here all sequences are drawn when the data are opened, from two generators of their own: so sequence
-i depends on (seed, i) alone, a run resumes anywhere, and no generator of the caller is touched.
-PyTorch draws the weights only, after training.seed itself and as the layers are built.
+i depends on (seed, i) alone, a run can resume at any step, and the global generators of Python and
+NumPy do not change. PyTorch's generator, seeded with training.seed, draws only the weights.
 """
 
 import random
