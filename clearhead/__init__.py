@@ -22,9 +22,42 @@ Read the package in this order; each folder imports only from those above it.
     cli/           the command line, one file per verb
     renamed.py     old names, which still work for one release
 
-Nothing heavy is imported here, so `clearhead --help` is instant.
+Nothing heavy is imported here, so `clearhead --help` is instant: a folder is imported when it is
+first used, as in `import clearhead; clearhead.attention.Mask.causal()`.
 """
+
+from difflib import get_close_matches
+from importlib import import_module
+from types import ModuleType
 
 from clearhead import renamed as renamed
 
 __version__ = "0.2.0"
+
+FOLDERS = (
+    "files",
+    "data",
+    "positions",
+    "attention",
+    "layers",
+    "models",
+    "generation",
+    "training",
+    "runs",
+    "inspection",
+    "lab",
+    "bench",
+    "interop",
+)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in FOLDERS:
+        return import_module(f"clearhead.{name}")
+    near = get_close_matches(name, FOLDERS, n=1, cutoff=0.6)
+    hint = f"; the nearest is {near[0]!r}" if near else ""
+    raise AttributeError(f"module 'clearhead' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *FOLDERS]

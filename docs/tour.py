@@ -12,7 +12,8 @@
 # # clearhead in fifteen minutes
 #
 # Transformers you can read, run, check and see through. This page is a notebook and a program:
-# `jupytext --to notebook tour.py` makes the notebook (`pip install 'clearhead[docs]'`), `python tour.py` runs it.
+# `pip install 'clearhead[notebook]'` and `jupytext --to notebook --execute tour.py` make the notebook
+# ([tour.ipynb](tour.ipynb)); `python tour.py` runs it and saves the pictures in the folder tour.
 #
 # 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. positions · 5. a transformer set by hand,
 # and the same one trained · 6. a run, from training to its report · 7. the laboratory
@@ -27,6 +28,14 @@
 import torch
 
 from clearhead.attention import attend
+
+
+def show(picture, name):
+    """Show a picture: in a notebook below the cell, otherwise in a file."""
+    if "get_ipython" in globals():
+        return picture
+    print("picture:", picture.save(f"tour/{name}.png"))
+
 
 torch.manual_seed(0)
 q, k, v = torch.randn(4, 8), torch.randn(6, 8), torch.randn(6, 3)  # 4 queries, 6 keys and values
@@ -46,7 +55,7 @@ from clearhead.inspection import mask_picture
 
 mask = Mask.causal() & Mask.padding(torch.tensor([6, 4]))
 print(mask)
-mask_picture(mask, 6, 6)
+show(mask_picture(mask, 6, 6), "mask")
 
 # %% [markdown]
 # ## 3. Fused and visible at once
@@ -63,7 +72,10 @@ x = torch.randn(1, 6, 32)
 with record(attention) as trace:
     y = attention(x, mask=Mask.causal())
 print("output", tuple(y.shape), "weights", tuple(trace[""].weights.shape))
-attention_map(trace[""].weights, head=2, tokens=["the", "cat", "sat", "on", "the", "mat"])
+show(
+    attention_map(trace[""].weights, head=2, tokens=["the", "cat", "sat", "on", "the", "mat"]),
+    "attention",
+)
 
 # %% [markdown]
 # ## 4. Positions: the order of tokens
@@ -73,7 +85,7 @@ attention_map(trace[""].weights, head=2, tokens=["the", "cat", "sat", "on", "the
 # %%
 from clearhead.inspection import position_waves
 
-position_waves(d_model=20, dimensions=(4, 5, 8, 9), n_positions=60)
+show(position_waves(d_model=20, dimensions=(4, 5, 8, 9), n_positions=60), "positions")
 
 # %% [markdown]
 # ## 5. A transformer set by hand, and the same one trained
@@ -89,7 +101,7 @@ from clearhead.models.smallest import designs
 letters = np.eye(3)  # A, B, C
 design = designs.first(max_len=6)
 print("CAC →", "".join("ABC"[i] for i in design.forward(letters[[2, 0, 2]]).argmax(-1)))
-smallest_panels(design, letters[[2, 0, 2]], tokens=list("CAC"))
+show(smallest_panels(design, letters[[2, 0, 2]], tokens=list("CAC")), "designed")
 
 # %% [markdown]
 # The same model in PyTorch learns the rule in seconds. `train` keeps the whole run in a folder, and resumes it if it was
@@ -118,7 +130,7 @@ run = load_run(result.run)
 print(f"{result.metrics['val_accuracy']:.0%} of {run.task.measured_on}")
 print(run.predict("abccab|cca"))
 print("report:", write_report(result.run))
-look_at(run, "abccab|cca").picture
+show(look_at(run, "abccab|cca").picture, "needle")
 
 # %% [markdown]
 # From the command line: `clearhead train substring`, `clearhead predict runs/substring-0001 'abccab|cca'`, and
@@ -134,7 +146,7 @@ from clearhead import lab
 
 finding = lab.run("purification")
 print(finding.claim, finding.text, sep="\n\n")
-finding.picture
+show(finding.picture, "purification")
 
 # %% [markdown]
 # `clearhead lab` lists the experiments, `clearhead lab all --out lab` puts all of them on one page. Read next: the

@@ -98,7 +98,8 @@ def test_a_file_imports_absolutely_and_only_from_above(name):
 
 
 def test_the_package_itself_imports_only_the_table_of_renamed_things():
-    assert set(imported(ast.parse(read("__init__.py")))) == {
+    found = set(imported(ast.parse(read("__init__.py"))))
+    assert {name for name in found if name.startswith("clearhead")} == {
         "clearhead",
         "clearhead.renamed",
     }
@@ -266,3 +267,28 @@ def is_quick(arguments):
 @pytest.mark.parametrize("arguments", QUICK, ids=" ".join)
 def test_help_and_mistakes_answer_at_once(arguments):
     assert any(is_quick(arguments) for _ in range(5))  # mostly the first; others run here, too
+
+
+def test_folders_are_imported_when_they_are_first_used():
+    program = """
+import sys, clearhead
+assert "torch" not in sys.modules
+assert set(clearhead.FOLDERS) <= set(dir(clearhead))
+print(clearhead.attention.Mask.causal(), clearhead.positions.RotaryPositions.__name__)
+try:
+    clearhead.atention
+except AttributeError as fault:
+    print(fault)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment()
+    )
+    assert done.stdout.splitlines() == [
+        "Mask.causal() RotaryPositions",
+        "module 'clearhead' has no attribute 'atention'; the nearest is 'attention'",
+    ], done.stderr
+
+
+def test_every_folder_is_listed():
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(clearhead.FOLDERS) == folders - {"cli"}

@@ -1,6 +1,7 @@
 """The tour is a notebook: its cells run one after the other, and what they show can be shown."""
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def shown(program, names):
 @pytest.mark.slow
 def test_every_cell_of_the_tour_runs_and_its_pictures_are_drawn(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names = {"get_ipython": None}  # as in a notebook
     pictures = [value for cell in cells() if (value := shown(cell, names)) is not None]
     pictures = [value for value in pictures if hasattr(value, "_repr_html_")]
     assert len(pictures) == 6
@@ -50,3 +51,27 @@ def test_the_tour_has_a_heading_for_each_part_that_it_announces():
     text = TOUR.read_text(encoding="utf-8")
     assert [f"## {n}." in text for n in range(1, 8)] == [True] * 7
     assert len(cells()) == 8  # a cell for each, and two for the fifth
+
+
+def test_the_executed_notebook_has_the_cells_of_the_tour():
+    """After a change of tour.py: jupytext --to notebook --execute docs/tour.py."""
+    notebook = json.loads(TOUR.with_suffix(".ipynb").read_text(encoding="utf-8"))
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert ["".join(cell["source"]).strip() for cell in code] == [cell.strip() for cell in cells()]
+    words = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
+    tour = TOUR.read_text(encoding="utf-8").splitlines()
+    lines = [line for text in words for line in "".join(text).splitlines()]
+    assert [line for line in lines if f"# {line}".rstrip() not in tour] == []
+    kinds = [output["output_type"] for cell in code for output in cell["outputs"]]
+    assert "error" not in kinds
+    assert kinds.count("execute_result") == 6
+
+
+def test_as_a_program_it_saves_its_pictures_and_says_where(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in cells()[:4]:
+        exec(cell, names)
+    saved = [line for line in capsys.readouterr().out.splitlines() if line.startswith("picture:")]
+    assert saved == [f"picture: tour/{name}.png" for name in ("mask", "attention", "positions")]
+    assert all((tmp_path / line.split()[1]).stat().st_size > 1000 for line in saved)

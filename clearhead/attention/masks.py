@@ -14,6 +14,7 @@ serves training (T = S) and generation with cached keys (T = 1); the last query 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -34,6 +35,8 @@ from clearhead.attention.mask_parts import (
     write_out,
 )
 from clearhead.shapes import check_int_tensor, check_positive, format_shape
+
+MOST_SHOWN = 64  # rows and columns of a picture in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -268,6 +271,12 @@ class Mask:
         drawn = [["".join("■ " if cell else "· " for cell in row) for row in m] for m in matrices]
         lines = ["  ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
         return "\n".join([f"{self}   rows: {T} queries, columns: {S} keys", *lines])
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the picture, if it is small enough to look at."""
+        T, S = self._picture_size()
+        small = max(T or S, S) <= MOST_SHOWN
+        return f'<pre style="line-height:1">{escape(self.picture() if small else repr(self))}</pre>'
 
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts)) or "Mask()"

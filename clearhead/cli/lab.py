@@ -21,12 +21,14 @@ Experiment = Annotated[
         metavar="EXPERIMENT", help=f"Its name, or {ALL}; without it, the experiments are listed."
     ),
 ]
+Slides = Annotated[bool, typer.Option("--slides", help="Also write slides for a lecture.")]
 Full = Annotated[bool, typer.Option("--full", help="Large sizes: minutes instead of seconds.")]
 
 
 def lab(
     name: Experiment = None,
     full: Full = False,
+    slides: Slides = False,
     out: Out = Path("pictures"),
     seed: Seed = 0,
     device: Device = "auto",
@@ -50,10 +52,11 @@ def lab(
         path = _save_picture(findings[each], out / f"{each}.png")
         if name == ALL and not (quiet or json):
             print(f"{each}: {format_duration(timer.seconds)}, {path}", file=sys.stderr)
+    shown = _write_slides(findings, out / f"{name}-slides.html") if slides else None
     if name == ALL:
-        _write_page(findings, out / "index.html", json)
+        _write_page(findings, out / "index.html", shown, json)
     else:
-        _print_finding(findings[name], path, json, quiet)
+        _print_finding(findings[name], path, shown, json, quiet)
 
 
 def _print_list(json: bool) -> None:
@@ -71,22 +74,36 @@ def _save_picture(finding: "Finding", path: Path) -> Path:
     return path
 
 
-def _print_finding(finding: "Finding", path: Path, json: bool, quiet: bool) -> None:
+def _write_slides(findings: "dict[str, Finding]", path: Path) -> Path:
+    from clearhead.lab.tools.page import write_slides
+
+    return write_slides(findings, path)
+
+
+def _print_finding(
+    finding: "Finding", path: Path, slides: Path | None, json: bool, quiet: bool
+) -> None:
     if json:
-        options.print_json({**finding.numbers, "picture": str(path)})
+        paths = {"picture": str(path)} | ({"slides": str(slides)} if slides else {})
+        options.print_json({**finding.numbers, **paths})
         return
     if not quiet:
         typer.echo(f"{finding.claim}\n")
     typer.echo(f"{finding.text}\n\npicture: {path}")
+    if slides:
+        typer.echo(f"slides:  {slides}")
 
 
-def _write_page(findings: "dict[str, Finding]", path: Path, json: bool) -> None:
+def _write_page(
+    findings: "dict[str, Finding]", path: Path, slides: Path | None, json: bool
+) -> None:
     """Write the page with all findings, and print where it is."""
     from clearhead.lab.tools.page import write_page
 
     page = write_page(findings, path)
     if json:
         numbers = {name: dict(finding.numbers) for name, finding in findings.items()}
-        options.print_json({"page": str(page), "numbers": numbers})
+        paths = {"page": str(page)} | ({"slides": str(slides)} if slides else {})
+        options.print_json({**paths, "numbers": numbers})
     else:
-        typer.echo(f"page: {page}")
+        typer.echo(f"page: {page}" + (f"\nslides: {slides}" if slides else ""))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clearhead.files.writing import replace_file
+from clearhead.shapes import check_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -30,6 +31,14 @@ else:
 
 Array = np.ndarray[Any, Any]
 
+PADDING = 0.06  # around a picture, in inches
+MAX_DPI = 2400
+# The forms of a file, and the metadata without which the same picture is the same file.
+UNDATED: dict[str, dict[str, Any] | None] = {
+    "png": None,
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 STYLE: dict[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
@@ -42,7 +51,7 @@ STYLE: dict[str, Any] = {
     "figure.facecolor": "white",
     "savefig.dpi": 160,
     "savefig.bbox": "tight",  # nothing cut off, no empty border
-    "savefig.pad_inches": 0.06,
+    "savefig.pad_inches": PADDING,
     "svg.fonttype": "none",  # text stays text: it can be searched, copied and restyled
     "svg.hashsalt": "clearhead",  # the same picture is the same file
 }
@@ -58,23 +67,50 @@ class Picture:
         self.figure = figure
         self.description = description
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a .png or .svg file, whole or not at all; returns its path."""
+    def save(
+        self, path: str | os.PathLike[str], *, dpi: int | None = None, panel: int | None = None
+    ) -> Path:
+        """Write a .png, .svg or .pdf file, whole or not at all; returns its path.
+
+        dpi: pixels per inch of a PNG, 160 unless given. panel: only this one, counted from 0 in
+        reading order.
+        """
         path = Path(path)
         form = path.suffix.lower().removeprefix(".")
-        if form not in ("png", "svg"):
-            raise ValueError(f"path must end in .png or .svg, got {path.name!r}")
-        return write_whole(path, self._render(form))
+        if form not in UNDATED:
+            raise ValueError(f"path must end in .png, .svg or .pdf, got {path.name!r}")
+        if dpi is not None:
+            check_whole("dpi", dpi, least=1, most=MAX_DPI)
+        return write_whole(path, self._render(form, dpi, panel))
 
-    def _render(self, form: str) -> bytes:
+    @property
+    def panels(self) -> list[Axes]:
+        """The panels in reading order, without scales of colour."""
+        return [axes for axes in self.figure.axes if axes.axison and not _is_colour_scale(axes)]
+
+    def _render(self, form: str, dpi: int | None = None, panel: int | None = None) -> bytes:
         file = io.BytesIO()
         with style(), warnings.catch_warnings():
             # Letters that no font has are boxes in a PNG; an SVG leaves the font to its viewer.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-            self.figure.savefig(
-                file, format=form, metadata={"Date": None} if form == "svg" else None
-            )
+            chosen: dict[str, Any] = {} if dpi is None else {"dpi": dpi}
+            if panel is not None:
+                chosen["bbox_inches"] = self._find_box(panel)
+            self.figure.savefig(file, format=form, metadata=UNDATED[form], **chosen)
         return file.getvalue()
+
+    def _find_box(self, panel: int) -> Any:
+        """The rectangle of one panel with its labels, in inches."""
+        panels = self.panels
+        if not isinstance(panel, int) or not 0 <= panel < len(panels):
+            raise ValueError(
+                f"panel must be a number from 0 to {len(panels) - 1}: the picture has "
+                f"{len(panels)}, got {panel!r}"
+            )
+        self.figure.draw_without_rendering()  # places the labels
+        box = panels[panel].get_tightbbox()
+        assert box is not None  # the panel is visible
+        return box.transformed(self.figure.dpi_scale_trans.inverted()).padded(PADDING)
 
     def _repr_html_(self) -> str:
         png = self._render("png")
@@ -87,6 +123,10 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"Picture: {self.description}"
+
+
+def _is_colour_scale(axes: Axes) -> bool:
+    return bool(axes.get_label() == "<colorbar>")
 
 
 def write_whole(path: Path, data: bytes) -> Path:

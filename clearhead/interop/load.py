@@ -31,18 +31,26 @@ from clearhead.interop.report import Report
 from clearhead.interop.tokenizer_files import find_tokenizer, read_tokenizer_bin
 from clearhead.interop.vit import VIT
 from clearhead.models import Model
+from clearhead.models.model import Description
 
 FAMILIES: dict[str, Family[Any]] = {family.kind: family for family in (GPT2, LLAMA, BERT, VIT)}
 FETCHED = ("stories15m", "minilm")  # the models that `clearhead data get` fetches
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Loaded:
     """A model, its tokenizer (None without such a file, or for pictures) and the report."""
 
     model: Model
     tokenizer: Tokenizer | None
     report: Report
+
+    def __repr__(self) -> str:
+        name = "none" if self.tokenizer is None else type(self.tokenizer).__name__
+        return f"{type(self.model).__name__}, tokenizer {name}\n{self.report}"
+
+    def _repr_html_(self) -> str:
+        return Description(repr(self))._repr_html_()
 
 
 def load(path: str | os.PathLike[str], *, dtype: torch.dtype = torch.float32) -> Loaded:

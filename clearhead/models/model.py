@@ -6,6 +6,7 @@ GPTConfig.from_dict(config.to_dict()) == config         # how a saved model is b
 print(model.describe())                                 # each layer, its shapes, its parameters
 """
 
+import html
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -62,7 +63,7 @@ class Model(nn.Module):
         """The device of the parameters."""
         return next(self.parameters()).device
 
-    def describe(self) -> str:
+    def describe(self) -> "Description":
         """A table of the layers that have parameters: name, class, shapes, number of parameters."""
         rows = [("layer", "kind", "shapes", "parameters"), *_describe_layers(self)]
         rows.append((type(self).__name__, "", "", f"{self.n_parameters:,}"))
@@ -71,7 +72,17 @@ class Model(nn.Module):
             f"{name:{widths[0]}}  {kind:{widths[1]}}  {shapes:{widths[2]}}  {count:>12}"
             for name, kind, shapes, count in rows
         )
-        return "\n".join(line.rstrip() for line in lines)
+        return Description("\n".join(line.rstrip() for line in lines))
+
+
+class Description(str):
+    """A text of several lines, which Python's prompt and notebooks show as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
 
 
 def _describe_layers(model: nn.Module) -> Iterator[tuple[str, str, str, str]]:

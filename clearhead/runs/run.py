@@ -18,7 +18,7 @@ from clearhead.config import Config
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
-from clearhead.models.model import Model, load_weights
+from clearhead.models.model import Description, Model, load_weights
 from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.runtime import pick_device
@@ -30,7 +30,7 @@ from clearhead.training.tasks.task import Predictor, Task
 KEYS = {"recipe", "data", "model", "training", "overfit", "examples", "asked"}  # of config.json
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A trained model and everything that belongs to it."""
 
@@ -40,6 +40,25 @@ class Run:
     model: Model
     step: int  # of the checkpoint with these weights, the best or the last
     state: State  # of the last checkpoint
+
+    def describe(self) -> Description:
+        """Recipe, progress, best metrics and model, in a few lines."""
+        state, steps = self.state, self.recipe.training.steps
+        best = ", ".join(f"{name} {value:.4g}" for name, value in state.best_metrics.items())
+        model = f"{type(self.model).__name__}, {self.model.n_parameters:,} parameters"
+        return Description(
+            f"{self.folder.path.name}, a run of {self.recipe.name}\n"
+            f"  progress  step {state.step:,} of {steps:,}\n"
+            f"  weights   of step {self.step:,}\n"
+            f"  best      {best or 'not evaluated yet'}\n"
+            f"  model     {model}"
+        )
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def _repr_html_(self) -> str:
+        return self.describe()._repr_html_()
 
     @property
     def tokenizer(self) -> Tokenizer | None:

@@ -752,3 +752,12 @@ def test_lengths_given_as_a_mask_are_answered_with_padding():
         Mask.of(tensor([1, -1], [0, 1]))
     with pytest.raises(ValueError, match=r"token_mask must be .* only 0 and 1, .* got 3"):
         Mask.tokens(tensor([1, 3]))
+
+
+def test_a_notebook_shows_a_small_mask_and_names_a_large_one():
+    shown = Mask.padding([2, 3])._repr_html_()
+    assert shown.startswith("<pre")
+    assert shown.count("■ ■ ■ · ") == 8  # the second of two, a row for each query
+    large = Mask.tokens(torch.ones(1, 65, dtype=torch.bool))._repr_html_()
+    assert "■" not in large
+    assert "Mask.tokens" in large

@@ -55,6 +55,20 @@ def test_one_experiment_says_its_claim_its_numbers_and_where_its_picture_is(run,
     assert (tmp_path / "masks.svg").exists()
 
 
+@pytest.mark.parametrize("name", ["masks", "all"])
+def test_slides_are_written_if_asked_for(run, quick, tmp_path, name):
+    slides = tmp_path / f"{name}-slides.html"
+    code, out, _ = run("lab", name, "--slides", "--out", tmp_path, "--threads", 1)
+    assert code == 0
+    assert out.endswith(f"{slides}\n")
+    shown = lab.EXPERIMENTS if name == "all" else [name]
+    text = slides.read_text()
+    assert text.count('<section class="slide">') == 4 * len(shown)
+    assert all(f"<h1>The claim of {each}.</h1>" in text for each in shown)
+    _, out, _ = run("lab", name, "--slides", "--json", "--out", tmp_path, "--threads", 1)
+    assert json.loads(out)["slides"] == str(slides)
+
+
 @pytest.mark.parametrize("full", [True, False])
 def test_full_reaches_the_experiment(run, monkeypatch, picture, tmp_path, full):
     given = []

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from clearhead.attention import Mask, MultiHeadAttention
@@ -25,6 +26,7 @@ from clearhead.inspection import (
     toeplitz_matrices,
 )
 from clearhead.inspection.matrices import readable_token
+from clearhead.inspection.picture import panels
 from clearhead.layers import Block, Stack
 from clearhead.positions import AlibiBias, ToeplitzBias, sinusoid_table
 
@@ -101,15 +103,53 @@ def test_a_picture_shows_itself_in_a_notebook_and_needs_no_network() -> None:
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"path must end in .png or .svg, got 'map.pdf'"):
-        attention_map(weights(T, S)).save(tmp_path / "map.pdf")
+    with pytest.raises(ValueError, match=r"path must end in .png, .svg or .pdf, got 'map.gif'"):
+        attention_map(weights(T, S)).save(tmp_path / "map.gif")
 
 
-def test_the_same_picture_is_the_same_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["png", "svg", "pdf"])
+def test_the_same_picture_is_the_same_file(tmp_path: Path, form: str) -> None:
     files = [
-        attention_map(weights(T, S)).save(tmp_path / f"{i}.svg").read_bytes() for i in range(2)
+        attention_map(weights(T, S)).save(tmp_path / f"{i}.{form}").read_bytes() for i in range(2)
     ]
     assert files[0] == files[1]
+    assert files[0].startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF-"}[form])
+
+
+def read_size(path: Path) -> tuple[int, int]:
+    """Width and height of a PNG, by its standard."""
+    head = path.read_bytes()[16:24]
+    return int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+
+
+def test_dpi_is_the_number_of_pixels_per_inch(tmp_path: Path) -> None:
+    picture = attention_map(weights(T, S))
+    small, large = (read_size(picture.save(tmp_path / "a.png", dpi=dpi)) for dpi in (80, 240))
+    assert large[0] == pytest.approx(3 * small[0], abs=3)
+    assert large[1] == pytest.approx(3 * small[1], abs=3)
+    for dpi in (0, 1.5, 5000):
+        with pytest.raises((TypeError, ValueError), match="dpi must be"):
+            picture.save(tmp_path / "a.png", dpi=dpi)
+
+
+def test_one_panel_is_saved_alone(tmp_path: Path) -> None:
+    with panels(6, 2, columns=2) as (figure, (left, right)):
+        left.set_facecolor("red")
+        right.set_facecolor("blue")
+    picture = Picture(figure, "two")
+    whole = read_size(picture.save(tmp_path / "whole.png"))
+    for number, colour in enumerate(((255, 0, 0), (0, 0, 255))):
+        path = picture.save(tmp_path / "panel.png", panel=number)
+        assert read_size(path)[0] < 0.6 * whole[0]
+        image = Image.open(path).convert("RGB")
+        assert image.getpixel((image.width // 2, image.height // 2)) == colour
+    with pytest.raises(ValueError, match=r"panel must be a number from 0 to 1: .* has 2, got 2"):
+        picture.save(tmp_path / "panel.png", panel=2)
+    assert read_size(picture.save(tmp_path / "again.png")) == whole
+
+
+def test_a_scale_of_colour_is_no_panel() -> None:
+    assert len(attention_map(weights(T, S)).panels) == 1
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_other(

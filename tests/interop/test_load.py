@@ -33,6 +33,8 @@ def test_a_llama2c_file_with_its_tokenizer_beside_it(tmp_path):
         assert isinstance(loaded, Loaded)
         assert isinstance(loaded.tokenizer, SentencePieceTokenizer)
         assert loaded.report.kind == "llama2.c"
+        assert repr(loaded).startswith("GPT, tokenizer SentencePieceTokenizer\nllama2.c from ")
+        assert loaded._repr_html_().startswith("<pre>GPT, tokenizer")
         tokens = torch.tensor([loaded.tokenizer.encode("")])
         assert loaded.model(tokens).shape == (1, 1, 300)
 

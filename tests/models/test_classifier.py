@@ -259,6 +259,8 @@ def test_it_counts_and_describes_its_parameters():
     block = 4 * (D * D + D) + (D * F + F) + (F * D + D) + 2 * 2 * D
     assert model.n_parameters == linear + 9 * D + L * block + 2 * D
     table = model.describe()
+    assert repr(table) == table
+    assert table._repr_html_().startswith("<pre>layer")
     for words in (
         "embedding",
         "weight 12×6, bias 12",

@@ -284,3 +284,14 @@ def test_resuming_hashes_each_file_once_and_its_state_to_see_that_it_is_unfinish
     with pytest.raises(KeyboardInterrupt):  # after it is restored
         train(recipe, tmp_path, threads=1)
     assert sorted(hashed) == sorted([*files_of(2), "step-0000002/state.json"])
+
+
+def test_a_run_describes_itself_in_a_few_lines(run):
+    loaded = load_run(run)
+    lines = repr(loaded).splitlines()
+    assert lines[0] == f"{run.name}, a run of substring"
+    assert lines[1].split() == ["progress", "step", "6", "of", "6"]
+    assert lines[2].split() == ["weights", "of", "step", "2"]
+    assert "val_accuracy 0.9" in lines[3]
+    assert lines[4].split()[:2] == ["model", "SequenceClassifier,"]
+    assert loaded._repr_html_() == f"<pre>{loaded!r}</pre>"

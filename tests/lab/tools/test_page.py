@@ -6,7 +6,7 @@ import pytest
 
 from clearhead.lab import attention
 from clearhead.lab.tools.finding import Finding, Table
-from clearhead.lab.tools.page import write_page
+from clearhead.lab.tools.page import write_page, write_slides
 
 
 @pytest.fixture(scope="module")
@@ -36,4 +36,6 @@ def test_a_page_contains_each_finding_and_its_picture(picture, tmp_path):
 
 def test_a_page_loads_nothing(picture, tmp_path):
     text = write_page({"one": a_finding(picture)}, tmp_path / "index.html").read_text()
-    assert not re.search(r"https?://|<script|<link|@import|url\(", text)
+    slides = write_slides({"one": a_finding(picture)}, tmp_path / "slides.html").read_text()
+    assert not re.search(r"https?://|<script|<link|@import|url\(", text + slides)
+    assert "<title>It is &lt;so&gt;.</title>" in slides
