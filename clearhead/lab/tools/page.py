@@ -16,9 +16,11 @@ SLIDES = """
 html { scroll-snap-type: y mandatory; }
 body { max-width: none; margin: 0; padding: 0; }
 .slide { box-sizing: border-box; min-height: 100vh; padding: 4vmin 8vmin; display: flex;
-  flex-direction: column; justify-content: center; scroll-snap-align: start; font-size: 2.6vmin;
+  flex-direction: column; justify-content: center; scroll-snap-align: start; font-size: 3.2vmin;
   break-after: page; }
 .slide h1 { font-size: 6vmin; line-height: 1.2; }
+.slide p { max-width: none; }
+.slide table { font-size: 3vmin; }
 .slide figure { margin: 0 auto; max-width: 100%; overflow-x: auto; }
 .slide img { width: auto !important; max-width: 100%; max-height: 88vh; min-height: 60vh;
   object-fit: contain; }
