@@ -29,6 +29,8 @@ def predict(
         return
     for answer in answers:
         typer.echo(str(answer["answer"]) if quiet else _format_answer(answer))
+        if "note" in answer and not quiet:
+            typer.echo(f"note: {answer['note']}; do not rely on the answer", err=True)
 
 
 def _format_answer(answer: dict[str, Any]) -> str:
@@ -36,6 +38,6 @@ def _format_answer(answer: dict[str, Any]) -> str:
     rest = ", ".join(
         f"{name} {value:.4f}" if isinstance(value, float) else f"{name} {value}"
         for name, value in answer.items()
-        if name not in ("input", "answer")
+        if name not in ("input", "answer", "note")
     )
     return f"{answer['input']} → {answer['answer']}" + (f" ({rest})" if rest else "")

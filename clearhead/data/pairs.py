@@ -13,7 +13,9 @@ A date is a small translation: month and day change places, one word becomes sev
 weekday has no counterpart. One date in ten, in all its forms, is kept for validation.
 """
 
+import functools
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -22,7 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clearhead.data.batch import IGNORE, Batch, pad_right
-from clearhead.data.number_words import format_ordinal, spell_number, spell_ordinal, spell_year
+from clearhead.data.number_words import (
+    ONES,
+    TENS,
+    format_ordinal,
+    spell_number,
+    spell_ordinal,
+    spell_year,
+)
 from clearhead.data.packing import Examples
 from clearhead.data.randomness import (
     check_indices,
@@ -70,6 +79,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
 
 FIRST_DAY, LAST_DAY = date(1500, 1, 1).toordinal(), date(2099, 12, 31).toordinal()
 MAX_DIGITS = 6
+N_FORMS = 1000  # examples that show every form many times
 MONTHS = [
     *("january", "february", "march", "april", "may", "june", "july", "august", "september"),
     *("october", "november", "december"),
@@ -95,6 +105,33 @@ NUMBERS: list[Callable[[int], str]] = [
 
 def _name_month(d: date) -> str:
     return MONTHS[d.month - 1]
+
+
+NUMBER = "|".join((*ONES, *TENS, "oh", "hundred", "thousand"))
+# What differs within one way to write: the longer names first, since "may" begins other words.
+VARYING = {
+    "MONTH": "|".join(MONTHS),
+    "MON": "|".join(month[:3] for month in MONTHS),
+    "DAY": "|".join(WEEKDAYS),
+    "NUMBER": rf"(?:{NUMBER})(?:(?: and |[ -])(?:{NUMBER}))*",
+    "ORDINAL": rf"(?:NUMBER-)?(?:{'|'.join(spell_ordinal(n) for n in range(1, 21))}|thirtieth)",
+    "RANK": r"\d{1,2}(?:st|nd|rd|th)",
+    "0": r"\d",
+}
+
+
+def _find_form(text: str) -> str:
+    """The way a text is written: the ORDINAL of MONTH, NUMBER."""
+    for name, pattern in VARYING.items():
+        text = re.sub(rf"\b(?:{pattern})\b" if len(name) > 1 else pattern, name, text)
+    return text
+
+
+@functools.cache
+def _list_forms(kind: str, reverse: bool) -> frozenset[str]:
+    """The forms of all sources of a language."""
+    sources = GeneratedPairs(kind, reverse=reverse).examples(range(N_FORMS))
+    return frozenset(_find_form(source) for source, _ in sources)
 
 
 @dataclass(frozen=True)
@@ -126,6 +163,10 @@ class GeneratedPairs:
             self._write(value, 0 if self.reverse else form)
             for value, form in zip(self._choose(numbers).tolist(), forms.tolist(), strict=True)
         ]
+
+    def has_form_of(self, text: str) -> bool:
+        """Whether a text is written in one of the ways of the sources, such as 3 march 1984."""
+        return _find_form(text) in _list_forms(self.kind, self.reverse)
 
     @property
     def _forms(self) -> Sequence[Callable[..., str]]:

@@ -66,9 +66,14 @@ class Run:
         return self.predictor.tokenizer
 
     def predict(self, text: str, *, unknown: bool = False) -> dict[str, Any]:
-        """The model's answer to one input. unknown: a model of words may write <unk>."""
+        """The model's answer to one input. unknown: a model of words may write <unk>.
+
+        "note", if there is one, says how the input differs from those the model was trained on.
+        """
         predictor = self.predictor.allow_unknown() if unknown else self.predictor
-        return predictor.predict(self.model, text)
+        answer = predictor.predict(self.model, text)
+        note = self.recipe.data.describe_unfamiliar(predictor, self.model, text)
+        return answer if note is None else {**answer, "note": note}
 
     @cached_property
     def task(self) -> Task:

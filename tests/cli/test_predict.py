@@ -29,6 +29,26 @@ def test_each_input_is_answered_in_its_order(run, folder):
     assert run("predict", folder, *texts, "--quiet")[1].split() == [e["answer"] for e in expected]
 
 
+def test_an_input_outside_of_training_is_noted(run, folder):
+    data = load_run(folder).recipe.data
+    inside = "a" * data.haystack[1] + "|b"
+    outside = {
+        "a" + inside: f"the haystack has {data.haystack[1] + 1} letters, but those of training had "
+        f"{data.haystack[0]} to {data.haystack[1]}",
+        "a|a": f"the haystack has 1 letter, but those of training had {data.haystack[0]} to",
+        "aaaa|" + "b" * (data.needle[1] + 1): f"the needle has {data.needle[1] + 1} letters, but",
+    }
+    assert "note" not in load_run(folder).predict(inside)
+    for text, words in outside.items():
+        note = load_run(folder).predict(text)["note"]
+        assert note.startswith(words)
+        _, out, err = run("predict", folder, text)
+        assert "letters" not in out
+        assert err == f"note: {note}; do not rely on the answer\n"
+        assert run("predict", folder, text, "--quiet")[2] == ""
+        assert json.loads(run("predict", folder, text, "--json")[1])["answers"][0]["note"] == note
+
+
 def test_a_run_answers_when_its_data_have_gone_but_is_not_measured(run, tmp_path):
     from clearhead.models import ViTConfig
     from clearhead.training import Recipe, TrainingConfig, train

@@ -302,3 +302,29 @@ def test_a_batch_of_pairs_has_at_most_twice_max_tokens_with_its_padding():
     data = Pairs(pairs, *pair_tokenizers(pairs))
     sizes = [b.source.numel() + b.inputs.numel() for b in data.bucketed(max_tokens=170)]
     assert 170 < max(sizes) <= 340
+
+
+@pytest.mark.parametrize("kind", ["dates", "numbers"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_every_source_has_a_known_form_whatever_its_seed_and_part(kind, reverse):
+    pairs = GeneratedPairs(kind, seed=5, part="validation", reverse=reverse)
+    sources = [source for source, _ in pairs.examples(range(3000))]
+    assert [source for source in sources if not pairs.has_form_of(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("3 may 1984", True),
+        ("the twenty-first of march, nineteen oh five", True),
+        ("3/13/1984", True),  # a known form, though no date
+        ("1984/03/03", False),
+        ("march 3rd, 1984", False),
+        ("the third of march nineteen eighty-four", False),
+        ("3 mayday 1984", False),
+        ("hello", False),
+        ("", False),
+    ],
+)
+def test_a_text_in_another_form_is_noticed(text, known):
+    assert GeneratedPairs("dates").has_form_of(text) == known

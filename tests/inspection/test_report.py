@@ -87,9 +87,9 @@ def test_it_loads_nothing(text):
 
 def test_its_pictures_are_drawn_and_described(text):
     found = pictures(text)
-    assert len(found) == 4  # loss, accuracy, learning rate, attention
+    assert len(found) == 5  # loss, accuracy, learning rate, accuracy by length, attention
     assert all(png.startswith(b"\x89PNG") and len(png) > 5000 for png in found)
-    assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 4
+    assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 5
 
 
 def test_answers_are_shown_beside_the_right_ones(text, folder):

@@ -35,6 +35,20 @@ def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None
     return Picture(figure, f"{title} over the steps of the run")
 
 
+def lengths_picture(accuracy: Mapping[int, float], trained: tuple[int, int]) -> Picture:
+    """Accuracy by the length of the input; the lengths of training are shaded."""
+    with panels(*CURVE_INCHES) as (figure, [axes]):
+        open_axes(axes)
+        least, most = trained
+        axes.axvspan(least - 0.5, most + 0.5, color="#e8eef5", label="lengths of training")
+        colour, _ = LINES[0]
+        axes.plot(list(accuracy), list(accuracy.values()), color=colour, marker="o", markersize=3.5)
+        axes.set(xlabel="length", ylabel="accuracy", ylim=(0, 1.03))
+        axes.set_xticks(list(accuracy))
+        axes.legend(frameon=False, loc="lower left")
+    return Picture(figure, "Accuracy by the length of the input")
+
+
 def compare_runs(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
     """Several runs, name → metric → (step, value) pairs: a panel for each metric."""
     names = list(dict.fromkeys(name for series in runs.values() for name in series))

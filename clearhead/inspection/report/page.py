@@ -3,7 +3,7 @@
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
 Any run with a checkpoint can have a report, finished or not. The sections ask the task by its
-methods `baseline`, `confusion`, `examples` and `pictures`.
+methods `baseline`, `confusion`, `examples`, `accuracy_by_length` and `pictures`.
 """
 
 import os
@@ -17,7 +17,7 @@ from clearhead.files.reading import read_bytes
 from clearhead.files.writing import replace_file
 from clearhead.inspection.report import html
 from clearhead.inspection.report.attention import look_at_examples
-from clearhead.inspection.report.curves import confusion_picture, curve
+from clearhead.inspection.report.curves import confusion_picture, curve, lengths_picture
 from clearhead.runs import Run, load_run
 from clearhead.runs.folder import MAX_METRICS, SAMPLES
 from clearhead.timing import format_duration
@@ -66,6 +66,7 @@ def _body(run: Run) -> Iterator[str]:
     yield from _curves(series, baseline)
     yield from _samples(samples)
     yield from _answers(run)
+    yield from _lengths(run)
     yield from _attention(run, samples[-1][1] if samples else None)
     yield from _settings(run)
 
@@ -241,6 +242,18 @@ def _answers(run: Run) -> Iterator[str]:
             cells = (html.text(cell) for cell in (text, found["answer"], right, sure))
             yield f"<tr{wrong}>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
         yield "</table>"
+
+
+def _lengths(run: Run) -> Iterator[str]:
+    if not (accuracy := run.task.accuracy_by_length(run.model)):
+        return
+    trained = run.task.trained_lengths
+    yield "<h2>How far it generalises</h2>"
+    yield html.embed(
+        lengths_picture(accuracy, trained),
+        f"Accuracy on new inputs of each length. Training had lengths {trained[0]} to "
+        f"{trained[1]}; beyond them an answer may be a guess.",
+    )
 
 
 def _attention(run: Run, sample: str | None) -> Iterator[str]:

@@ -87,6 +87,15 @@ class DialogueData(DataConfig):
     def load_predictor(self, folder: Path) -> "DialoguePredictor":
         return DialoguePredictor.load(folder, self.sample_length)
 
+    def describe_unfamiliar(
+        self, predictor: "DialoguePredictor", model: Any, text: str
+    ) -> str | None:
+        ids = predictor.encode_prompt(text)[1:]  # without <start>
+        unknown = sum(token == predictor.tokenizer.unk_id for token in ids)
+        if not unknown:
+            return None
+        return f"{unknown} of the {len(ids)} words of the input did not occur in training"
+
 
 def read_shakespeare() -> list[str]:
     """The speeches of all plays that were fetched."""

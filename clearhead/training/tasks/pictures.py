@@ -117,6 +117,18 @@ class PictureData(DataConfig):
     def load_predictor(self, folder: Path) -> "PicturePredictor":
         return PicturePredictor.load(folder)
 
+    def describe_unfamiliar(
+        self, predictor: Any, model: VisionTransformer, text: str
+    ) -> str | None:
+        height, width = read_size("image_size", model.config.image_size)
+        given = tuple(read_picture(text).shape[-2:])
+        if given == (height, width):
+            return None
+        return (
+            f"the picture has {given[1]} × {given[0]} pixels, but those of training had "
+            f"{width} × {height}; its central square was resized"
+        )
+
 
 class PicturePredictor(Predictor):
     """Names pictures. mean and std: of each channel of the training pictures, as shares of 255."""

@@ -22,6 +22,7 @@ from clearhead.training.metrics import is_right
 from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_text
 
 EVAL_BATCH = 1000  # texts
+N_PER_LENGTH = 500  # texts
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,16 @@ class SubstringData(DataConfig):
 
     def load_predictor(self, folder: Path) -> "SubstringPredictor":
         return SubstringPredictor.load(folder)
+
+    def describe_unfamiliar(self, predictor: Any, model: Any, text: str) -> str | None:
+        haystack, _, needle = text.partition("|")
+        given = {"haystack": len(haystack), "needle": len(needle)}
+        for name, n in given.items():
+            least, most = getattr(self, name)
+            if not least <= n <= most:
+                letters = "letter" if n == 1 else "letters"
+                return f"the {name} has {n} {letters}, but those of training had {least} to {most}"
+        return None
 
 
 class SubstringPredictor(CharPredictor):
@@ -80,6 +91,7 @@ class SubstringTask(Task):
     learned_from = "texts drawn at random while it learned; short ones come again and again"
 
     def __init__(self, data: SubstringData) -> None:
+        self.data = data
         self.train, self.validation = (
             Substrings(data.alphabet, data.haystack, data.needle, data.seed, part)
             for part in ("train", "validation")
@@ -129,6 +141,28 @@ class SubstringTask(Task):
                 total += float(class_token_loss(logits, batch.targets)) * len(batch)
                 n_right += int(is_right(logits, batch.targets).sum())
         return {"val_loss": total / n, "val_accuracy": n_right / n}
+
+    @property
+    def trained_lengths(self) -> tuple[int, int]:
+        return self.data.haystack
+
+    def accuracy_by_length(self, model: SequenceClassifier) -> dict[int, float]:
+        """Haystacks of each length up to twice that of training, or to what the model can read."""
+        least, most = self.data.haystack
+        needle = self.data.needle
+        room = model.config.max_len - needle[1] - 2  # [CLS] and the separator
+        found = {}
+        for n in range(least, min(2 * most, room) + 1):
+            lengths = (n, n), (needle[0], min(needle[1], n))
+            try:
+                texts = Substrings(self.data.alphabet, *lengths, self.data.seed, "validation")
+            except ValueError:  # too few texts of this length for both labels
+                continue
+            batch = texts.batch(range(N_PER_LENGTH)).to(model.device)
+            with evaluation_mode(model):
+                logits = model(batch.inputs, token_mask=batch.token_mask)
+            found[n] = float(is_right(logits, batch.targets).float().mean())
+        return found
 
     def sample(self, model: SequenceClassifier) -> str:
         lines = []

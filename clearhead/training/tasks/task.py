@@ -135,6 +135,10 @@ class DataConfig(Config):
         """The predictor that was saved in a run folder; the data are not read."""
         raise NotImplementedError
 
+    def describe_unfamiliar(self, predictor: Any, model: Any, text: str) -> str | None:
+        """How an input differs from all training inputs, in one sentence; None if it does not."""
+        return None
+
 
 class Task(ABC):
     """Examples, loss and metrics of something to learn."""
@@ -263,6 +267,15 @@ class Task(ABC):
     def confusion(self, model: Any) -> Tensor | None:
         """How many validation examples of each class (row) get each answer (column), (C, C)."""
         return None
+
+    def accuracy_by_length(self, model: Any) -> dict[int, float]:
+        """Accuracy on new inputs of each length, also of lengths that training did not have."""
+        return {}
+
+    @property
+    def trained_lengths(self) -> tuple[int, int]:
+        """The least and the greatest length of a training input, for `accuracy_by_length`."""
+        raise NotImplementedError
 
     def examples(self, n: int) -> list[tuple[str, str]]:
         """Up to n validation inputs, each with its right answer."""

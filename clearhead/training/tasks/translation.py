@@ -106,6 +106,24 @@ class TranslationData(DataConfig):
     def load_predictor(self, folder: Path) -> "TranslationPredictor":
         return TranslationPredictor.load(folder)
 
+    def describe_unfamiliar(
+        self, predictor: "TranslationPredictor", model: Any, text: str
+    ) -> str | None:
+        if self.path is None:
+            pairs = GeneratedPairs(self.language, self.seed, reverse=self.reverse)
+            if pairs.has_form_of(text):
+                return None
+            return (
+                f"the input is written like none of the {self.language} of training, such as "
+                f"{pairs[0][0]!r}"
+            )
+        ids = predictor.source.encode(text)
+        if unknown := sum(token == predictor.source.unk_id for token in ids):
+            return f"{unknown} of {len(ids)} tokens of the input did not occur in training"
+        if len(ids) > self.longest:
+            return f"the input has {len(ids)} tokens, but those of training had {self.longest}"
+        return None
+
 
 class TranslationPredictor(Predictor):
     """Translates sentences into sentences of at most n_tokens."""

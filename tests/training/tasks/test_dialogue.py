@@ -306,3 +306,10 @@ def test_samples_and_answers_hold_no_unk_and_the_probability_is_that_of_the_firs
     asked = made.predictor.allow_unknown().predict(model, "ROMEO:")
     assert asked["answer"].split()[0] == "<unk>"
     assert asked["probability"] == pytest.approx(probs[unknown].item(), rel=1e-5)
+
+
+def test_words_that_training_did_not_have_are_noted(path):
+    made = task(path)
+    assert made.data.describe_unfamiliar(made.predictor, None, "speak no more") is None
+    note = made.data.describe_unfamiliar(made.predictor, None, "speak zyxzyx")
+    assert note == "1 of the 2 words of the input did not occur in training"

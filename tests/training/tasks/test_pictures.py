@@ -564,3 +564,18 @@ def test_a_batch_of_one_can_be_learned_from():
     task.loss(model, task.augment(task.batch([0]))).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     assert np.isfinite(task.evaluate(model)["val_loss"])
+
+
+def test_a_picture_of_another_size_is_noted(tmp_path):
+    task = a_task()
+    model = a_model(task)
+    for size, note in (
+        ((SIZE, SIZE), None),
+        (
+            (SIZE + 3, SIZE),
+            f"the picture has {SIZE + 3} × {SIZE} pixels, but those of training had",
+        ),
+    ):
+        Image.new("L", size).save(tmp_path / "x.png")
+        found = task.data.describe_unfamiliar(task.predictor, model, str(tmp_path / "x.png"))
+        assert found is None if note is None else found.startswith(note)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from clearhead.data.substrings import Substrings
 from clearhead.models import ClassifierConfig, SequenceClassifier
 from clearhead.training.tasks.substrings import SubstringData
 
@@ -14,7 +15,8 @@ def task(**settings):
 
 def model_of(task, **settings):
     torch.manual_seed(0)
-    config = ClassifierConfig(1, 1, d_model=12, n_layers=1, n_heads=3, max_len=4, **settings)
+    small = {"d_model": 12, "n_layers": 1, "n_heads": 3, "max_len": 4}
+    config = ClassifierConfig(1, 1, **{**small, **settings})
     return SequenceClassifier(task.complete(config))
 
 
@@ -110,3 +112,17 @@ def test_a_sample_has_no_text_that_is_not_measured(n):
 def test_other_settings_are_other_examples():
     assert task().fingerprint != task(seed=1).fingerprint
     assert task().fingerprint == task().fingerprint
+
+
+def test_accuracy_by_length_goes_to_twice_the_training_length_or_to_what_the_model_reads():
+    made = task(haystack=(3, 5), needle=(1, 2))
+    assert made.trained_lengths == (3, 5)
+    for max_len, longest in ((40, 10), (11, 7)):  # 7 letters, 2 of the needle, [CLS] and |
+        model = model_of(made, max_len=max_len)
+        found = made.accuracy_by_length(model)
+        assert list(found) == list(range(3, longest + 1))
+    for n, share in found.items():
+        batch = Substrings("abc", (n, n), (1, 2), 0, "validation").batch(range(500))
+        with torch.no_grad():
+            logits = model(batch.inputs, token_mask=batch.token_mask)[:, 0, 0]
+        assert share == pytest.approx(float(((logits > 0) == (batch.targets > 0)).float().mean()))

@@ -1,5 +1,6 @@
 """The translation task: both translators, pairs of any kind, what is counted as right."""
 
+import re
 import sys
 from itertools import pairwise
 
@@ -312,3 +313,18 @@ def test_the_recipes_translate_almost_every_date(name, tmp_path):
     from clearhead.training import find_recipe, train
 
     assert train(find_recipe(name), tmp_path, threads=1).metrics["val_exact"] >= 0.99
+
+
+def test_a_sentence_unlike_those_of_training_is_noted(file):
+    made = task()
+    note = made.data.describe_unfamiliar(made.predictor, None, "hello")
+    assert note.startswith("the input is written like none of the dates of training, such as '")
+    assert made.data.describe_unfamiliar(made.predictor, None, "3 march 1984") is None
+    real = task(path=str(file), longest=6)
+    known = real.train_pairs[0][0]
+    assert real.data.describe_unfamiliar(real.predictor, None, known) is None
+    words = real.data.describe_unfamiliar(real.predictor, None, "zyx " + known)
+    assert re.match(r"1 of \d tokens of the input did not occur in training", words)
+    long = " ".join([known] * 7)
+    note = real.data.describe_unfamiliar(real.predictor, None, long)
+    assert note.endswith("tokens, but those of training had 6")
