@@ -7,7 +7,8 @@
 Read in this order:
 
     load.py                                 load any known kind of model
-    gpt2.py, llama.py, bert.py, vit.py      one file per family: its config, its names and ours
+    gpt2.py, llama.py, qwen3.py, bert.py, vit.py
+                                            one file per family: its config, its names and ours
     name_table.py                           how such a table is written; what a file must hold
     hugging_face.py                         from a folder to a model
     config_json.py, weight_files.py         the two halves of a folder: settings and tensors
@@ -23,6 +24,7 @@ from clearhead.interop.export import export
 from clearhead.interop.gpt2 import load_gpt2
 from clearhead.interop.llama import load_llama
 from clearhead.interop.load import Loaded, load
+from clearhead.interop.qwen3 import load_qwen3
 from clearhead.interop.report import Report
 from clearhead.interop.tokenizer_files import find_tokenizer
 from clearhead.interop.vit import load_vit
@@ -39,5 +41,6 @@ __all__ = [
     "load_bert",
     "load_gpt2",
     "load_llama",
+    "load_qwen3",
     "load_vit",
 ]

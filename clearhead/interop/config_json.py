@@ -7,7 +7,7 @@ nothing is imported, fetched or opened.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,16 @@ class TheirConfig:
     def get_flag(self, name: str, default: Any = REQUIRED) -> bool:
         return self._get(name, default, bool, "true or false")
 
+    def get_choice(self, name: str, default: str, supported: Collection[str]) -> str:
+        """One of the supported words."""
+        value = self._get(name, default, str, "a word")
+        if value not in supported:
+            raise self._unsupported(name, value, " or ".join(supported))
+        return value
+
     def get_activation(self, name: str, default: str) -> str:
         """Our name of their activation."""
-        value = self._get(name, default, str, "a word")
-        if value not in ACTIVATIONS:
-            raise self._unsupported(name, value, " or ".join(ACTIVATIONS))
-        return ACTIVATIONS[value]
+        return ACTIVATIONS[self.get_choice(name, default, ACTIVATIONS)]
 
     def require(self, **supported: Any) -> None:
         """Refuse a named value that is neither absent nor the supported one."""

@@ -27,13 +27,16 @@ from clearhead.interop.hugging_face import check_folder, load_folder
 from clearhead.interop.llama import LLAMA
 from clearhead.interop.llama2c import read_llama2c
 from clearhead.interop.name_table import Family
+from clearhead.interop.qwen3 import QWEN3
 from clearhead.interop.report import Report
 from clearhead.interop.tokenizer_files import find_tokenizer, read_tokenizer_bin
 from clearhead.interop.vit import VIT
 from clearhead.models import Model
 from clearhead.models.model import Description
 
-FAMILIES: dict[str, Family[Any]] = {family.kind: family for family in (GPT2, LLAMA, BERT, VIT)}
+FAMILIES: dict[str, Family[Any]] = {
+    family.kind: family for family in (GPT2, LLAMA, QWEN3, BERT, VIT)
+}
 FETCHED = ("stories15m", "minilm")  # the models that `clearhead data get` fetches
 
 

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
+from clearhead.data.tokenizers.byte_pairs import END, BytePairTokenizer
 from clearhead.data.tokenizers.sentence_pieces import (
     FIRST_BYTE,
     FIRST_PIECE,
@@ -25,8 +25,6 @@ from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json, read_text
 from clearhead.files.reading import prefix_errors, read_bytes
 from clearhead.interop.tokenizer_json import read_tokenizer_json
-
-END_OF_TEXT = "<|endoftext|>"
 
 
 def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
@@ -86,7 +84,7 @@ def _read_vocab_json(folder: Path) -> BytePairTokenizer:
     lines = read_text(folder / "merges.txt", max_bytes=MAX_BYTES).split("\n")
     with prefix_errors(folder / "vocab.json"):
         tokens = sort_by_id(ids)
-        specials = {END_OF_TEXT: ids[END_OF_TEXT]} if END_OF_TEXT in ids else {}
+        specials = {END: ids[END]} if END in ids else {}
     with prefix_errors(f"{folder / 'vocab.json'} and merges.txt"):
         merges = [line for line in lines if line and not line.startswith("#version")]
         return BytePairTokenizer(tokens, merges, specials)

@@ -20,6 +20,7 @@ from clearhead.layers.block import Block
 from clearhead.layers.feed_forward import ACTIVATIONS
 from clearhead.layers.norm import NORMS, check_norm_bias, make_norm
 from clearhead.positions import SCHEMES, PositionScheme, RotaryPositions, build_positions
+from clearhead.positions.rotary import Scaling
 from clearhead.shapes import (
     check_above_zero,
     check_at_most,
@@ -65,6 +66,7 @@ class StackConfig(SharedSettings):
     max_len: int
     positions: str = "none"
     rotary_base: float = 10000.0
+    rotary_scaling: Scaling = None
     pre_norm: bool = True
     norm: str = "layer"
     norm_eps: float = 1e-5
@@ -85,7 +87,13 @@ class StackConfig(SharedSettings):
         check_choice("positions", self.positions, tuple(SCHEMES))
         check_above_zero(rotary_base=self.rotary_base, norm_eps=self.norm_eps)
         if self.positions == "rotary":
-            RotaryPositions(self.head_width)  # refuses an odd width
+            # Refuses an odd width and a scaling that cannot be.
+            RotaryPositions(self.head_width, scaling=self.rotary_scaling)
+        elif self.rotary_scaling is not None:
+            raise ValueError(
+                f"rotary_scaling={self.rotary_scaling} slows rotary positions down, but positions "
+                f"is {self.positions!r}; take positions='rotary' or leave rotary_scaling out"
+            )
         check_choice("norm", self.norm, NORMS)
         check_norm_bias(self.norm, self.norm_bias)
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
@@ -145,6 +153,7 @@ class StackConfig(SharedSettings):
             d_head=self.d_head,
             max_len=self.max_len,
             rotary_base=self.rotary_base,
+            rotary_scaling=self.rotary_scaling,
             scale_input=scale_input,
         )
 

@@ -18,6 +18,7 @@ from clearhead.attention.masks import MaskLike
 from clearhead.layers import StackConfig, apply_soft_cap
 from clearhead.models.checks import check_distances, check_tokens
 from clearhead.models.model import Model
+from clearhead.positions.rotary import Scaling
 from clearhead.shapes import check_above_zero, check_positive, read_token_mask
 
 
@@ -27,7 +28,8 @@ class GPTConfig(StackConfig):
 
     max_len: the context length; tied: the head is the embedding table; soft_cap: logits become
     c·tanh(logits/c); zero_start: the output layers of all blocks start at 0, so that no block adds
-    anything at first; head_bias: the head adds a bias, whatever `bias` says of the blocks.
+    anything at first; head_bias: the head adds a bias, whatever `bias` says of the blocks;
+    rotary_scaling: as in RotaryPositions.
     """
 
     vocab_size: int
@@ -50,6 +52,7 @@ class GPTConfig(StackConfig):
     dropout: float = 0.0
     _: KW_ONLY
     head_bias: bool = False
+    rotary_scaling: Scaling = None
 
     def check(self) -> None:
         super().check()

@@ -2,7 +2,7 @@
 
 from clearhead.positions.alibi import AlibiBias
 from clearhead.positions.learned import LearnedPositions
-from clearhead.positions.rotary import RotaryPositions
+from clearhead.positions.rotary import RotaryPositions, Scaling
 from clearhead.positions.scheme import PositionScheme
 from clearhead.positions.sinusoidal import SinusoidalPositions
 from clearhead.positions.toeplitz import ToeplitzBias
@@ -26,12 +26,13 @@ def build_positions(
     d_head: int | None = None,
     max_len: int,
     rotary_base: float = 10000.0,
+    rotary_scaling: Scaling = None,
     scale_input: bool = False,
 ) -> PositionScheme:
     """Build the scheme of this name for a model of these sizes.
 
-    d_head: d_model / n_heads unless given. rotary_base is for rotary positions, scale_input for
-    sinusoidal ones.
+    d_head: d_model / n_heads unless given. rotary_base and rotary_scaling are for rotary positions,
+    scale_input for sinusoidal ones.
     """
     check_choice("positions", name, tuple(SCHEMES))
     match name:
@@ -40,7 +41,8 @@ def build_positions(
         case "sinusoidal":
             return SinusoidalPositions(d_model, scale_input=scale_input)
         case "rotary":
-            return RotaryPositions(d_head or d_model // n_heads, base=rotary_base)
+            width = d_head or d_model // n_heads
+            return RotaryPositions(width, base=rotary_base, scaling=rotary_scaling)
         case "alibi":
             return AlibiBias(n_heads)
         case "toeplitz":

@@ -1,6 +1,7 @@
 """What several schemes share: angles, distances, cached tables, and the checks of `positions`.
 
-    angle[p, i]  = p / base^(2i / d)          of position p and the pair of columns i
+    angle[p, i]  = p · frequency[i]           of position p and the pair of columns i
+    frequency[i] = 1 / base^(2i / d)
     offset[t, s] = position of query t − position of key s
 
 Sinusoidal positions take the sine and cosine of these angles, rotary positions rotate by them.
@@ -17,11 +18,14 @@ from clearhead.runtime import widest_float
 from clearhead.shapes import can_read_values, check_int_tensor, format_shape
 
 
+def frequencies(d: int, base: float, device: torch.device) -> Tensor:
+    """1 / base^(2i/d) for each pair of columns i: (⌈d/2⌉,), exact to float64."""
+    return base ** -(torch.arange(0, d, 2, dtype=widest_float(device), device=device) / d)
+
+
 def angles(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
     """positions / base^(2i/d) for each pair of columns: (...) → (..., ⌈d/2⌉), exact to float64."""
-    wide = widest_float(positions.device)
-    exponents = torch.arange(0, d, 2, dtype=wide, device=positions.device) / d
-    return positions.unsqueeze(-1) * base**-exponents
+    return positions.unsqueeze(-1) * frequencies(d, base, positions.device)
 
 
 def offsets(T: int, S: int, device: torch.device | None = None) -> Tensor:

@@ -46,13 +46,17 @@ def refused(folder):
         ("llama", "hidden_act", "gelu"),
         ("llama", "head_dim", 8),
         ("llama", "rope_scaling", {"type": "linear", "factor": 2.0}),
-        ("llama", "rope_parameters", {"rope_type": "llama3", "rope_theta": 1e4}),
+        ("llama", "rope_parameters", {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}),
+        ("llama", "rope_parameters", {"rope_type": "linear", "factor": 2, "beta_fast": 3}),
         ("llama", "rope_parameters", {"rope_theta": 1e4, "factor": 8.0}),
         ("llama", "rope_parameters", {"rope_theta": 1e4, "partial_rotary_factor": 0.5}),
         ("llama", "partial_rotary_factor", 0.5),
         ("llama", "rope_parameters", [1]),
         ("llama", "mlp_bias", True),
         ("llama", "attention_bias", True),
+        ("qwen3", "rms_norm_eps", 1e-5),
+        ("qwen3", "use_sliding_window", True),
+        ("qwen3", "layer_types", ["full_attention", "sliding_attention"]),
         ("bert", "position_embedding_type", "relative_key"),
         ("bert", "is_decoder", True),
         ("bert", "add_cross_attention", True),
@@ -65,7 +69,8 @@ def refused(folder):
 )
 def test_a_variant_that_is_not_computed_is_refused_by_name(with_config, case, name, value):
     message = refused(with_config(case, **{name: value}))
-    inner = {"llama3": "rope_type", "8.0": "factor", "0.5": "partial_rotary_factor"}
+    inner = {"yarn": "'yarn', which is not supported; use default or linear or llama3"}
+    inner |= {"beta_fast": "beta_fast", "8.0": "factor", "0.5": "partial_rotary_factor"}
     expected = next((word for key, word in inner.items() if key in str(value)), name)
     assert expected in message or "mlp_bias" in message
 
@@ -73,6 +78,7 @@ def test_a_variant_that_is_not_computed_is_refused_by_name(with_config, case, na
 SIZES = {
     "gpt2": ["vocab_size", "n_positions", "n_embd", "n_layer", "n_head"],
     "llama": ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"],
+    "qwen3": ["num_attention_heads", "num_key_value_heads"],
     "bert": ["vocab_size", "max_position_embeddings", "hidden_size", "num_attention_heads"],
     "vit": ["image_size", "patch_size", "hidden_size", "num_hidden_layers", "intermediate_size"],
 }
@@ -140,7 +146,7 @@ def test_F11_huge_sizes_are_compared_and_not_allocated(with_config, case):
         ("[1, 2]", "must hold names and values"),
         ("{}", "model_type is missing"),
         ('{"model_type": 3}', "model_type must be a word"),
-        ('{"model_type": "t5"}', "model_type is 't5'; known are bert, gpt2, llama, vit"),
+        ('{"model_type": "t5"}', "model_type is 't5'; known are bert, gpt2, llama, qwen3, vit"),
         ('{"model_type": "gpt2", "model_type": "gpt2"}', "twice"),
         ('{"model_type": "gpt2", "n_embd": NaN}', "not a finite number"),
         ('{"a":' * 1000 + "1" + "}" * 1000, "nested deeper"),
@@ -167,6 +173,51 @@ def test_an_old_config_of_llama_names_its_base_alone(with_config, oracles):
     old, new = load_llama(folder), load_llama(oracles["llama grouped, tied"].folder)
     assert old.config == new.config
     assert old.config.rotary_base == 500.0
+
+
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("values", "scaling"),
+    [
+        ({"type": "linear", "factor": 4}, 4.0),
+        ({"rope_type": "default"}, None),
+        ({"rope_type": "llama3", **LLAMA3}, (8.0, 1.0, 4.0, 17)),
+        (
+            {"rope_type": "llama3", "original_max_position_embeddings": 13, **LLAMA3},
+            (8.0, 1.0, 4.0, 13),
+        ),
+    ],
+)
+def test_an_old_config_of_llama_scales_its_angles_in_rope_scaling(with_config, values, scaling):
+    folder = with_config("llama", rope_parameters=..., rope_theta=500.0, rope_scaling=values)
+    config = load_llama(folder).config
+    assert (config.rotary_base, config.rotary_scaling) == (500.0, scaling)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"rope_type": "llama3"}, "factor is missing"),
+        ({"rope_type": "linear", "factor": "2"}, "factor must be a number"),
+        ({"rope_type": "linear", "factor": 0}, "scaling must be a finite number above 0"),
+        ({"rope_type": 3}, "rope_type must be a word"),
+        ({"rope_type": "llama3", **LLAMA3, "low_freq_factor": 4.0}, "high must be above low"),
+        (
+            {"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 0},
+            "original_max_position_embeddings is 0",
+        ),
+    ],
+)
+def test_F11_a_scaling_of_angles_that_cannot_be_is_refused(with_config, values, words):
+    assert words in refused(with_config("llama", rope_parameters=values))
+
+
+def test_the_first_context_has_one_place(with_config):
+    rope = {"rope_type": "llama3", "original_max_position_embeddings": 9, **LLAMA3}
+    folder = with_config("llama", rope_parameters=rope, original_max_position_embeddings=8)
+    assert "original_max_position_embeddings" in refused(folder)
 
 
 def test_an_old_config_of_gpt2_leaves_its_defaults_out(with_config):

@@ -5,9 +5,15 @@ import torch
 
 from clearhead.attention import Mask
 from clearhead.inspection import record
-from clearhead.interop import load, load_bert, load_gpt2, load_llama, load_vit
+from clearhead.interop import load, load_bert, load_gpt2, load_llama, load_qwen3, load_vit
 
-LOADERS = {"gpt2": load_gpt2, "llama": load_llama, "bert": load_bert, "vit": load_vit}
+LOADERS = {
+    "gpt2": load_gpt2,
+    "llama": load_llama,
+    "qwen3": load_qwen3,
+    "bert": load_bert,
+    "vit": load_vit,
+}
 DTYPES = [(torch.float32, 1e-4), (torch.float64, 1e-9)]
 
 
@@ -45,16 +51,21 @@ def our_result(model, oracle, x):
 
 @pytest.fixture
 def float64_everywhere(transformers, monkeypatch):
-    """Theirs computes softmax, and Llama also norm and angles, in float32 whatever the dtype of
-    the model is. Here it does not, so that the rest can be compared to the last digits."""
+    """Theirs computes softmax, and Llama and Qwen3 also norm and angles, in float32 whatever the
+    dtype of the model is. Here it does not, so that the rest can be compared to the last digits."""
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
     from transformers.models.llama import modeling_llama as theirs
+    from transformers.models.qwen3 import modeling_qwen3 as qwen3
 
     def norm(self, x):
         return self.weight * x * torch.rsqrt(x.square().mean(-1, True) + self.variance_epsilon)
 
     def turns(self, x, position_ids):
-        base, width = self.config.rope_parameters["rope_theta"], 2 * self.inv_freq.numel()
-        steps = base ** -(torch.arange(0, width, 2, dtype=torch.float64) / width)
+        kind = self.config.rope_parameters["rope_type"]
+        compute = ROPE_INIT_FUNCTIONS.get(kind, type(self).compute_default_rope_parameters)
+        with pytest.MonkeyPatch.context() as wide:
+            wide.setattr(torch, "float", torch.float64)  # the dtype that their functions name
+            steps, _ = compute(self.config)
         angle = (position_ids[..., None] * steps).repeat(1, 1, 2)
         return angle.cos().to(x.dtype), angle.sin().to(x.dtype)
 
@@ -63,8 +74,10 @@ def float64_everywhere(transformers, monkeypatch):
     def same_dtype_softmax(x, dim, dtype=None):
         return softmax(x, dim)
 
-    monkeypatch.setattr(theirs.LlamaRMSNorm, "forward", norm)
-    monkeypatch.setattr(theirs.LlamaRotaryEmbedding, "forward", turns)
+    for part in (theirs.LlamaRMSNorm, qwen3.Qwen3RMSNorm):
+        monkeypatch.setattr(part, "forward", norm)
+    for part in (theirs.LlamaRotaryEmbedding, qwen3.Qwen3RotaryEmbedding):
+        monkeypatch.setattr(part, "forward", turns)
     monkeypatch.setattr(theirs.nn.functional, "softmax", same_dtype_softmax)
 
 

@@ -11,7 +11,7 @@ from clearhead.positions import RotaryPositions
 B, H, T, DH = 2, 3, 5, 8
 
 
-def loop(x, positions, base=10000.0):
+def loop(x, positions, base=10000.0, scale=lambda frequency: frequency):
     """The definition for x (B, H, T, Dh), pair by pair; positions is a nested list (B, T)."""
     y = torch.empty_like(x)
     half = x.size(-1) // 2
@@ -19,7 +19,7 @@ def loop(x, positions, base=10000.0):
         for h in range(x.size(1)):
             for t in range(x.size(2)):
                 for i in range(half):
-                    angle = positions[b][t] / base ** (2 * i / x.size(-1))
+                    angle = positions[b][t] * scale(base ** (-2 * i / x.size(-1)))
                     first, second = x[b, h, t, i], x[b, h, t, i + half]
                     y[b, h, t, i] = first * math.cos(angle) - second * math.sin(angle)
                     y[b, h, t, i + half] = second * math.cos(angle) + first * math.sin(angle)
@@ -53,6 +53,50 @@ def test_given_positions_choose_the_angles(positions):
     assert torch.allclose(one, expected[:1], rtol=0, atol=1e-13)
     without_heads = rotary(x[:, 1], positions=given)
     assert torch.allclose(without_heads, expected[:, 1], rtol=0, atol=1e-13)
+
+
+def slow_as_llama3(frequency, factor=8.0, low=1.0, high=4.0, length=30):
+    """Kept below a wavelength of length / high, divided above length / low, else mixed."""
+    wavelength = 2 * math.pi / frequency
+    if wavelength < length / high:
+        return frequency
+    if wavelength > length / low:
+        return frequency / factor
+    share = (length / wavelength - low) / (high - low)
+    return (1 - share) * frequency / factor + share * frequency
+
+
+@pytest.mark.parametrize(
+    ("scaling", "scale"),
+    [(4.0, lambda frequency: frequency / 4.0), ((8.0, 1.0, 4.0, 30), slow_as_llama3)],
+    ids=["linear", "llama3"],
+)
+def test_scaled_angles_are_those_of_the_definition(scaling, scale):
+    width = 16
+    slowed = [scale(7.0 ** (-2 * i / width)) / 7.0 ** (-2 * i / width) for i in range(width // 2)]
+    assert isinstance(scaling, float) or {1, 1 / 8} < {round(ratio, 9) for ratio in slowed}
+    x, rotary = (
+        torch.randn(B, H, T, width).double(),
+        RotaryPositions(width, base=7, scaling=scaling),
+    )
+    plain = [list(range(T))] * B
+    assert torch.allclose(rotary(x), loop(x, plain, 7.0, scale), rtol=0, atol=1e-13)
+    for positions in ([[3, 0, 300, 7, 7]] * B, [[5000, 0, 4, 9, 1]] * B):  # a table, and none
+        given = torch.tensor(positions)
+        expected = loop(x, positions, 7.0, scale)
+        assert torch.allclose(rotary(x, positions=given), expected, rtol=0, atol=1e-11)
+
+
+def test_a_scaling_that_cannot_be_is_refused():
+    with pytest.raises(ValueError, match=r"scaling must be a finite number above 0, got -1"):
+        RotaryPositions(DH, scaling=-1)
+    with pytest.raises(ValueError, match=r"\(factor, low, high, length\), got 2 numbers"):
+        RotaryPositions(DH, scaling=(8.0, 1.0))
+    with pytest.raises(ValueError, match=r"high must be above low, got high=1.0 and low=4.0"):
+        RotaryPositions(DH, scaling=(8.0, 4.0, 1.0, 8192))
+    with pytest.raises(ValueError, match=r"length must be at least 1, got 0"):
+        RotaryPositions(DH, scaling=(8.0, 1.0, 4.0, 0))
+    assert "scaling=2.0" in repr(RotaryPositions(DH, scaling=2.0))
 
 
 def test_lengths_stay():

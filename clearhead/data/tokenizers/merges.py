@@ -2,11 +2,16 @@
 
     l o w e r     merges: 1. e r   2. l o   3. lo w          →   low er
 
-`merge_pairs` takes n log n steps, so a long text without spaces stays quick.
+`merge_pairs` takes n log n steps, so a long text without spaces stays quick. `learn_merges` finds
+the merges of a text: again and again, the pair of neighbours that occurs most often is joined.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+Pair = tuple[int, int]
 
 
 def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) -> list[str]:
@@ -51,3 +56,56 @@ def read_merges(merges: Sequence[str], known: Collection[str]) -> dict[tuple[str
         if ranks.setdefault((left, right), rank) != rank:
             raise ValueError(f"merge {line!a:.60} occurs twice")
     return ranks
+
+
+def learn_merges(
+    words: Mapping[tuple[int, ...], int], n_tokens: int, n_merges: int, min_count: int
+) -> list[Pair]:
+    """Find the pairs to join, the first joined first; merge i makes the token n_tokens + i.
+
+    words: the ids of each word, below n_tokens, and how often it occurs. Of pairs that occur
+    equally often, the one with the lower ids is joined. There are fewer than n_merges where no pair
+    is left that occurs min_count times.
+    """
+    texts, counts = [list(word) for word in words], list(words.values())
+    pairs: Counter[Pair] = Counter()  # how often each pair occurs
+    where: defaultdict[Pair, set[int]] = defaultdict(set)  # in which words, or once did
+
+    def count(i: int, sign: int) -> Iterable[Pair]:
+        found = list(pairwise(texts[i]))
+        for pair in found:
+            pairs[pair] += sign * counts[i]
+            where[pair].add(i)
+        return found
+
+    for i in range(len(texts)):
+        count(i, +1)
+    queue = [(-n, pair) for pair, n in pairs.items()]
+    heapq.heapify(queue)
+    merges: list[Pair] = []
+    while queue and len(merges) < n_merges:
+        n, best = heapq.heappop(queue)
+        if pairs[best] != -n:
+            continue  # its count has changed: the new one is in the queue too
+        if -n < min_count:
+            break
+        changed: set[Pair] = set()
+        for i in where.pop(best):
+            changed.update(count(i, -1))
+            texts[i] = _join(texts[i], best, n_tokens + len(merges))
+            changed.update(count(i, +1))
+        merges.append(best)
+        for pair in changed - {best}:
+            heapq.heappush(queue, (-pairs[pair], pair))
+    return merges
+
+
+def _join(ids: Sequence[int], pair: Pair, joined: int) -> list[int]:
+    """Replace each occurrence of a pair, from the left."""
+    result: list[int] = []
+    i = 0
+    while i < len(ids):
+        found = tuple(ids[i : i + 2]) == pair
+        result.append(joined if found else ids[i])
+        i += 2 if found else 1
+    return result

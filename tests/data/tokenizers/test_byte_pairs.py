@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from clearhead.data.tokenizers import load_tokenizer
 from clearhead.data.tokenizers.byte_pairs import BYTES, CHARACTERS, split_words
 from clearhead.data.tokenizers.tokenizer import Tokenizer as OurBase
 from clearhead.files import BadFile
@@ -145,6 +146,69 @@ def test_half_a_surrogate_and_ids_out_of_range_are_refused(ours):
         ours.decode([3, 400])
     with pytest.raises(TypeError, match="text"):
         ours.encode(7)
+
+
+# Training
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return BytePairTokenizer.train([TEXT, "Once more."], 280)
+
+
+def test_the_first_ids_are_those_of_gpt2_and_the_last_is_the_end(trained):
+    assert trained.tokens[:3] == ("!", '"', "#")
+    assert trained.tokens[220] == "Ġ"  # GPT-2's id of a space
+    assert trained.vocab_size == 280
+    assert trained.start_id == trained.end_id == 279
+    assert [merge.replace(" ", "") for merge in trained.merges] == list(trained.tokens[256:279])
+
+
+@pytest.mark.parametrize("n", [257, 258, 300, 350])
+@pytest.mark.parametrize("min_count", [1, 2, 3])
+def test_merges_are_those_the_oracle_learns(n, min_count):
+    theirs = Tokenizer(models.BPE())
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=n - 1,
+        min_frequency=min_count,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    theirs.train_from_iterator([TEXT], trainer)
+    ours = BytePairTokenizer.train([TEXT], n, min_count=min_count)
+    merges = json.loads(theirs.to_str())["model"]["merges"]
+    assert ours.merges == [" ".join(pair) for pair in merges]
+    assert ours.encode(TEXT) == theirs.encode(TEXT).ids
+
+
+@given(text=ANY | st.binary().map(lambda data: data.decode("latin-1")))
+def test_a_trained_tokenizer_loses_nothing(text, trained):
+    ids = trained.encode(text)
+    assert trained.decode(ids) == text
+    assert trained.end_id not in ids
+
+
+def test_the_same_texts_give_the_same_tokenizer_which_a_file_keeps(trained, tmp_path):
+    assert BytePairTokenizer.train(iter([TEXT, "Once more."]), 280) == trained
+    trained.save(tmp_path / "own.json")
+    assert load_tokenizer(tmp_path / "own.json") == trained
+
+
+def test_no_merge_crosses_from_one_text_to_the_next():
+    assert BytePairTokenizer.train(["a", "b"] * 9, 300).merges == []
+    assert BytePairTokenizer.train("ab" * 9, 258).merges == ["a b"]
+
+
+def test_what_cannot_be_trained_is_refused():
+    with pytest.raises(ValueError, match="vocab_size must be at least 257, got 256"):
+        BytePairTokenizer.train([TEXT], 256)
+    with pytest.raises(ValueError, match="vocab_size must be at most 1,000,000"):
+        BytePairTokenizer.train([TEXT], 1_000_001)
+    with pytest.raises(ValueError, match="min_count must be at least 1, got 0"):
+        BytePairTokenizer.train([TEXT], 300, min_count=0)
+    with pytest.raises(TypeError, match=r"texts\[1\] must be a string, got b'no text'"):
+        BytePairTokenizer.train([TEXT, b"no text"], 300)
 
 
 # Files

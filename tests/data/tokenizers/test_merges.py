@@ -2,12 +2,13 @@
 
 import itertools
 import time
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.data.tokenizers.merges import merge_pairs, read_merges
+from clearhead.data.tokenizers.merges import learn_merges, merge_pairs, read_merges
 
 
 def join_plainly(parts, rank):
@@ -69,3 +70,45 @@ def test_F18_merges_to_the_unknown_are_refused():
             read_merges([line], known)
     with pytest.raises(ValueError, match="merge 'a b' occurs twice"):
         read_merges(["a b", "a b"], known)
+
+
+def learn_by_counting(words, n_tokens, n_merges, min_count):
+    """The definition: count all pairs again after each merge."""
+    merges = []
+    while len(merges) < n_merges:
+        counts = Counter()
+        for word, n in words.items():
+            for pair in itertools.pairwise(word):
+                counts[pair] += n
+        best = min(counts, key=lambda pair: (-counts[pair], pair), default=None)
+        if best is None or counts[best] < min_count:
+            break
+        joined = Counter()
+        for word, n in words.items():
+            parts = list(word)
+            for i in range(len(word) - 1):  # a part that was joined is None
+                if (parts[i], parts[i + 1]) == best:
+                    parts[i], parts[i + 1] = None, n_tokens + len(merges)
+            joined[tuple(part for part in parts if part is not None)] += n
+        words = joined
+        merges.append(best)
+    return merges
+
+
+def test_merges_of_low_lower_lowest_by_hand():
+    words = {(0, 1, 2): 1, (0, 1, 2, 3, 4): 1, (0, 1, 2, 3, 5, 6): 1}  # low, lower, lowest
+    assert learn_merges(words, 7, 9, 2) == [(0, 1), (7, 2), (8, 3)]  # lo, low, lowe
+    assert learn_merges(words, 7, 2, 2) == [(0, 1), (7, 2)]
+    assert learn_merges({}, 7, 2, 1) == []
+    assert learn_merges({(3,): 5, (0, 0, 0): 1}, 7, 9, 1) == [(0, 0), (0 + 7, 0)]
+
+
+WORDS = st.dictionaries(
+    st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple), st.integers(1, 4), max_size=8
+)
+
+
+@given(WORDS, st.integers(0, 12), st.integers(1, 4))
+def test_learned_merges_are_those_of_counting_anew(words, n_merges, min_count):
+    expected = learn_by_counting(words, 3, n_merges, min_count)
+    assert learn_merges(words, 3, n_merges, min_count) == expected
