@@ -33,11 +33,18 @@ if TYPE_CHECKING:
     from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
     from clearhead.data.randomness import split
     from clearhead.data.substrings import Substrings
-    from clearhead.data.tokenizers import CharTokenizer, Tokenizer, WordTokenizer, load_tokenizer
+    from clearhead.data.tokenizers import (
+        BytePairTokenizer,
+        CharTokenizer,
+        Tokenizer,
+        WordTokenizer,
+        load_tokenizer,
+    )
 
 __all__ = [
     "IGNORE",
     "Batch",
+    "BytePairTokenizer",
     "CharTokenizer",
     "Dialogue",
     "GeneratedPairs",
