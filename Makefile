@@ -25,6 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/clearhead train substring
+	@printf '\nfor the commands above, once per shell:\n. $(BIN)/activate\n'
 
 check: install
 	$(BIN)/ruff check .

@@ -7,7 +7,8 @@
 
     KiteConfig.from_dict({"n_tails": 3})      from a file; names and types are checked
     read_text("lift", "3e-4", float)          from a command line; typed by the field
-    find_nearest("n_tail", ["n_tails"])       the suggestion for a misspelt name
+    find_nearest("n_tail", ["n_tails"])       the known name most like a misspelt one
+    suggest("n_tail", ["n_tails"])            "; did you mean n_tails?", to end an error message
     read_dataclass(State, values)             a plain dataclass; every field must be given
 
 A recipe leaves open the sizes that the data decide; they are filled in when the data are opened:
@@ -123,6 +124,12 @@ def find_nearest(name: str, known: Iterable[str], *, cutoff: float = 0.0) -> str
         return endings[name]
     found = difflib.get_close_matches(str(name)[:80], names, n=1, cutoff=cutoff)
     return found[0] if found else None
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message that suggests a known name; empty if none is alike."""
+    near = find_nearest(name, known, cutoff=0.6)
+    return f"; did you mean {near}?" if near else ""
 
 
 def read_text(name: str, text: str, hint: Any) -> Any:

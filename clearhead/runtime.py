@@ -2,9 +2,9 @@
 
 More threads are not always faster. When another program keeps a core busy, every small parallel
 operation waits for the slower thread, and two threads can be ten times slower than one. So `auto`
-measures. (The command line also sets OMP_WAIT_POLICY=passive before torch starts, so that waiting
-threads sleep instead of spinning; set it yourself when you use the library from Python on a busy
-machine.)
+measures, unless the environment variable OMP_NUM_THREADS names a number. (The command line also
+sets OMP_WAIT_POLICY=passive before torch starts, so that waiting threads sleep instead of spinning;
+set it yourself when you use the library from Python on a busy machine.)
 """
 
 import os
@@ -66,13 +66,22 @@ def set_threads(threads: int | Literal["auto"] = "auto") -> int:
 
 
 def choose_threads() -> int:
-    """1, or all cores of this process if they are clearly faster at this moment.
+    """OMP_NUM_THREADS; if it is not set, 1, or all cores if they are clearly faster at this moment.
 
     A small gain here is a loss for smaller models, where the threads wait after each operation.
     """
+    if (asked := read_omp_threads()) is not None:
+        return asked
     cores = _count_cores()
     seconds = measure_threads((1, cores))
     return cores if seconds[cores] * CLEARLY_FASTER < seconds[1] else 1
+
+
+def read_omp_threads() -> int | None:
+    """The number in OMP_NUM_THREADS, the first if it is a list; None if there is none."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    is_number = first.isascii() and first.isdecimal() and 1 <= int(first) <= MOST_THREADS
+    return int(first) if is_number else None
 
 
 def measure_threads(candidates: tuple[int, ...], repeats: int = 5) -> dict[int, float]:

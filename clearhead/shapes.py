@@ -5,6 +5,7 @@ is for values and shapes, TypeError for types. Nothing here changes a tensor, an
 only `all_finite` waits until one is computed.
 """
 
+import difflib
 import math
 import sys
 from typing import Any
@@ -125,7 +126,10 @@ def check_divides(part_name: str, part: int, whole_name: str, whole: int) -> Non
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """`value` is one of the named choices."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        near = difflib.get_close_matches(str(value)[:80], choices, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        known = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {known}, got {value!r}{hint}")
 
 
 def check_float_tensor(name: str, x: Any, min_axes: int = 1) -> None:

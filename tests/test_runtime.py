@@ -18,7 +18,8 @@ from clearhead.runtime import (
 
 
 @pytest.fixture(autouse=True)
-def _same_threads_afterwards():
+def _same_threads_afterwards(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # the tests may be run with it
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -103,6 +104,14 @@ def test_one_thread_and_all_count_cores_are_compared(monkeypatch):
     assert choose_threads() == 1
     assert asked[-2:] == [(1, 6), (1, 1)]
     assert asked[:-2] in ([], [(1, 3)])
+
+
+@pytest.mark.parametrize(("asked", "threads"), [("3", 3), ("2,1", 2), ("", 7), ("x", 7), ("0", 7)])
+def test_auto_obeys_the_environment_before_it_measures(monkeypatch, asked, threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    monkeypatch.setattr(runtime, "_count_cores", lambda: 7)
+    monkeypatch.setattr(runtime, "measure_threads", lambda candidates: {1: 2.0, 7: 1.0})
+    assert choose_threads() == threads
 
 
 def test_a_number_of_threads_is_set_as_it_is():

@@ -10,4 +10,10 @@ peers.py     other libraries, imported only there
 from clearhead.bench.row import Row
 from clearhead.timing import best_seconds
 
-__all__ = ["Row", "best_seconds"]
+__all__ = ["CASE_NAMES", "Row", "best_seconds"]
+
+# The keys of cases.CASES, for the command line, which names them without importing torch.
+CASE_NAMES = (
+    *("attention", "heads", "toeplitz", "linear", "memory", "crossover", "threads"),
+    *("decode", "int8", "batch32", "dialogue", "vocabulary", "words", "loop", "start"),
+)

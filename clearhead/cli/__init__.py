@@ -1,8 +1,10 @@
 """The command line, `clearhead VERB THING [options]`. Read in this order:
 
 main.py          the list of verbs; errors become one line, a hint and an exit code
+hints.py         the hint after an error
 options.py       options with the same meaning in every verb; --json
 train.py         train a recipe, or resume a run
+runs.py          list runs
 eval.py          measure a trained model
 predict.py       run a trained model on inputs
 generate.py      continue a prompt

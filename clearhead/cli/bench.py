@@ -6,12 +6,14 @@ from typing import Annotated
 
 import typer
 
+from clearhead.bench import CASE_NAMES
 from clearhead.cli.options import Json, Quiet, Threads, print_json, set_threads
+from clearhead.config import suggest
 
 Case = Annotated[
     str | None,
     typer.Argument(
-        metavar="CASE", help="Such as attention, linear, decode or loop; without it, all are run."
+        metavar="CASE", help=f"One of {', '.join(CASE_NAMES)}; without it, all are run."
     ),
 ]
 
@@ -24,10 +26,11 @@ def bench(
     quiet: Quiet = False,
 ) -> None:
     """Measure speed, as ratios to PyTorch and to other libraries."""
+    if case is not None and case not in CASE_NAMES:
+        known, near = ", ".join(CASE_NAMES), suggest(case, CASE_NAMES)
+        raise ValueError(f"case must be one of {known}, got {case!r}{near}")
     from clearhead.bench.cases import CASES
 
-    if case is not None and case not in CASES:
-        raise ValueError(f"case must be one of {', '.join(CASES)}, got {case!r}")
     n_threads = set_threads(threads)
     if not quiet:
         print(f"{n_threads} thread(s); each pair takes turns in one run", file=sys.stderr)

@@ -13,7 +13,7 @@ import errno
 import os
 import sys
 import traceback
-from typing import Any
+from contextlib import suppress
 
 # Set before torch starts its threads: idle threads sleep instead of spinning. Spinning is up to 1.8
 # times faster on a quiet machine, but was measured 14 to 47 times slower on a busy one.
@@ -25,8 +25,10 @@ with exit_on_interrupt():
     import typer
 
     from clearhead import __version__
-    from clearhead.cli import bench, data, generate, lab, plot, predict, recipes, train
+    from clearhead.cli import bench, data, generate, lab, plot, predict, recipes, runs, train
     from clearhead.cli import eval as evaluation
+    from clearhead.cli.hints import describe_usage_error, write_hint
+    from clearhead.cli.options import print_json
     from clearhead.cli.streams import prepare_streams
     from clearhead.files.reading import quote
     from clearhead.files.writing import DISK_FAULTS
@@ -42,6 +44,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)
+app.command("runs")(runs.runs)
 app.command("eval")(evaluation.evaluate)
 app.command("predict")(predict.predict)
 app.command("generate")(generate.generate)
@@ -69,7 +72,10 @@ def _common(
 
 
 def main() -> None:
-    """Run a command. An error is one line and a hint; --debug adds the traceback."""
+    """Run a command. An error is one line and a hint; --debug adds the traceback.
+
+    With --json the error is also the one object on stdout: error, hint, exit_code.
+    """
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # anywhere
     prepare_streams()
     try:
@@ -87,17 +93,21 @@ def main() -> None:
             raise
         if len(arguments) < len(sys.argv) - 1:
             traceback.print_exc()
-        print(f"error: {sentence}", file=sys.stderr)
         code = _find_exit_code(error)
-        if code == 2:
-            print(f"hint: {_write_hint(arguments)}", file=sys.stderr)
+        hint = write_hint(error, arguments, typer.main.get_command(app)) if code == 2 else None
+        print(f"error: {sentence}", file=sys.stderr)
+        if hint is not None:
+            print(f"hint: {hint}", file=sys.stderr)
+        if "--json" in arguments:
+            with suppress(OSError):  # stdout may be what failed
+                print_json({"error": sentence, "hint": hint, "exit_code": code})
         sys.exit(code)
 
 
 def _describe(error: Exception, arguments: list[str]) -> str | None:
     """The sentence for the user; None for a bug of ours, which is shown as a traceback."""
     if hasattr(error, "format_message"):  # wrong usage, found by the option parser
-        return str(error.format_message())
+        return describe_usage_error(error)
     if isinstance(error, OSError):
         return _describe_disk_error(error)
     if _find_class_code(error) is not None:
@@ -134,19 +144,6 @@ def _find_class_code(error: Exception) -> int | None:
         kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("clearhead.")
     )
     return next((EXIT_CODES[name] for name in names if name in EXIT_CODES), None)
-
-
-def _write_hint(arguments: list[str]) -> str:
-    """The help page to read: that of the verb that was given."""
-    path = ["clearhead"]
-    command: Any = typer.main.get_command(app)
-    for argument in arguments:
-        command = getattr(command, "commands", {}).get(argument)
-        if command is None:
-            break
-        path.append(argument)
-    words = "lists the verbs" if len(path) == 1 else "says what it takes"
-    return f"{' '.join(path)} --help {words}"
 
 
 if __name__ == "__main__":

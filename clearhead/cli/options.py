@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli.interrupts import exit_on_interrupt
+from clearhead.config import suggest
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,10 @@ OptionalSeed = Annotated[int | None, _SEED]
 Device = Annotated[str, typer.Option("--device", help="Where to compute: auto, cpu, cuda, mps, …")]
 Threads = Annotated[
     str,
-    typer.Option("--threads", help="CPU threads: a number, or auto to measure which is faster."),
+    typer.Option(
+        "--threads",
+        help="CPU threads: a number; auto takes OMP_NUM_THREADS, or else measures what is faster.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
@@ -80,4 +84,5 @@ def set_threads(threads: str) -> int:
 def check_which(which: str) -> None:
     """Refuse any other name of a checkpoint than best and last."""
     if which not in ("best", "last"):
-        raise ValueError(f"--which must be best or last, got {which!r:.40}")
+        near = suggest(which, ("best", "last"))
+        raise ValueError(f"--which must be best or last, got {which!r:.40}{near}")

@@ -24,6 +24,7 @@ from clearhead.cli.eval import open_run
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Device, Json, Out, find_device, print_json, warn
 from clearhead.cli.recipes import build_recipe, check_recipe
+from clearhead.config import suggest
 from clearhead.runs.folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def _check_arguments(what: str, of: Sequence[str], tensorboard: bool) -> None:
     """Refuse wrong arguments before anything slow is imported."""
     is_run = what not in PICTURES and Path(what).is_dir()
     if what not in PICTURES and not is_run:
-        raise ValueError(f"picture must be one of {', '.join(PICTURES)}, or a run, got {what!r}")
+        known = ", ".join(PICTURES)
+        near = suggest(what, PICTURES)
+        raise ValueError(f"picture must be one of {known}, or a run, got {what!r}{near}")
     if tensorboard and not is_run:
         raise ValueError(f"--tensorboard takes the folder of a run, got {what!r:.80}")
     if what == "waves":

@@ -2,11 +2,13 @@
 
 On a terminal: a bar that is updated in place, and above it one line per evaluation. In a file or a
 pipe: only those lines. Each ends with the speed, in tokens or examples per second, and the time
-left. Messages of the training loop are printed as lines in both.
+left. Messages of the training loop are printed as lines in both. In a narrow terminal the line with
+the bar leaves out the parts that matter least; the bar and the time left stay.
 """
 
+import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
     from clearhead.training import Progress
 
-WIDE = 70  # columns needed for a bar beside the numbers
+BARS = ((70, 16), (44, 8))  # columns of the terminal, and of the bar in it
+# What is left out if the line does not fit, one after the other.
+LEAST = ("sparkline", "val_loss", "speed", "other measures", "loss")
+BLOCKS = "▁▂▃▄▅▆▇█"
+N_BLOCKS = 10  # of the sparkline
 
 
 @contextmanager
@@ -53,12 +59,52 @@ def _format_line(event: "Progress") -> str:
     return f"step {event.step}/{event.steps}: {format_metrics(event.metrics)}{pace}"
 
 
+def _format_status(
+    event: "Progress", latest: Mapping[str, float], sparkline: str, columns: int
+) -> str:
+    """The text beside the bar: as much as fits into so many columns."""
+    for n_left_out in range(len(LEAST) + 1):
+        text = _join_status(event, latest, sparkline, LEAST[:n_left_out])
+        if len(text) <= columns:
+            break
+    return text
+
+
+def _join_status(
+    event: "Progress", latest: Mapping[str, float], sparkline: str, left_out: Collection[str]
+) -> str:
+    shown = {
+        name: value
+        for name, value in latest.items()
+        if (name if name in ("loss", "val_loss") else "other measures") not in left_out
+    }
+    parts = [f"{event.step}/{event.steps}", format_metrics(shown)]
+    parts += ["" if "speed" in left_out else _format_speed(event), _format_left(event)]
+    parts += ["" if "sparkline" in left_out else sparkline]
+    return "  ".join(filter(None, parts))
+
+
+def draw_sparkline(values: Sequence[float]) -> str:
+    """The course of the values as a row of blocks, each the mean of equally many: ▇▅▃▂▁."""
+    n, size = min(N_BLOCKS, len(values)), len(values)
+    chunks = [values[i * size // n : (i + 1) * size // n] for i in range(n)]
+    means = [sum(chunk) / len(chunk) for chunk in chunks]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    return "".join(BLOCKS[round(7 * (mean - low) / (high - low or 1))] for mean in means)
+
+
 def _format_pace(event: "Progress", separator: str) -> str:
     """The speed and the time left, each after the separator."""
-    parts = [] if event.rate is None else [f"{event.rate:,.0f} {event.unit}/s"]
-    if event.step < event.steps:
-        parts.append(f"{format_duration(event.seconds_left)} left")
-    return "".join(separator + part for part in parts)
+    return "".join(separator + part for part in (_format_speed(event), _format_left(event)) if part)
+
+
+def _format_speed(event: "Progress") -> str:
+    return "" if event.rate is None else f"{event.rate:,.0f} {event.unit}/s"
+
+
+def _format_left(event: "Progress") -> str:
+    left = f"{format_duration(event.seconds_left)} left"
+    return left if event.step < event.steps else ""
 
 
 @contextmanager
@@ -78,9 +124,12 @@ def _show_bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    bar_column = (BarColumn(bar_width=16),) if console.width >= WIDE else ()
+    bar_width = next((width for columns, width in BARS if console.width >= columns), 0)
+    bar_column = (BarColumn(bar_width=bar_width),) if bar_width else ()
+    has_blocks = console.encoding.startswith("utf")
     text = TextColumn("{task.description}", markup=False)
     latest: dict[str, float] = {}
+    losses: list[float] = []
     with Bar(*bar_column, text, console=console, transient=True, refresh_per_second=4) as bar:
         console.show_cursor()  # a second Ctrl-C exits at once and must not leave it hidden
         line = bar.add_task("reading the data", total=None)
@@ -92,8 +141,11 @@ def _show_bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"
             latest.update(event.metrics)
             if _is_evaluation(event):
                 console.print(_format_line(event), markup=False)
-            pace = _format_pace(event, "  ")
-            words = f"{event.step}/{event.steps}  {format_metrics(latest)}{pace}"
+            if math.isfinite(loss := event.metrics.get("loss", math.nan)):
+                losses.append(loss)
+            sparkline = draw_sparkline(losses) if has_blocks else ""
+            room = console.width - bar_width - 1
+            words = _format_status(event, latest, sparkline, room)
             bar.update(line, total=event.steps, completed=event.step, description=words)
 
         yield show

@@ -34,14 +34,16 @@ def _default_to_list(context: typer.Context) -> None:
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """List the recipes and what they learn."""
-    about = {name: words for name, (_, words) in RECIPES.items()}
+    """List the recipes: the time they take, their result, what they learn."""
     if json:
-        print_json(about)
+        facts = ("about", "minutes", "result")
+        print_json(
+            {name: {fact: getattr(r, fact) for fact in facts} for name, r in RECIPES.items()}
+        )
         return
-    for name, words in about.items():
-        typer.echo(f"{name:22} {words}")
-    typer.echo("\nrun one: clearhead train NAME")
+    for name, r in RECIPES.items():
+        typer.echo(f"{name:22} {r.minutes:10} {r.result:17} {r.about}")
+    typer.echo("\ntimes on 2 cores; run one: clearhead train NAME")
 
 
 @app.command("show")

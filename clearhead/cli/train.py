@@ -17,7 +17,7 @@ from clearhead.cli.options import Device, Json, OptionalSeed, Quiet, Threads
 from clearhead.cli.progress import format_metrics, show_progress
 from clearhead.cli.recipes import build_recipe, check_recipe, is_file
 from clearhead.files.reading import prefix_errors, quote
-from clearhead.runs.folder import CONFIG, RunFolder, find_runs
+from clearhead.runs.folder import CONFIG, RunFolder, find_runs, list_runs
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
@@ -141,7 +141,7 @@ def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
     if name is not None and is_file(name):
         name = build_recipe(name).name
     if resume == "last":
-        runs = _list_by_age(out) if name is None else find_runs(out, name)
+        runs = list_runs(out) if name is None else find_runs(out, name)
         if not runs:
             of = "" if name is None else f" of {name}"
             raise ValueError(f"--resume last: {quote(out)} has no run{of}; start one without it")
@@ -153,11 +153,6 @@ def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
             f"{quote(run.path)} is a run of {its!r:.80}, not of {name!r}; leave the recipe out"
         )
     return run
-
-
-def _list_by_age(out: Path) -> list[RunFolder]:
-    started = sorted(out.glob(f"[!.]*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
-    return [RunFolder(path.parent) for path in started]
 
 
 def _choose_recipe(

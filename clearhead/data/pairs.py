@@ -67,7 +67,7 @@ def read_pairs(path: str | os.PathLike[str]) -> list[Pair]:
         if len(columns) < 2 or not columns[0] or not columns[1]:
             raise BadFile(
                 f"{quote(path)} lacks two sentences with a tab between them in line {number}: "
-                f"{line!a:.60}"
+                f"{line!r:.60}"
             )
         pairs.append((columns[0], columns[1]))
     if not pairs:

@@ -74,7 +74,7 @@ class Substrings:
             )
         if not len(self._pairs):
             raise ValueError(
-                f"there are too few texts of letters {self.alphabet!a:.40}, haystack lengths "
+                f"there are too few texts of letters {self.alphabet!r:.40}, haystack lengths "
                 f"{self.haystack} and needle lengths {self.needle} for {self.part} examples of "
                 f"both labels; use longer ones"
             )
@@ -229,5 +229,5 @@ def _check_alphabet(alphabet: str) -> None:
     if len(alphabet) < 2 or len(set(alphabet)) < len(alphabet) or SEPARATOR in alphabet:
         raise ValueError(
             f"alphabet must have at least 2 different letters, each once, and not the separator "
-            f"{SEPARATOR!r}, got {alphabet!a:.80}"
+            f"{SEPARATOR!r}, got {alphabet!r:.80}"
         )

@@ -236,7 +236,7 @@ def _check_member(member: tarfile.TarInfo, archive: str) -> str:
         return ""  # the root of the archive itself
     is_unsafe = name.startswith("/") or "\\" in name or ":" in name or not name.isprintable()
     if is_unsafe or any(part in ("", ".", "..") for part in name.split("/")):
-        raise BadFile(f"{archive} has a member with the unsafe name {quote(ascii(member.name))}")
+        raise BadFile(f"{archive} has a member with the unsafe name {quote(repr(member.name))}")
     if len(name) > MAX_NAME or name.count("/") >= MAX_DEPTH:
         raise BadFile(f"{archive} has a member with an overlong name: {quote(name)}")
     if member.size < 0 or (is_folder and member.size > 0):

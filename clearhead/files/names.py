@@ -34,9 +34,9 @@ def _find_fault(name: str) -> str | None:
         return f"is longer than {MAX_LENGTH} characters or 200 bytes"
     wrong = [character for character in name if not (character.isalnum() or character in "._-+= ")]
     if wrong:
-        return f"holds {wrong[0]!a}"
+        return f"holds {wrong[0]!r}"
     if not name[0].isalnum():
-        return f"begins with {name[0]!a}"
+        return f"begins with {name[0]!r}"
     if name[-1] in ". " or "  " in name or ".." in name:
         return "ends with a dot or space, or has two in a row"
     if unicodedata.normalize("NFC", name) != name:

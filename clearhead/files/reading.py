@@ -21,7 +21,7 @@ def quote(path: object) -> str:
     """A path, or a name found in a file, as one short printable line for a message."""
     text = os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else str(path)
     text = text if len(text) <= 200 else f"{text[:120]}…{text[-60:]}"
-    return text if text.isprintable() else ascii(text)
+    return text if text.isprintable() else repr(text)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def _parse(text: str, name: str) -> Any:
         values = dict(pairs)
         if len(values) < len(pairs):
             ((repeated, _),) = Counter(key for key, _ in pairs).most_common(1)
-            raise BadFile(f"{name} has the key {repeated!a:.80} twice")
+            raise BadFile(f"{name} has the key {repeated!r:.80} twice")
         return values
 
     def parse_integer(digits: str) -> int:

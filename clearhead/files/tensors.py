@@ -82,12 +82,12 @@ def read_tensors(
         wanted = list(header) if names is None else list(names)
         for key in (key for key in wanted if key not in header):
             near = find_nearest(str(key), header)
-            hint = f"; the nearest is {near!a}" if near else ""
-            raise BadFile(f"{name} holds no tensor {key!a:.80}{hint}")
-        tensors = {key: _read_tensor(file, header[key], f"{key!a:.80} in {name}") for key in wanted}
+            hint = f"; the nearest is {near!r}" if near else ""
+            raise BadFile(f"{name} holds no tensor {key!r:.80}{hint}")
+        tensors = {key: _read_tensor(file, header[key], f"{key!r:.80} in {name}") for key in wanted}
     if finite:
         for key, tensor in tensors.items():
-            _check_finite(tensor, f"{name}: tensor {key!a:.80}")
+            _check_finite(tensor, f"{name}: tensor {key!r:.80}")
     return tensors
 
 
@@ -153,7 +153,7 @@ def _parse_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]
         raise BadFile(f"{name} names {len(entries):,} tensors; at most {MAX_TENSORS:,} are read")
     offset = 8 + len(data)
     header = {
-        key: _parse_entry(entry, offset, f"{name}: {key!a:.80}") for key, entry in entries.items()
+        key: _parse_entry(entry, offset, f"{name}: {key!r:.80}") for key, entry in entries.items()
     }
     _check_cover(header, name, offset, offset + n_bytes)
     return header
@@ -164,11 +164,11 @@ def _parse_entry(entry: Any, offset: int, name: str) -> TensorInfo:
         raise BadFile(f"{name} must have exactly dtype, shape and data_offsets")
     code, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(code, str) or code not in DTYPES:
-        raise BadFile(f"{name} has the dtype {code!a:.40}; supported are {', '.join(DTYPES)}")
+        raise BadFile(f"{name} has the dtype {code!r:.40}; supported are {', '.join(DTYPES)}")
     if not _are_counts(shape) or len(shape) > MAX_AXES:
-        raise BadFile(f"{name} has the shape {shape!a:.80}, not up to {MAX_AXES} whole numbers ≥ 0")
+        raise BadFile(f"{name} has the shape {shape!r:.80}, not up to {MAX_AXES} whole numbers ≥ 0")
     if not _are_counts(offsets) or len(offsets) != 2:
-        raise BadFile(f"{name} has the offsets {offsets!a:.80}, not two whole numbers ≥ 0")
+        raise BadFile(f"{name} has the offsets {offsets!r:.80}, not two whole numbers ≥ 0")
     dtype, (start, stop) = DTYPES[code], offsets
     # An axis of 0 hides the others: (0, 2⁶⁰) has no numbers, yet no tensor has this shape.
     if math.prod(max(axis, 1) for axis in shape) * dtype.itemsize > MAX_FILE:
@@ -191,7 +191,7 @@ def _check_cover(header: Mapping[str, TensorInfo], name: str, start: int, stop: 
     for key, info in sorted(header.items(), key=lambda item: (item[1].start, item[1].stop)):
         if info.start != start:
             fault = "leaves a hole before it" if info.start > start else "overlaps another"
-            raise BadFile(f"{name}: tensor {key!a:.80} {fault}")
+            raise BadFile(f"{name}: tensor {key!r:.80} {fault}")
         start = info.stop
     if start != stop:
         words = "are missing: it is cut short" if start > stop else "at the end belong to no tensor"
@@ -243,11 +243,11 @@ def _check_finite(tensor: Tensor, name: str) -> None:
 
 def _check_writable(key: str, tensor: Tensor) -> None:
     if not isinstance(key, str) or key == METADATA:
-        raise BadFile(f"a tensor cannot be named {key!a:.80}")
+        raise BadFile(f"a tensor cannot be named {key!r:.80}")
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"{key!a:.80} must be a tensor, got {type(tensor).__name__}")
+        raise TypeError(f"{key!r:.80} must be a tensor, got {type(tensor).__name__}")
     if tensor.dtype not in CODES or tensor.layout != torch.strided or tensor.is_meta:
         raise BadFile(
-            f"tensor {key!a:.80} ({tensor.dtype}, {tensor.layout}, {tensor.device}) cannot be "
+            f"tensor {key!r:.80} ({tensor.dtype}, {tensor.layout}, {tensor.device}) cannot be "
             f"written; dense {', '.join(CODES.values())} can"
         )

@@ -38,7 +38,7 @@ class TheirConfig:
         path = folder / "config.json"
         values = read_json(path)
         if not isinstance(values, dict):
-            raise BadFile(f"{quote(path)} must hold names and values, got {values!a:.60}")
+            raise BadFile(f"{quote(path)} must hold names and values, got {values!r:.60}")
         return cls(path, values)
 
     @property
@@ -94,8 +94,8 @@ class TheirConfig:
                 raise self.error(f"{name} is missing")
             return default
         if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            raise self.error(f"{name} must be {words}, got {value!a:.60}")
+            raise self.error(f"{name} must be {words}, got {value!r:.60}")
         return value
 
     def _unsupported(self, name: str, value: Any, supported: str) -> BadFile:
-        return self.error(f"{name} is {value!a:.60}, which is not supported; use {supported}")
+        return self.error(f"{name} is {value!r:.60}, which is not supported; use {supported}")

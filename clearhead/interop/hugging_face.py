@@ -40,7 +40,7 @@ def load_folder(
     check_folder(path)
     theirs = TheirConfig.read(path)
     if theirs.kind != family.kind:
-        raise theirs.error(f"model_type is {theirs.kind!a:.40}, not {family.kind!r}")
+        raise theirs.error(f"model_type is {theirs.kind!r:.40}, not {family.kind!r}")
     files = WeightFiles.find(path)
     model = cast(ModelType, _build_empty_model(family, theirs, len(files.header)))
     plan = _make_plan(family.match_prefix(files.header), model, files)

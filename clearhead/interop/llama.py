@@ -76,7 +76,7 @@ def _read_rotary(theirs: TheirConfig, max_len: int) -> tuple[float, Scaling]:
         raise theirs.error("rope_scaling and rope_parameters differ; give one of them")
     name, values = ("rope_scaling", old) if new is None else ("rope_parameters", new)
     if not isinstance(values, dict | None):
-        raise theirs.error(f"{name} must hold names and values, got {values!a:.60}")
+        raise theirs.error(f"{name} must hold names and values, got {values!r:.60}")
     inner = TheirConfig(theirs.path, values or {})
     inner.require(partial_rotary_factor=1.0)
     base = inner.get_number("rope_theta", theirs.get_number("rope_theta", 10000.0))

@@ -76,7 +76,7 @@ def _load_hugging_face(path: Path, dtype: torch.dtype) -> Loaded:
     theirs = TheirConfig.read(path)
     if theirs.kind not in FAMILIES:
         raise theirs.error(
-            f"model_type is {theirs.kind!a:.40}; known are {', '.join(sorted(FAMILIES))}"
+            f"model_type is {theirs.kind!r:.40}; known are {', '.join(sorted(FAMILIES))}"
         )
     family = FAMILIES[theirs.kind]
     tokenizer = None if family is VIT else find_tokenizer(path)

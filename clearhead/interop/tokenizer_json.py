@@ -36,7 +36,7 @@ def read_tokenizer_json(path: str | os.PathLike[str]) -> SubwordTokenizer:
             return _build_word_pieces(values, model)
         if model.get("type") != "BPE":
             raise ValueError(
-                f"its model is {model.get('type')!a:.40}; WordPiece and BPE are supported"
+                f"its model is {model.get('type')!r:.40}; WordPiece and BPE are supported"
             )
         build = _build_sentence_pieces if model.get("byte_fallback") else _build_byte_pairs
         return build(values, model)
@@ -97,7 +97,7 @@ def _check_step(values: Mapping[str, Any], name: str, *supported: Any) -> None:
         ):
             return
     raise ValueError(
-        f"{name} is {given!a:.100}, which is not supported; supported is {supported[-1]!a:.200}"
+        f"{name} is {given!r:.100}, which is not supported; supported is {supported[-1]!r:.200}"
     )
 
 
@@ -118,7 +118,7 @@ def _check_specials(values: Mapping[str, Any], expected: list[str]) -> None:
         steps = processor.get("single")
     names = [_get_name(part) for step in _list_items(steps) for part in _list_items(step)]
     if names != expected:
-        raise ValueError(f"a text is encoded as {names!a:.80}; supported is {expected}")
+        raise ValueError(f"a text is encoded as {names!r:.80}; supported is {expected}")
 
 
 def _get_name(part: Any) -> Any:
@@ -141,10 +141,10 @@ def _read_vocabulary(
         token = _get_part({"an added token": added}, "an added token")
         name, i = str(token.get("content")), token.get("id")
         if ids.setdefault(name, i) != i:
-            raise ValueError(f"the added token {name!a:.40} has two ids, {ids[name]} and {i!a:.40}")
+            raise ValueError(f"the added token {name!r:.40} has two ids, {ids[name]} and {i!r:.40}")
         if token.get("special") is not True:
             raise ValueError(
-                f"{name!a:.40} is an added token that is not special, which is not supported"
+                f"{name!r:.40} is an added token that is not special, which is not supported"
             )
         specials[name] = i
     return ids, specials
@@ -154,12 +154,12 @@ def _read_merges(model: Mapping[str, Any]) -> list[str]:
     """Read the merges as lines; a file may hold pairs instead."""
     merges = model.get("merges")
     if not isinstance(merges, list):
-        raise ValueError(f"merges must be a list, got {merges!a:.40}")
+        raise ValueError(f"merges must be a list, got {merges!r:.40}")
     return [" ".join(map(str, line)) if isinstance(line, list) else line for line in merges]
 
 
 def _get_part(values: Any, name: str) -> dict[str, Any]:
     part = values.get(name) if isinstance(values, dict) else None
     if not isinstance(part, dict):
-        raise ValueError(f"{name} must hold names and values, got {part!a:.40}")
+        raise ValueError(f"{name} must hold names and values, got {part!r:.40}")
     return part

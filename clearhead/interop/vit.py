@@ -42,7 +42,7 @@ def _count_labels(theirs: TheirConfig) -> int:
     if names is None:
         return theirs.get_size("num_labels", 2)
     if not isinstance(names, dict):
-        raise theirs.error(f"id2label must hold the names of the classes, got {names!a:.60}")
+        raise theirs.error(f"id2label must hold the names of the classes, got {names!r:.60}")
     return len(names)
 
 
@@ -52,7 +52,7 @@ def _get_sides(theirs: TheirConfig, name: str) -> int | tuple[int, int]:
     if not isinstance(value, list):
         return theirs.get_size(name)
     if len(value) != 2:
-        raise theirs.error(f"{name} must be a number or [height, width], got {value!a:.60}")
+        raise theirs.error(f"{name} must be a number or [height, width], got {value!r:.60}")
     height, width = (TheirConfig(theirs.path, {name: side}).get_size(name) for side in value)
     return height, width
 

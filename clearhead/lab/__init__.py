@@ -24,6 +24,8 @@ This file imports nothing heavy, so that the command line can list the experimen
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from clearhead.config import suggest
+
 if TYPE_CHECKING:
     from clearhead.lab.tools.finding import Finding
 
@@ -48,7 +50,9 @@ EXPERIMENTS = {
 def check_name(name: str) -> None:
     """Refuse a name that no experiment has."""
     if name not in EXPERIMENTS:
-        raise ValueError(f"experiment must be one of {', '.join(EXPERIMENTS)}, got {name!r}")
+        known = ", ".join(EXPERIMENTS)
+        near = suggest(name, EXPERIMENTS)
+        raise ValueError(f"experiment must be one of {known}, got {name!r}{near}")
 
 
 def run(name: str, *, seed: int = 0, full: bool = False, device: str = "auto") -> "Finding":

@@ -21,7 +21,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 GROWING = (METRICS, SAMPLES)
 CHANGEABLE = ("training", "asked")  # parts of config.json that --force may change
 MAX_METRICS = 256 << 20
+N_NAMED = 5  # runs named in an error message
 
 
 class RunFolder:
@@ -56,12 +57,24 @@ class RunFolder:
         """The content of config.json."""
         if not self.path.is_dir():
             raise BadFile(f"{quote(self.path)} is no run folder: there is no such folder")
+        if not (self / CONFIG).exists() and (inside := list_runs(self.path)):
+            names = ", ".join(quote(run.path) for run in inside[-N_NAMED:][::-1])
+            raise BadFile(f"{quote(self.path)} holds runs, but is none; give one of them: {names}")
         return self._read(CONFIG)
 
     @property
     def environment(self) -> dict[str, Any]:
         """The content of environment.json."""
         return self._read(ENVIRONMENT)
+
+    def read_state(self) -> dict[str, Any]:
+        """The state in the newest checkpoint that can be read, unverified; empty without any."""
+        for path in sorted(self.checkpoints.glob("step-*/state.json"), reverse=True):
+            with suppress(BadFile, OSError):
+                state = read_json(path)
+                if isinstance(state, dict):
+                    return state
+        return {}
 
     @property
     def identity(self) -> str:
@@ -183,6 +196,12 @@ def find_runs(parent: Path, name: str) -> list[RunFolder]:
     """The runs of this name, in the order of their numbers; each has a config.json."""
     paths = (path for _, path in sorted(_find_numbered(parent, name)))
     return [RunFolder(path) for path in paths if (path / CONFIG).is_file()]
+
+
+def list_runs(parent: Path) -> list[RunFolder]:
+    """All runs directly below a folder, the newest last."""
+    started = sorted(parent.glob(f"[!.]*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
+    return [RunFolder(path.parent) for path in started]
 
 
 def _find_numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:

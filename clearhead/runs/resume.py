@@ -16,6 +16,7 @@ from clearhead.files.reading import BadFile, quote
 from clearhead.runs.checkpoint import is_finished
 from clearhead.runs.folder import CHANGEABLE, RunFolder, find_runs
 from clearhead.runs.run import read_recipe
+from clearhead.runtime import read_omp_threads
 
 # Fields of config.json and environment.json that do not change the numbers.
 HARMLESS = ("asked", "python", "system")
@@ -29,14 +30,23 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
     """The newest unfinished run of the command that gave this config, None if there is none.
 
     The examples are not compared: if they have changed, the run is found here and refused by
-    `check_same`, so that a new run does not start silently.
+    `check_same`, so that a new run does not start silently. Nor does one start silently beside a
+    finished run of the same command.
     """
+    finished: RunFolder | None = None
     for run in reversed(find_runs(parent, config["recipe"])):
         try:
-            if _is_same_command(run.config, config) and not is_finished(run.checkpoints):
-                return run
+            if _is_same_command(run.config, config):
+                if not is_finished(run.checkpoints):
+                    return run
+                finished = finished or run
         except BadFile as fault:
             tell(f"{fault}; this run is skipped")
+    if finished is not None:
+        tell(
+            f"{quote(finished.path)} is finished and has the same settings; this new run repeats "
+            f"it, with the same seed"
+        )
     return None
 
 
@@ -64,10 +74,11 @@ def decide_threads(run: RunFolder | None, threads: int | str, workers: int = 1) 
     """The number of threads, or "auto"; a resumed run keeps its own unless a number is given.
 
     Workers have a thread each: they hardly wait for one another, so there is nothing to measure.
+    OMP_NUM_THREADS has precedence, as it has for one worker.
     """
     if threads != "auto":
         return int(threads)
-    wanted = "auto" if workers == 1 else workers
+    wanted = "auto" if workers == 1 or read_omp_threads() else workers
     return wanted if run is None else run.environment.get("threads", wanted)
 
 

@@ -19,7 +19,7 @@ from clearhead.bench import Row
 from clearhead.cli import main as command
 from clearhead.lab import EXPERIMENTS, attention
 
-VERBS = ("train", "eval", "predict", "generate", "lab", "plot", "bench", "recipes", "data")
+VERBS = ("train", "runs", "eval", "predict", "generate", "lab", "plot", "bench", "recipes", "data")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -184,11 +184,11 @@ def test_bench_prints_rows_or_one_json_object(run, monkeypatch):
     from clearhead.bench import cases
 
     row = Row(what="this", ours=0.5, other="that", theirs=1.0)
-    monkeypatch.setattr(cases, "CASES", {"small": lambda seconds: [row]})
-    code, out, err = run("bench", "small", "--threads", 1)
+    monkeypatch.setitem(cases.CASES, "linear", lambda seconds: [row])
+    code, out, err = run("bench", "linear", "--threads", 1)
     assert (code, out) == (0, row.text() + "\n")
     assert "1 thread" in err
-    code, out, err = run("bench", "small", "--threads", 1, "--json", "--quiet")
+    code, out, err = run("bench", "linear", "--threads", 1, "--json", "--quiet")
     assert (code, err) == (0, "")
     assert isinstance(json.loads(out), dict)
     assert '"ratio": 0.5' in out
@@ -251,6 +251,54 @@ def test_C01_a_mistake_is_one_line_and_a_hint(run, mistake):
 def test_the_error_names_what_would_have_been_right(run):
     assert all(name in run("lab", "atention")[2] for name in EXPERIMENTS)
     assert "waves, table, mask, alibi" in run("plot", "tables")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["lab", "atention"], "did you mean attention?"),
+        (["plot", "tables"], "did you mean table?"),
+        (["bench", "linar"], "did you mean linear?"),
+        (["data", "get", "mnits"], "did you mean mnist?"),
+        (["eval", "runs", "--which", "lst"], "did you mean last?"),
+        (["generate", "x", "--weights", "int4"], "did you mean 'int8'?"),
+        (["lab", "--quite"], "did you mean --quiet?"),
+        (["train", "substring", "model.positions=toepliz"], "did you mean 'toeplitz'?"),
+        (["train", "substrin"], "the nearest is 'substring'"),
+    ],
+    ids=" ".join,
+)
+def test_a_misspelt_choice_is_answered_with_the_nearest(run, arguments, near):
+    assert run(*arguments)[2].splitlines()[0].endswith(near)
+
+
+def test_help_of_bench_names_every_case(run):
+    from clearhead.bench import CASE_NAMES
+    from clearhead.bench.cases import CASES
+
+    assert tuple(CASES) == CASE_NAMES
+    words = " ".join(run("bench", "--help")[1].split())
+    assert ", ".join(CASE_NAMES) in words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["lab", "nothing"], ["trian"], ["eval", "nowhere"], ["train", "substring", "--lr", "1"]],
+    ids=" ".join,
+)
+def test_with_json_an_error_is_one_object_too(run, arguments):
+    code, out, err = run(*arguments, "--json")
+    found = json.loads(out)
+    assert (code, found["exit_code"]) == (2, 2)
+    assert err == f"error: {found['error']}\nhint: {found['hint']}\n"
+    assert run(*arguments)[1] == ""
+
+
+def test_an_error_as_json_survives_a_closed_output():
+    with nobody_reading() as stream:
+        done = run_outside("lab", "nothing", "--json", stdout=stream)
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
 
 
 def test_no_verb_is_answered_with_help_or_a_hint(run):
@@ -366,6 +414,22 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
         (["data", "gte", "mnist"], "clearhead data --help says what it takes"),
         (["data", "get", "mnits"], "clearhead data get --help says what it takes"),
         (["--nothing", "plot"], "clearhead --help lists the verbs"),
+        (["train", "substrin"], "clearhead recipes list names the recipes"),
+        (
+            ["train", "substring", "training.lrr=1"],
+            "clearhead recipes show substring lists its settings",
+        ),
+        (
+            ["train", "substring", "--lr", "0.1"],
+            "a setting is written without dashes: training.lr=0.1; "
+            "clearhead recipes show substring lists all",
+        ),
+        (
+            ["train", "--n-layers=2"],
+            "a setting is written without dashes: model.n_layers=2; "
+            "clearhead recipes show RECIPE lists all",
+        ),
+        (["train", "substring", "--nothing"], "clearhead train --help says what it takes"),
     ],
 )
 def test_the_hint_is_about_the_verb_that_was_asked(run, arguments, hint):
@@ -408,6 +472,15 @@ def _raise(error):
         raise error
 
     return function
+
+
+def test_letters_outside_ascii_are_printed_as_they_are(run, tmp_path):
+    config = tmp_path / "größe" / "config.json"
+    config.parent.mkdir()
+    config.write_text('{"model_type": "größer\\u001b"}', encoding="utf-8")
+    err = run("generate", config.parent)[2]
+    assert "größe/config.json" in err
+    assert "'größer\\x1b'" in err
 
 
 # Terminals

@@ -4,12 +4,19 @@ import dataclasses
 import io
 import os
 import pty
+import re
 import select
 import sys
 
 import pytest
 
-from clearhead.cli.progress import _format_line, format_metrics, show_progress
+from clearhead.cli.progress import (
+    _format_line,
+    _format_status,
+    draw_sparkline,
+    format_metrics,
+    show_progress,
+)
 from clearhead.training import Progress
 
 NEWS = [
@@ -78,6 +85,52 @@ def test_C02_on_a_terminal_one_line_changes_and_evaluations_stay(monkeypatch, co
         assert "val_exact 0.875  900 tokens/s" in seen
         assert "━" in seen
     assert seen.rfind("\x1b[?25h") > seen.rfind("\x1b[?25l")  # the cursor is back
+
+
+RUNNING = Progress(1300, 2600, {"loss": 0.3704}, 12345.6, "tokens", 80.0)
+LATEST = {"loss": 0.3704, "val_loss": 0.2456, "val_accuracy": 0.8067}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (
+            120,
+            "1300/2600  loss 0.3704, val_loss 0.2456, val_accuracy 0.8067  12,346 tokens/s  "
+            "1 min 20 s left  █▅▁",
+        ),
+        (
+            95,
+            "1300/2600  loss 0.3704, val_loss 0.2456, val_accuracy 0.8067  12,346 tokens/s  1 min",
+        ),
+        (80, "1300/2600  loss 0.3704, val_accuracy 0.8067  12,346 tokens/s  1 min 20 s left"),
+        (63, "1300/2600  loss 0.3704, val_accuracy 0.8067  1 min 20 s left"),
+        (51, "1300/2600  loss 0.3704  1 min 20 s left"),
+        (20, "1300/2600  1 min 20 s left"),
+    ],
+)
+def test_a_narrow_line_leaves_out_what_matters_least(columns, words):
+    text = _format_status(RUNNING, LATEST, draw_sparkline([3.0, 2.0, 1.0]), columns)
+    assert text.startswith(words)
+    assert "1 min 20 s left" in text
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_C02_bar_and_time_left_stay_on_a_narrow_terminal(monkeypatch, columns):
+    monkeypatch.setattr(sys.modules[__name__], "NEWS", [RUNNING])
+    seen = on_a_terminal(monkeypatch, columns, NO_COLOR="1")
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", seen))
+    drawn = [line for line in lines if "1300/2600" in line]
+    assert drawn
+    assert all("━" in line and "1 min 20 s left" in line for line in drawn)
+    assert max(map(len, drawn)) <= columns
+
+
+def test_a_sparkline_falls_with_the_loss():
+    assert draw_sparkline([]) == ""
+    assert draw_sparkline([2.0]) == "▁"
+    assert draw_sparkline([3.0, 2.0, 1.0]) == "█▅▁"
+    assert draw_sparkline([100 - i for i in range(100)]) == "█▇▆▆▅▄▃▃▂▁"
 
 
 def test_the_cursor_is_never_away(monkeypatch):

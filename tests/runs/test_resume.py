@@ -72,7 +72,7 @@ def test_resume_takes_a_path_or_the_last_of_this_recipe(stopped):
         run_tiny(stopped / "none", resume="last")
     with pytest.raises(BadFile, match="is no run folder"):
         run_tiny(stopped, resume=str(stopped / "tiny-0007"))
-    with pytest.raises(BadFile, match=r"config\.json is not there"):
+    with pytest.raises(BadFile, match=r"holds runs, but is none"):
         find_run(stopped, str(stopped), "tiny")
 
 
@@ -300,3 +300,11 @@ def test_a_config_that_was_edited_after_the_start_is_refused(stopped):
     path.write_text(whole.replace('"dropout": 0.2', '"dropout": 0.3'))
     with pytest.raises(NoGoodCheckpoint, match="belongs to another run"):
         run_tiny(stopped, tiny(dropout=0.3), resume="last", force=True)
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [("1", "auto"), ("", 2)])
+def test_workers_have_a_thread_each_unless_the_environment_says_otherwise(
+    monkeypatch, asked, wanted
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    assert decide_threads(None, "auto", workers=2) == wanted

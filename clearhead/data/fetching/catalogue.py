@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from clearhead.config import find_nearest
+from clearhead.config import suggest
 from clearhead.data.fetching.checksums import CHECKSUMS
 from clearhead.files import BadFile
 
@@ -88,8 +88,7 @@ def _check_home(home: str) -> Path:
 def find(name: str) -> DataSet:
     """Look up a data set by its name."""
     if name not in CATALOGUE:
-        near = find_nearest(name, CATALOGUE, cutoff=0.6)
-        hint = f"; did you mean {near}?" if near else ""
+        hint = suggest(name, CATALOGUE)
         raise ValueError(f"data set must be one of {', '.join(CATALOGUE)}, got {name!r:.80}{hint}")
     return CATALOGUE[name]
 

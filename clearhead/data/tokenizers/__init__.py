@@ -52,5 +52,5 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     values = read_json(path, max_bytes=MAX_BYTES)
     kind = values.get("tokenizer") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        raise BadFile(f"{quote(path)} is not a tokenizer: its kind is {kind!a:.80}")
+        raise BadFile(f"{quote(path)} is not a tokenizer: its kind is {kind!r:.80}")
     return KINDS[kind].load(path)

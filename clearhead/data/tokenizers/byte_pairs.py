@@ -93,7 +93,7 @@ class BytePairTokenizer(SubwordTokenizer):
         self.merges, self.specials = list(merges), dict(specials)
         for name, i in self.specials.items():
             if type(i) is not int or not 0 <= i < len(tokens) or tokens[i] != name:
-                raise ValueError(f"id {i!a:.40} is not the special token {name!a:.40}")
+                raise ValueError(f"id {i!r:.40} is not the special token {name!r:.40}")
         roles = dict(self.specials)
         if (end := roles.pop(END, None)) is not None:
             roles |= {"start": end, "end": end}
@@ -103,7 +103,7 @@ class BytePairTokenizer(SubwordTokenizer):
                 raise ValueError(f"the vocabulary has no token for the byte 0x{byte:02x}")
         for i, token in enumerate(tokens):
             if i not in roles.values() and not (token and BYTES.keys() >= set(token)):
-                raise ValueError(f"token {token!a:.40} is not written in bytes")
+                raise ValueError(f"token {token!r:.40} is not written in bytes")
         self._ranks = read_merges(self.merges, self._ids)
         self._cached = lru_cache(maxsize=50_000)(self._split_word)
 

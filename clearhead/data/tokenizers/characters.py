@@ -96,8 +96,8 @@ class CharTokenizer(Tokenizer):
         except KeyError as unknown:
             character = unknown.args[0]
             raise ValueError(
-                f"text has {character!a} at index {text.index(character)}, which is not in the "
-                f"alphabet {self.alphabet!a:.100}; change the text or build the tokenizer with it"
+                f"text has {character!r} at index {text.index(character)}, which is not in the "
+                f"alphabet {self.alphabet!r:.100}; change the text or build the tokenizer with it"
             ) from None
 
     def _add_specials(self, ids: list[int]) -> list[int]:

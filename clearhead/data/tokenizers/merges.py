@@ -52,9 +52,9 @@ def read_merges(merges: Sequence[str], known: Collection[str]) -> dict[tuple[str
     for rank, line in enumerate(merges):
         left, space, right = line.partition(" ") if isinstance(line, str) else ("", "", "")
         if not space or not all(part in known for part in (left, right, left + right)):
-            raise ValueError(f"merge {line!a:.60} joins or makes an unknown token")
+            raise ValueError(f"merge {line!r:.60} joins or makes an unknown token")
         if ranks.setdefault((left, right), rank) != rank:
-            raise ValueError(f"merge {line!a:.60} occurs twice")
+            raise ValueError(f"merge {line!r:.60} occurs twice")
     return ranks
 
 

@@ -15,15 +15,15 @@ from clearhead.data.tokenizers.tokenizer import MAX_TOKENS, Tokenizer, check_tex
 def sort_by_id(ids: Any) -> list[str]:
     """List the tokens of {token: id, …} by id; the ids must be 0, 1, 2, … without a gap."""
     if not isinstance(ids, Mapping):
-        raise TypeError(f"a vocabulary must hold tokens and their ids, got {ids!a:.40}")
+        raise TypeError(f"a vocabulary must hold tokens and their ids, got {ids!r:.40}")
     if len(ids) > MAX_TOKENS:
         raise ValueError(f"a vocabulary has 1 to {MAX_TOKENS:,} tokens, got {len(ids):,}")
     tokens: dict[int, str] = {}
     for token, i in ids.items():
         if type(i) is not int:
-            raise ValueError(f"the id of {token!a:.40} must be a whole number, got {i!a:.40}")
+            raise ValueError(f"the id of {token!r:.40} must be a whole number, got {i!r:.40}")
         if i in tokens:
-            raise ValueError(f"{tokens[i]!a:.40} and {token!a:.40} have the same id, {i}")
+            raise ValueError(f"{tokens[i]!r:.40} and {token!r:.40} have the same id, {i}")
         tokens[i] = token
     for i in range(len(tokens)):
         if i not in tokens:

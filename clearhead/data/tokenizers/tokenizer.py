@@ -46,7 +46,7 @@ class Tokenizer(ABC):
         for i, token in enumerate(tokens):
             if i not in hidden and self._ids.setdefault(token, i) != i:
                 raise ValueError(
-                    f"token {token!a:.40} occurs twice, as {self._ids[token]} and as {i}"
+                    f"token {token!r:.40} occurs twice, as {self._ids[token]} and as {i}"
                 )
         check_text("".join(tokens), "the vocabulary")
         # The ids of the special tokens; None where a tokenizer has none.
@@ -130,7 +130,7 @@ class Tokenizer(ABC):
         """Build the tokenizer these values describe; anything missing or unknown is refused."""
         kind = values.get("tokenizer") if isinstance(values, Mapping) else values
         if not isinstance(values, Mapping) or kind != cls.kind:
-            raise ValueError(f"its kind must be {cls.kind!r}, got {kind!a:.80}")
+            raise ValueError(f"its kind must be {cls.kind!r}, got {kind!r:.80}")
         wanted = {"tokenizer", "format", "tokens", *cls.options}
         if values.keys() != wanted:
             odd = ", ".join(map(ascii, sorted(values.keys() ^ wanted)))
@@ -138,7 +138,7 @@ class Tokenizer(ABC):
                 f"it must hold {', '.join(sorted(wanted))}; missing or unknown: {odd:.200}"
             )
         if type(values["format"]) is not int or values["format"] != FORMAT:
-            raise ValueError(f"format must be {FORMAT}, got {values['format']!a:.40}")
+            raise ValueError(f"format must be {FORMAT}, got {values['format']!r:.40}")
         return cls(values["tokens"], **{name: values[name] for name in cls.options})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -184,7 +184,7 @@ def add_specials(roles: Sequence[str], tokens: Sequence[str]) -> tuple[list[str]
     """Put the special tokens with these roles first: all tokens, and role → id."""
     spelled = [SPELLING[role] for role in roles]
     for word in set(spelled) & set(tokens):
-        raise ValueError(f"token {word!a} occurs twice, as a special token and in the vocabulary")
+        raise ValueError(f"token {word!r} occurs twice, as a special token and in the vocabulary")
     return [*spelled, *tokens], {role: i for i, role in enumerate(roles)}
 
 
@@ -192,7 +192,7 @@ def check_switches(**switches: Any) -> None:
     """Each is True or False."""
     for name, switch in switches.items():
         if type(switch) is not bool:
-            raise TypeError(f"{name} must be true or false, got {switch!a:.40}")
+            raise TypeError(f"{name} must be true or false, got {switch!r:.40}")
 
 
 def check_texts(texts: Any) -> None:

@@ -76,7 +76,7 @@ class WordPieceTokenizer(SubwordTokenizer):
                 raise ValueError(f"token {name} occurs twice")
         check_switches(lower=lower, strip_accents=strip_accents, split_ideographs=split_ideographs)
         if type(longest_word) is not int or longest_word < 1:
-            raise ValueError(f"longest_word must be at least 1, got {longest_word!a:.40}")
+            raise ValueError(f"longest_word must be at least 1, got {longest_word!r:.40}")
         self.lower, self.strip_accents = lower, strip_accents
         self.split_ideographs, self.longest_word = split_ideographs, longest_word
         self._longest_piece = max(map(len, self._ids), default=0)

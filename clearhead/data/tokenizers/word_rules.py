@@ -39,7 +39,7 @@ def check_version(name: str, version: Any) -> None:
     """A version of the rules that this clearhead has."""
     if type(version) is not int or not 1 <= version <= VERSION:
         raise ValueError(
-            f"{name} must be a version of the word rules from 1 to {VERSION}, got {version!a:.40}; "
+            f"{name} must be a version of the word rules from 1 to {VERSION}, got {version!r:.40}; "
             f"a newer clearhead may have others"
         )
 

@@ -61,7 +61,7 @@ class WordTokenizer(Tokenizer):
         for index, word in enumerate(words):
             if not isinstance(word, str) or word.split() != [word]:
                 raise ValueError(
-                    f"words[{index}] is {word!a:.80}, but a word is a string without spaces"
+                    f"words[{index}] is {word!r:.80}, but a word is a string without spaces"
                 )
         roles = ["start", "pad", "unk", *(["end"] if end else [])]
         tokens = [*([NEWLINE] if keep_newlines else []), *words]

@@ -104,7 +104,7 @@ class Baseline(NamedTuple):
 
 def _heading(run: Run) -> Iterator[str]:
     recipe, path, state = run.recipe.name, run.folder.path, run.state
-    about = RECIPES[recipe][1] if recipe in RECIPES else "a recipe of your own"
+    about = RECIPES[recipe].about if recipe in RECIPES else "a recipe of your own"
     yield f"<h1>{html.text(path.resolve().name)}</h1>"
     yield f'<p class="soft">Recipe {html.text(recipe)}: {html.text(about)}.</p>'
     if not state.finished:

@@ -142,7 +142,7 @@ class PicturePredictor(Predictor):
             ("std", std, "positive numbers", lambda x: is_number(x) and x > 0),
         ):
             if not isinstance(values, list | tuple) or not values or not all(map(fits, values)):
-                raise ValueError(f"{name} must be a list of {kind}, got {values!a:.80}")
+                raise ValueError(f"{name} must be a list of {kind}, got {values!r:.80}")
         if len(mean) != len(std):
             raise ValueError(
                 f"mean and std must have a number for each channel, got {len(mean)} and {len(std)}"

@@ -1,0 +1,92 @@
+"""The hint after an error: the command that helps.
+
+clearhead train substring --lr 0.1      hint: write training.lr=0.1; clearhead recipes show …
+clearhead train substring model.n=1     hint: clearhead recipes show substring lists its settings
+clearhead eval runs                     hint: clearhead eval --help says what it takes
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from clearhead.config import find_nearest, suggest
+from clearhead.training.recipes import RECIPES
+
+PACKAGE = Path(__file__).parents[1]
+# The files whose configs are the sections of a recipe. They are parsed, because importing them
+# would import torch.
+SECTIONS = {
+    "training": "training/recipe.py",
+    "model": "models/*.py",
+    "data": "training/tasks/*.py",
+}
+HINTS = {  # by words of the error
+    "there is no recipe": "clearhead recipes list names the recipes",
+    "holds runs, but is none": "clearhead runs FOLDER lists the runs of a folder",
+}
+
+
+def describe_usage_error(error: Any) -> str:
+    """The sentence of an error that the option parser found."""
+    if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
+        params = error.ctx.command.params if error.ctx else ()
+        return f"No such option: {option}{suggest(option, [o for p in params for o in p.opts])}"
+    return str(error.format_message())
+
+
+def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
+    """The command that helps after this error; command: that of the whole command line."""
+    path = _find_verb(arguments, command)
+    if path == ["clearhead", "train"]:
+        recipe = next((word for word in arguments[1:] if word in RECIPES), None)
+        option = getattr(error, "option_name", None)
+        if option and (setting := find_setting(option)):
+            value = _find_value(option, arguments)
+            show = f"clearhead recipes show {recipe or 'RECIPE'}"
+            return f"a setting is written without dashes: {setting}={value}; {show} lists all"
+        if recipe and any("=" in word for word in arguments):
+            return f"clearhead recipes show {recipe} lists its settings"
+    for words, hint in HINTS.items():
+        if words in str(error):
+            return hint
+    words = "lists the verbs" if len(path) == 1 else "says what it takes"
+    return f"{' '.join(path)} --help {words}"
+
+
+def _find_verb(arguments: Sequence[str], command: Any) -> list[str]:
+    """The verbs that were given, such as clearhead data get."""
+    path = ["clearhead"]
+    for argument in arguments:
+        command = getattr(command, "commands", {}).get(argument)
+        if command is None:
+            break
+        path.append(argument)
+    return path
+
+
+def find_setting(option: str) -> str | None:
+    """The setting that an option such as --lr or --batch-size means: training.lr."""
+    name = option.lstrip("-").replace("-", "_")
+    settings = {field: section for section in SECTIONS for field in _list_fields(section)}
+    near = find_nearest(name, settings, cutoff=0.8)
+    return f"{settings[near]}.{near}" if near else None
+
+
+def _list_fields(section: str) -> Iterator[str]:
+    """The names of all settings of a section, read from the source."""
+    for path in PACKAGE.glob(SECTIONS[section]):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Data")):
+                for line in node.body:
+                    if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+                        yield line.target.id
+
+
+def _find_value(option: str, arguments: Sequence[str]) -> str:
+    """The value that was given to an option: --lr=0.1 or --lr 0.1."""
+    for word, after in zip(arguments, [*arguments[1:], "VALUE"], strict=True):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else after
+    return "VALUE"

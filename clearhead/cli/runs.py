@@ -1,0 +1,116 @@
+"""clearhead runs [FOLDER]: list runs, the newest first, each with the command to run next."""
+
+import re
+import shlex
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clearhead.cli.options import Json, print_json
+from clearhead.files.reading import BadFile, quote, read_bytes
+from clearhead.runs.folder import MAX_METRICS, METRICS, SAMPLES, RunFolder, list_runs
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with the runs.")]
+COLUMNS = ("run", "recipe", "step", "best", "age")
+AGES = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
+N_PROMPT = 20  # characters of a sample that make a prompt
+
+
+def runs(folder: Folder = Path("runs"), json: Json = False) -> None:
+    """List runs: recipe, step, best measure, age and what to do next."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {quote(folder)}; clearhead train RECIPE starts a run")
+    rows = [_describe(run) for run in reversed(list_runs(folder))]
+    if json:
+        print_json({"folder": str(folder), "runs": rows})
+        return
+    if not rows:
+        typer.echo(f"no runs in {quote(folder)}; clearhead train RECIPE starts one")
+        return
+    table = [COLUMNS, *(_format_row(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells, command in zip(table, ["", *(row["next"] for row in rows)], strict=True):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        typer.echo(line.rstrip())
+        if command:
+            typer.echo(f"    {command}")
+
+
+def _describe(run: RunFolder) -> dict[str, Any]:
+    """The facts about a run; what cannot be read is None."""
+    config, state = {}, run.read_state()
+    with suppress(BadFile):
+        config = run.config
+    measure, value = _choose_measure(state.get("best_metrics"))
+    return {
+        "run": str(run.path),
+        "recipe": config.get("recipe"),
+        "step": state.get("step", 0),
+        "steps": _get(config, "training", "steps"),
+        "finished": state.get("finished") is True,
+        "measure": measure,
+        "best": value,
+        "age": max(0.0, time.time() - _find_last_change(run)),
+        "next": _choose_next(run, config, state),
+    }
+
+
+def _get(config: dict[str, Any], section: str, name: str) -> Any:
+    values = config.get(section)
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def _choose_measure(metrics: Any) -> tuple[str | None, float | None]:
+    """The best value of the measure that says most: an accuracy rather than a loss."""
+    if not isinstance(metrics, dict) or not metrics:
+        return None, None
+    name = next((name for name in metrics if name != "val_loss"), "val_loss")
+    value = metrics.get(name)
+    return (name, float(value)) if isinstance(value, int | float) else (None, None)
+
+
+def _find_last_change(run: RunFolder) -> float:
+    """When the run last wrote a measurement, or else when it was started."""
+    path = run / METRICS
+    return (path if path.exists() else run.path).stat().st_mtime
+
+
+def _choose_next(run: RunFolder, config: dict[str, Any], state: dict[str, Any]) -> str:
+    """Resume an unfinished run; try a finished one with an input from its last sample."""
+    path = str(run.path)
+    if state.get("finished") is not True:
+        return shlex.join(["clearhead", "train", "--resume", path])
+    if (run / "example.png").exists():
+        return shlex.join(["clearhead", "predict", path, str(run / "example.png")])
+    line = _read_sample_line(run)
+    if not line:
+        return shlex.join(["clearhead", "eval", path])
+    if _get(config, "model", "kind") == "GPTConfig":
+        return shlex.join(["clearhead", "generate", path, "--prompt", line[:N_PROMPT]])
+    return shlex.join(["clearhead", "predict", path, re.split(r" → |  ", line)[0]])
+
+
+def _read_sample_line(run: RunFolder) -> str:
+    """The first line of the last sample; empty if there is none that can be shown."""
+    with suppress(BadFile):
+        text = read_bytes(run / SAMPLES, MAX_METRICS).decode("utf-8", "replace")
+        lines = text.rpartition("--- step ")[2].splitlines()[1:]
+        line = next((line for line in lines if any(map(str.isalpha, line))), "").strip()
+        return line if line.isprintable() else ""
+    return ""
+
+
+def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
+    steps = "?" if row["steps"] is None else row["steps"]
+    best = "–" if row["best"] is None else f"{quote(row['measure'])} {row['best']:.4g}"
+    recipe = "?" if row["recipe"] is None else quote(row["recipe"])
+    return quote(Path(row["run"]).name), recipe, f"{row['step']}/{steps}", best, _format_age(row)
+
+
+def _format_age(row: dict[str, Any]) -> str:
+    """3 min, 2 h, 5 days."""
+    unit, size = next((each for each in AGES if row["age"] >= 2 * each[1]), AGES[-1])
+    return f"{row['age'] // size:.0f} {unit}"
