@@ -24,8 +24,6 @@ This file imports nothing heavy, so that the command line can list the experimen
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from clearhead.config import suggest
-
 if TYPE_CHECKING:
     from clearhead.lab.tools.finding import Finding
 
@@ -50,6 +48,8 @@ EXPERIMENTS = {
 def check_name(name: str) -> None:
     """Refuse a name that no experiment has."""
     if name not in EXPERIMENTS:
+        from clearhead.config import suggest
+
         known = ", ".join(EXPERIMENTS)
         near = suggest(name, EXPERIMENTS)
         raise ValueError(f"experiment must be one of {known}, got {name!r}{near}")
