@@ -12,8 +12,10 @@ clearhead plot RUN                          write the report.html of a run again
 clearhead plot RUN --tensorboard            write its metrics as an event file for TensorBoard
 """
 
+import re
 import shlex
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 PARTS = ("waves", "table", "mask", "alibi")
 PICTURES = (*PARTS, "schedule", "curves", "attention")
 WAVES = {"d_model": 20, "n_positions": 100}  # the table whose waves are drawn, unless given
+MAX_NAME = 80  # characters of the name of a picture
 WARMUP, STEPS, COOLDOWN = 800, 5000, 1000  # of the schedules that are drawn without a recipe
 
 What = Annotated[
@@ -71,8 +74,24 @@ def plot(
     if what not in PICTURES:
         _write_about_run(Path(what), tensorboard, device, json)
         return
-    path = _draw(what, of or [], device).save(out / (what + (".svg" if svg else ".png")))
+    name = _name_file(what, of or []) + (".svg" if svg else ".png")
+    path = _draw(what, of or [], device).save(out / name)
     _print_path("picture", path, json)
+
+
+def _name_file(what: str, of: Sequence[str]) -> str:
+    """The name of the picture; of runs and inputs, one for each: attention-substring-0001-abc-c."""
+    if what not in ("curves", "attention"):
+        return what
+    words = [Path(of[0]).resolve().name, of[1]] if what == "attention" else _make_labels(of)
+    whole = "-".join([what, *words])
+    name = re.sub(r"[^\w.+,=]+", "-", whole).strip("-")[:MAX_NAME]
+    # Two inputs that differ in other characters only, or far behind, get two files.
+    return (
+        name
+        if name == whole
+        else f"{name}-{sha256(whole.encode(errors='replace')).hexdigest()[:6]}"
+    )
 
 
 def _print_path(name: str, path: Path, json: bool) -> None:

@@ -42,6 +42,16 @@ def draw_signed(axes: Axes, matrix: Array, top: float) -> Any:
     return _draw(axes, matrix, SIGNED_COLOURS, -top, top)
 
 
+def draw_bias(axes: Axes, matrix: Array, scale: Array) -> Any:
+    """A matrix on the scale of these numbers: signed, or on one side of 0 if they all are."""
+    low, high = float(np.nanmin(scale, initial=0.0)), float(np.nanmax(scale, initial=0.0))
+    if low < 0 < high:
+        return draw_signed(axes, matrix, max(-low, high))
+    if low < 0:
+        return _draw(axes, matrix, WEIGHT_COLOURS + "_r", low, 0.0)
+    return draw_weights(axes, matrix, high or 1.0)
+
+
 def _draw(axes: Axes, matrix: Array, colours: str, low: float, high: float) -> Any:
     import matplotlib
     from matplotlib.ticker import MaxNLocator

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.matrices import array, colour_bar, draw_signed
+from clearhead.inspection.matrices import array, colour_bar, draw_bias, draw_signed
 from clearhead.inspection.picture import (
     LINES,
     Array,
@@ -18,6 +18,8 @@ from clearhead.inspection.picture import (
 )
 from clearhead.positions.sinusoidal import sinusoid_table
 from clearhead.shapes import check_positive, format_shape
+
+ALIKE = 4  # biases of heads whose sizes differ by at most this factor share a scale
 
 
 def position_waves(
@@ -69,6 +71,7 @@ def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
     """The bias by distance of each head: a tensor (H, T, S), or a module such as ToeplitzBias.
 
     A module is drawn for T queries and T keys. A Toeplitz matrix is constant along each diagonal.
+    Heads share a scale, unless their sizes differ much: those of ALiBi by a factor of up to 128.
     """
     if isinstance(bias, nn.Module):
         with torch.no_grad():
@@ -78,13 +81,19 @@ def toeplitz_matrices(bias: Tensor | nn.Module, T: int = 12) -> Picture:
         raise ValueError(
             f"bias must have shape (H, T, S) with at least one head, got {matrices.shape}"
         )
-    with panel_grid(len(matrices), (2.15, 2.3), (1.5, 0.5), most_columns=4) as (figure, grid):
-        for head, axes in enumerate(grid):
-            image = draw_signed(axes, matrices[head], _largest(matrices))
+    spans = [_largest(matrix) for matrix in matrices]
+    is_shared = max(spans) <= ALIKE * min(spans)
+    panel = (2.15, 2.3) if is_shared else (2.6, 2.3)
+    with panel_grid(len(matrices), panel, (1.5, 0.5), most_columns=4) as (figure, grid):
+        for head, (axes, matrix) in enumerate(zip(grid, matrices, strict=True)):
+            image = draw_bias(axes, matrix, matrices if is_shared else matrix)
             axes.set_title(f"head {head}")
             axes.set(xlabel="key (position)", ylabel="query (position)")
+            if not is_shared:
+                colour_bar(figure, image, [axes], "bias of the score")
         keep_outer_labels(grid, most_columns=4)
-        colour_bar(figure, image, grid, "bias of the score")
+        if is_shared:
+            colour_bar(figure, image, grid, "bias of the score")
     return Picture(figure, f"Relative position bias of {len(matrices)} heads")
 
 

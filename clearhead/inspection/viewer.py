@@ -6,6 +6,8 @@ The template viewer.html has two placeholders: the title, and the data as JSON. 
 as text, never as HTML. A weight is stored as a whole number of ten-thousandths.
 """
 
+import base64
+import hashlib
 import html
 import json
 import os
@@ -80,12 +82,22 @@ def attention_view(
     return AttentionView(_fill_template(title, data), min(height, 900))
 
 
+def _read_template() -> str:
+    return resources.files("clearhead.inspection").joinpath("viewer.html").read_text("utf-8")
+
+
 def _fill_template(title: str, data: dict[str, Any]) -> str:
-    template = resources.files("clearhead.inspection").joinpath("viewer.html").read_text("utf-8")
+    template = _read_template()
     # Inside <script>, only "<" could end the data early; as \u003c it is the same JSON.
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     before, _, rest = template.partition("{{data}}")
     return before.replace("{{title}}", html.escape(title)) + text + rest
+
+
+def hash_script() -> str:
+    """The script of every page, as a Content-Security-Policy names it to allow no other."""
+    script = _read_template().rpartition("<script>")[2].partition("</script>")[0]
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _select(weights: Tensor, batch: int) -> Tensor:

@@ -1,6 +1,7 @@
 """clearhead plot: schedules, curves and attention of runs, and a run for TensorBoard."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -97,19 +98,34 @@ def test_the_curves_of_runs_stand_beside_each_other(run, trained, tmp_path):
         shutil.copytree(trained, other)
     code, _, err = run("plot", "curves", trained, other, "--out", tmp_path, "--svg")
     assert (code, err) == (0, "")
-    text = (tmp_path / "curves.svg").read_text()
+    text = (tmp_path / f"curves-{trained.name}-another.svg").read_text()
     for word in (trained.name, "another", "val_accuracy", "val_loss", ">loss<"):
         assert word in text
     assert ">lr<" not in text
 
 
 def test_the_attention_of_a_run_on_an_input_is_drawn(run, trained, tmp_path):
-    code, _, err = run("plot", "attention", trained, "abca|ca", "--out", tmp_path, "--svg")
+    code, out, err = run("plot", "attention", trained, "abca|ca", "--out", tmp_path, "--svg")
     assert code == 0
     assert err.startswith("Every head (column) of every layer (row), reading “abca|ca”.")
-    text = (tmp_path / "attention.svg").read_text()
+    (path,) = tmp_path.glob("*.svg")
+    assert out == f"picture: {path}\n"
+    assert path.name.startswith(f"attention-{trained.name}-abca-ca-")
+    text = path.read_text()
     assert text.count("[CLS]") >= 1
     assert "head 1" in text
+    assert "layer 0" in text
+    assert "blocks" not in text
+
+
+def test_no_two_runs_or_inputs_share_a_picture():
+    words = [["a", "x"], ["b", "x"], ["a", "y"], ["a", "x|y"], ["a", "x-y"], ["a", "x" * 99]]
+    names = [plot._name_file("attention", each) for each in [*words, ["a", "x" * 98]]]
+    assert len(set(names)) == len(names)
+    assert names[0] == "attention-a-x"
+    assert all(re.fullmatch(r"[\w.+,=-]+", name) for name in names)
+    assert plot._name_file("curves", ["runs/a", "runs/b"]) == "curves-a-b"
+    assert plot._name_file("mask", []) == "mask"
 
 
 def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp_path):
@@ -117,7 +133,8 @@ def test_runs_of_the_same_name_are_told_apart_by_their_folders(run, trained, tmp
     shutil.copytree(trained, other)
     code, _, err = run("plot", "curves", trained, other, "--out", tmp_path, "--svg")
     assert (code, err) == (0, "")
-    text = (tmp_path / "curves.svg").read_text()
+    (path,) = tmp_path.glob("curves-*.svg")
+    text = path.read_text()
     assert str(trained) in text
     assert str(other) in text
 

@@ -410,7 +410,17 @@ def test_toeplitz_matrices_of_a_module_and_of_a_tensor() -> None:
     np.testing.assert_array_equal(matrix[1:, 1:], matrix[:-1, :-1])
     low, high = picture.figure.axes[0].images[0].get_clim()
     assert low == -high == pytest.approx(-bias(T).abs().max().item())
-    assert len(toeplitz_matrices(AlibiBias(4)(6)).figure.axes) == 4 + 1
+
+
+def test_the_biases_of_alibi_have_a_scale_each_that_ends_at_0() -> None:
+    bias = AlibiBias(4)(6)
+    figure = toeplitz_matrices(bias).figure
+    limits = [axes.images[0].get_clim() for axes in figure.axes if axes.images]
+    assert len(figure.axes) == 4 + 4
+    assert limits == [(pytest.approx(bias[head].min().item()), 0.0) for head in range(4)]
+
+
+def test_a_bias_that_is_no_stack_of_matrices_is_refused() -> None:
     with pytest.raises(ValueError, match=r"bias must have shape \(H, T, S\)"):
         toeplitz_matrices(torch.ones(3, 3))
 

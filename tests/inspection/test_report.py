@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import hashlib
 import html
 import os
 import re
@@ -14,8 +15,8 @@ from small_runs import small_run
 
 from clearhead.config import UNDECIDED
 from clearhead.files import BadFile
-from clearhead.inspection.report import look_at, page, write_report
-from clearhead.inspection.report.attention import look_at_examples
+from clearhead.inspection.report import answers, look_at, page, write_report
+from clearhead.inspection.report.attention import look_at_examples, name_by_number
 from clearhead.inspection.report.curves import confusion_picture, curve
 from clearhead.models import (
     GPTConfig,
@@ -92,13 +93,62 @@ def test_its_pictures_are_drawn_and_described(text):
     assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 5
 
 
-def test_answers_are_shown_beside_the_right_ones(text, folder):
+def test_the_worst_answers_stand_first_beside_the_right_ones(text, folder):
+    run = load_run(folder)
+    right = dict(run.task.examples(32))
+    pattern = r"<tr( class=\"wrong\")?><td>(\S+)<td>(yes|no)<td>(yes|no)<td>([\d.]+)"
+    rows = re.findall(pattern, text)
+    assert len(rows) == answers.N_SHOWN
+    assert all(right[text] == is_right for _, text, _, is_right, _ in rows)
+    assert all(bool(wrong) == (given != is_right) for wrong, _, given, is_right, _ in rows)
+    ranks = [-1 - float(p) if wrong else float(p) for wrong, *_, p in rows]
+    assert ranks == sorted(ranks)
+    found = [run.predict(text) for text in right]
+    sures = [
+        a["probability"]
+        for a, true in zip(found, right.values(), strict=True)
+        if a["answer"] != true
+    ]
+    assert float(rows[0][4]) == pytest.approx(max(sures), abs=5e-4)
+
+
+def test_the_example_shown_is_one_with_something_to_find(folder):
     task = load_run(folder).task
-    texts, labels = task.validation.examples(range(12))
-    rows = re.findall(r"<tr( class=\"wrong\")?><td>(\S+)<td>(yes|no)<td>(yes|no)<td>", text)
-    assert [row[1] for row in rows] == texts
-    assert [row[3] for row in rows] == ["yes" if label else "no" for label in labels]
-    assert all(bool(wrong) == (answer != right) for wrong, _, answer, right in rows)
+    ((text, _),) = task.pictures(None)
+    haystack, _, needle = text.partition("|")
+    assert len(needle) == 3
+    assert haystack.find(needle) >= 2
+    assert text in task.next_command(folder)
+
+
+def test_the_interactive_view_is_inside_and_only_its_script_may_run(text):
+    view = html.unescape(re.search(r'srcdoc="([^"]*)"', text)[1])
+    script = view.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert '"layer 0"' in view
+    assert "blocks" not in view
+
+
+def test_shares_have_one_scale_and_steps_start_at_0():
+    axes = curve("val_accuracy", {"validation": [(100, 0.97), (200, 0.98)]}).figure.axes[0]
+    assert axes.get_ylim() == pytest.approx((-0.02, 1.02))
+    assert axes.get_xlim()[0] == 0
+    loss = curve("loss", {"training": [(100, 3.0), (200, 2.9)]}).figure.axes[0]
+    assert loss.get_ylim()[0] > 2
+    assert loss.get_xlim()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["stack.blocks.0.attention", "stack.blocks.1.attention"], ["layer 0", "layer 1"]),
+        (["blocks.0.self", "blocks.0.cross"], ["blocks.0.self", "blocks.0.cross"]),
+        (["attention"], ["attention"]),
+    ],
+)
+def test_layers_are_numbered_where_that_tells_them_apart(names, shown):
+    assert name_by_number(names) == shown
 
 
 def test_samples_are_shown_from_the_first_to_the_last(text):
@@ -279,10 +329,16 @@ def test_a_picture_model_shows_confusion_and_attention(tmp_path, pool):
     assert titles == [loaded.task.class_names[labels[i]] for i in (3, 17)]
     with pytest.raises(ValueError, match="no validation picture 30: they go from 0 to 29"):
         look_at(loaded, "30")
-    (look,) = look_at_examples(loaded, None)
-    assert (
-        len([axes for axes in look.picture.figure.axes if axes.images]) == 30
-    )  # 10 images, 3 rows
+    mistakes, look = look_at_examples(loaded, None)
+    assert mistakes.caption.startswith("Its worst mistakes")
+    titles = [axes.get_title() for axes in mistakes.picture.figure.axes if axes.get_title()]
+    assert titles
+    assert all("taken for" in title for title in titles)
+    drawn = [axes for axes in look.picture.figure.axes if axes.images]
+    assert len(drawn) == 40  # 10 images; by the mean, by rollout, and before training
+    assert all("%" in axes.get_xlabel() for axes in drawn[10:])
+    maps = [axes.images[0].get_array() for axes in drawn]
+    assert any((a != b).any() for a, b in zip(maps[10:20], maps[30:], strict=True))
 
 
 def test_the_run_of_unique_shows_its_signs_beside_those_by_hand_and_the_right_ones(tmp_path):

@@ -3,6 +3,7 @@
 page.py         write_report: the page, section by section; its template is page.html
 html.py         the pieces of HTML it is made of
 curves.py       metrics and learning rates over steps; the confusion matrix
+answers.py      which classes are confused, or the worst answers
 attention.py    what a model attends to, in its examples or in an input of yours
 """
 

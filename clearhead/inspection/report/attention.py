@@ -25,9 +25,10 @@ from clearhead.inspection.measures import (
     mean_attention,
     rollout,
 )
-from clearhead.inspection.picture import Array, Picture, draw_dimmed, panels
+from clearhead.inspection.picture import Picture, image_box, panels
 from clearhead.inspection.record import record
 from clearhead.inspection.smallest_figure import smallest_panels
+from clearhead.inspection.viewer import AttentionView, attention_view
 from clearhead.models import VisionTransformer
 from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
@@ -35,21 +36,27 @@ from clearhead.models.smallest import TorchTransformer, designs
 from clearhead.runs import Run
 
 MAX_TOKENS = 32  # of a text: more cannot be read in a grid of heads
+N_MISTAKES = 8  # pictures
 LETTERS = ("A", "B", "C", "CLS")  # of the smallest transformer
+UNTRAINED = "mean,\nbefore\ntraining"
+MAP_COLOURS = "viridis"  # lightness grows with the weight, so that it can be read in grey too
 METHODS = {"mean": "mean of\nheads and\nlayers", "rollout": "rollout\nthrough\nthe layers"}
 
 
 class Look(NamedTuple):
-    """A picture and its caption."""
+    """A picture and its caption; for a text also the page on which heads can be chosen."""
 
     picture: Picture
     caption: str
+    view: AttentionView | None = None
 
 
 def look_at_examples(run: Run, sample: str | None) -> list[Look]:
     """What a run's model attends to in its own examples; sample: the last text it wrote."""
     texts = run.task.pictures(sample)
     looks = [look_at(run, text, words) for text, words in texts]
+    if isinstance(run.model, VisionTransformer):
+        looks = _look_at_mistakes(run) + looks
     if isinstance(run.model, TorchTransformer) and run.model.config.d_v == 1:
         looks += [_look_at_signs(run, text) for text, _ in texts]
     return looks
@@ -83,11 +90,20 @@ def _look_at_text(model: Any, tokenizer: Any, text: str, words: str) -> Look:
         words = f"the first {len(ids)} of the {len(whole)} tokens of {words}"
     with evaluation_mode(model), record(model) as trace:
         model(torch.tensor([ids], device=model.device))
+    tokens, names = tokenizer.spell(ids, specials=True), name_by_number(list(trace.attention))
     return Look(
-        attention_grid(trace, tokens=tokenizer.spell(ids, specials=True)),
+        attention_grid(trace, tokens=tokens, names=names),
         f"Every head (column) of every layer (row), reading {words}. In each map a row is a query, "
         f"a column a key; darker = more weight.",
+        attention_view(trace, tokens, names=names, title="Attention"),
     )
+
+
+def name_by_number(names: Sequence[str]) -> list[str]:
+    """stack.blocks.0.attention → layer 0; as they are if that would not tell them apart."""
+    numbers = [re.findall(r"\d+", name) for name in names]
+    short = [f"layer {found[0]}" for found in numbers if len(found) == 1]
+    return short if len(set(short)) == len(names) else list(names)
 
 
 def _look_at_matrices(model: TorchTransformer, example: Any) -> Look:
@@ -154,14 +170,30 @@ def _look_at_validation(run: Run, numbers: Sequence[int]) -> Look:
     return _look_at_images(model, run.predictor, pictures.images[rows], labels)
 
 
+def _look_at_mistakes(run: Run) -> list[Look]:
+    """The wrong answers of which the model is surest; none if it makes no mistake."""
+    task: Any = run.task
+    numbers = task.find_mistakes(run.model, N_MISTAKES)
+    if not numbers:
+        return []
+    look = _look_at_validation(run, numbers)
+    return [look._replace(caption=f"Its worst mistakes, the surest first. {look.caption}")]
+
+
 def _look_at_images(
     model: VisionTransformer, predictor: Any, images: Tensor, labels: Sequence[int] | None = None
 ) -> Look:
     """images: bytes (B, channels, height, width); labels: their classes, if known."""
     x = predictor.normalise(images).to(model.device)
+    maps = {}
     with evaluation_mode(model), record(model) as trace:
         answers = model(x).argmax(-1).tolist()
-    maps = {method: _map_attention(model, trace, x, method) for method in METHODS}
+    for method, name in METHODS.items():
+        maps[name] = _map_attention(model, trace, x, method)
+    untrained = _build_untrained(model)
+    with evaluation_mode(untrained), record(untrained) as trace:
+        untrained(x)
+    maps[UNTRAINED] = _map_attention(untrained, trace, x, "mean")
     names = predictor.class_names
     titles = [
         names[label] if label == answer else f"{names[label]}\ntaken for {names[answer]}"
@@ -172,8 +204,16 @@ def _look_at_images(
     return Look(
         _draw_images(images / 255, maps, titles),
         f"What {what} attends to in {where}: lighter = more weight. Each map has its own scale, "
-        f"from its smallest weight to its largest.",
+        f"given below it: its smallest and its largest weight. The last row is the same model "
+        f"before training, for comparison.",
     )
+
+
+def _build_untrained(model: VisionTransformer) -> VisionTransformer:
+    """A model of the same config with weights as they are before training."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return VisionTransformer(model.config).to(model.device)
 
 
 def _map_attention(model: VisionTransformer, trace: Any, images: Tensor, method: str) -> Tensor:
@@ -186,25 +226,21 @@ def _map_attention(model: VisionTransformer, trace: Any, images: Tensor, method:
 
 
 def _draw_images(images: Any, maps: Mapping[str, Any], titles: Sequence[str]) -> Picture:
-    """A column for each image: the image, and below it the image dimmed by each method's map."""
+    """A column for each image: the image, and below it each map with its range in percent."""
     shown = [np.repeat(x.transpose(1, 2, 0), 3 // x.shape[0], axis=2) for x in array(images)]
     n, rows = len(shown), 1 + len(maps)
-    with panels(1.15 * n + 0.9, 1.25 * rows + 0.5, n, rows) as (figure, grid):
+    with panels(1.15 * n + 0.9, 1.32 * rows + 0.5, n, rows) as (figure, grid):
         for axes, image, title in zip(grid, shown, titles, strict=False):
             axes.imshow(image)
             axes.set_title(title, fontsize=8, parse_math=False)
-        for row, (method, heats) in enumerate(maps.items(), start=1):
+        for row, (name, heats) in enumerate(maps.items(), start=1):
             for axes, image, heat in zip(grid[row * n :], shown, array(heats), strict=False):
-                draw_dimmed(axes, image, _rescale(heat), 0.85)
-            grid[row * n].set_ylabel(METHODS[method], size=8)
+                axes.imshow(heat, cmap=MAP_COLOURS, extent=image_box(image))
+                low, high = 100 * float(heat.min()), 100 * float(heat.max())
+                axes.set_xlabel(f"{low:.1f}–{high:.1f} %", size=7, labelpad=2)
+            grid[row * n].set_ylabel(name, size=8)
         grid[0].set_ylabel("image", size=8)
         for axes in grid:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
     return Picture(figure, f"What the model attends to in {n} images")
-
-
-def _rescale(heat: Array) -> Array:
-    """From 0 for the smallest weight to 1 for the largest."""
-    low, high = float(heat.min()), float(heat.max())
-    return (heat - low) / (high - low) if high > low else np.ones_like(heat)

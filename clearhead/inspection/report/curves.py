@@ -20,6 +20,7 @@ Lines = Mapping[str, Points]
 CURVE_INCHES = (4.75, 2.8)
 N_POINTS = 501  # of a schedule
 LONG_NAME = 24  # letters; a legend of longer names would hide the curves
+SHARES = ("accuracy", "exact")  # measures between 0 and 1
 LOG_FACTOR = 20  # a loss that falls by more than this factor gets a logarithmic scale
 
 
@@ -89,6 +90,9 @@ def _draw(
     axes.set(xlabel="step", ylabel=title)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.margins(x=0.02)
+    axes.set_xlim(left=0)
+    if title.endswith(SHARES):
+        axes.set_ylim(-0.02, 1.02)
     open_axes(axes)
 
 

@@ -9,12 +9,13 @@ from importlib import resources
 from typing import Any
 
 from clearhead.inspection.picture import Picture
+from clearhead.inspection.viewer import hash_script
 
 
 def page(title: str, body: str) -> bytes:
     """The whole page with this body."""
     template = resources.files("clearhead.inspection.report").joinpath("page.html")
-    empty = template.read_text("utf-8")
+    empty = template.read_text("utf-8").replace("{{script}}", hash_script())
     return empty.replace("{{title}}", text(title)).replace("{{body}}", body, 1).encode()
 
 

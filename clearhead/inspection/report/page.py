@@ -3,7 +3,7 @@
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
 Any run with a checkpoint can have a report, finished or not. The sections ask the task by its
-methods `baseline`, `confusion`, `examples`, `accuracy_by_length` and `pictures`.
+methods `baseline`, `confusion`, `hardest`, `accuracy_by_length` and `pictures`.
 """
 
 import os
@@ -16,15 +16,16 @@ from typing import Any, NamedTuple
 from clearhead.files.reading import read_bytes
 from clearhead.files.writing import replace_file
 from clearhead.inspection.report import html
+from clearhead.inspection.report.answers import show_answers
 from clearhead.inspection.report.attention import look_at_examples
-from clearhead.inspection.report.curves import confusion_picture, curve, lengths_picture
+from clearhead.inspection.report.curves import curve, lengths_picture
 from clearhead.runs import Run, load_run
 from clearhead.runs.folder import MAX_METRICS, SAMPLES
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
 N_SAMPLES = 6  # of those written during training
-N_EXAMPLES = 12
+VIEW = "Explore it: choose a head, point at a token"
 MAX_CHARACTERS = 3000  # of one sample
 LABELS = {"loss": "training", "val_loss": "validation"}
 MEANINGS = {
@@ -65,7 +66,7 @@ def _body(run: Run) -> Iterator[str]:
     yield from _results(run, baseline)
     yield from _curves(series, baseline)
     yield from _samples(samples)
-    yield from _answers(run)
+    yield from show_answers(run)
     yield from _lengths(run)
     yield from _attention(run, samples[-1][1] if samples else None)
     yield from _settings(run)
@@ -222,28 +223,6 @@ def _samples(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"<pre>{html.text(cut)}</pre></details>"
 
 
-def _answers(run: Run) -> Iterator[str]:
-    """A confusion matrix, or a table of a few examples with their answers."""
-    if (table := run.task.confusion(run.model)) is not None:
-        yield "<h2>Which classes it confuses</h2>"
-        yield html.embed(
-            confusion_picture(table, run.task.class_names),
-            "How many pictures of each class (row) were taken for which class (column). "
-            "Those on the diagonal are right.",
-        )
-    elif examples := run.task.examples(N_EXAMPLES):
-        yield "<h2>What it answers</h2>"
-        yield "<p>Validation examples; wrong answers are coloured.</p>"
-        yield "<table><tr><th>input<th>its answer<th>right answer<th>its probability</tr>"
-        for text, right in examples:
-            found = run.predict(text)
-            wrong = "" if found["answer"] == right else ' class="wrong"'
-            sure = f"{found['probability']:.3f}" if "probability" in found else ""
-            cells = (html.text(cell) for cell in (text, found["answer"], right, sure))
-            yield f"<tr{wrong}>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
-        yield "</table>"
-
-
 def _lengths(run: Run) -> Iterator[str]:
     if not (accuracy := run.task.accuracy_by_length(run.model)):
         return
@@ -261,6 +240,9 @@ def _attention(run: Run, sample: str | None) -> Iterator[str]:
         yield "<h2>What it attends to</h2>"
     for look in looks:
         yield html.embed(look.picture, look.caption)
+        if look.view is not None:
+            yield f'<details class="view"><summary>{VIEW}</summary>{look.view._repr_html_()}'
+            yield "</details>"
 
 
 # Settings

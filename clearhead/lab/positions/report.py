@@ -4,9 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
-from clearhead.inspection.matrices import array, colour_bar, draw_signed
+from clearhead.inspection.matrices import array, colour_bar, draw_bias, draw_signed
 from clearhead.inspection.picture import (
     LINES,
     Axes,
@@ -142,25 +143,29 @@ def draw(
 def _draw_matrices(figure: Figure, row: list[Axes], matrices: Mapping[str, Tensor]) -> None:
     """The cosines share one scale; each bias has its own."""
     for axes, kind in zip(row, (*SIMILARITIES, *BIASES), strict=True):
-        top = 1.0 if kind in SIMILARITIES else matrices[kind].abs().max().item()
-        image = draw_signed(axes, array(matrices[kind]), top)
+        matrix = array(matrices[kind])
+        is_bias = kind in BIASES
+        image = draw_bias(axes, matrix, matrix) if is_bias else draw_signed(axes, matrix, 1.0)
         axes.set(title=f"{NAMES[kind]}, {ACTS[kind]}", xlabel="key position")
         axes.tick_params(labelleft=kind == SIMILARITIES[0])
-        if kind in BIASES:
+        if is_bias:
             colour_bar(figure, image, [axes], "bias of the score")
         elif kind == SIMILARITIES[-1]:
             colour_bar(figure, image, row[:3], "cosine")
     row[0].set_ylabel("query position")
-    row[3].text(30, 2, "future: not used", color="white", ha="right", va="center", **SMALL)
+    n = len(matrices[BIASES[0]])
+    future = np.triu(np.ones((n, n)), 1)
+    row[3].imshow(np.repeat(future[..., None], 4, axis=2))  # white, and clear elsewhere
+    row[3].text(30, 2, "future: not used", ha="right", va="center", **SMALL)
 
 
 def _draw_waves(axes: Axes, table: Tensor) -> None:
     for (colour, dashes), column in zip(LINES, (4, 5, 8, 9), strict=False):
-        label = f"{'cos' if column % 2 else 'sin'}, column {column}"
+        label = f"{'cos' if column % 2 else 'sin'} {column}"
         wave = array(table[: 2 * TRAINED, column])
         axes.plot(wave, color=colour, linestyle=dashes, label=label)
     axes.set(xlabel="position", ylabel="value", ylim=(-1.1, 1.75), yticks=(-1, 0, 1))
-    axes.set_title("sinusoids: pairs of waves")
+    axes.set_title("sinusoids: waves by column")
     open_axes(axes)
     axes.legend(frameon=False, ncols=2, loc="upper center", columnspacing=1, **SMALL)
 

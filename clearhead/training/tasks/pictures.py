@@ -289,6 +289,15 @@ class PictureTask(Task):
             table += pairs.bincount(minlength=C * C).view(C, C).cpu()
         return table
 
+    def find_mistakes(self, model: VisionTransformer, n: int) -> list[int]:
+        """Numbers of up to n validation pictures with wrong answers, the surest first."""
+        wrong: list[tuple[float, int]] = []
+        for start, (logits, labels) in enumerate(self._logits(model)):
+            sure, answers = logits.softmax(-1).max(-1)
+            for i in (answers != labels).nonzero().flatten().tolist():
+                wrong.append((-float(sure[i]), start * EVAL_BATCH + i))
+        return [number for _, number in sorted(wrong)[:n]]
+
     def _logits(self, model: VisionTransformer) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits and labels of the validation pictures, batch by batch."""
         parts = (self.validation.images.split(EVAL_BATCH), self.validation.labels.split(EVAL_BATCH))

@@ -4,7 +4,7 @@ abccab|cca → yes
 """
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_
 
 EVAL_BATCH = 1000  # texts
 N_PER_LENGTH = 500  # texts
+N_SEARCHED = 200  # validation texts, for one that shows a search well
 
 
 @dataclass(frozen=True)
@@ -173,13 +174,36 @@ class SubstringTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        text, _ = self.validation[1]
-        return shlex.join(["clearhead", "predict", str(run), text])
+        return shlex.join(["clearhead", "predict", str(run), self._find_telling()])
+
+    def _find_telling(self) -> str:
+        """A validation text whose needle has several letters and occurs late in a long haystack."""
+        texts = [text for text, right in self.examples(N_SEARCHED) if right == "yes"]
+        return max(texts or [self.validation[0][0]], key=_measure_search)
 
     def examples(self, n: int) -> list[tuple[str, str]]:
         texts, labels = self.validation.examples(range(min(n, self.n_validation)))
         return [(text, "yes" if label else "no") for text, label in zip(texts, labels, strict=True)]
 
+    def hardest(self, model: SequenceClassifier, n: int) -> list[tuple[str, str]]:
+        examples = self.examples(self.n_validation)
+        margins = torch.cat(list(self._margins(model)))  # the log-odds of the right answer
+        return [examples[i] for i in margins.argsort(stable=True)[:n].tolist()]
+
+    def _margins(self, model: SequenceClassifier) -> Iterator[Tensor]:
+        for start in range(0, self.n_validation, EVAL_BATCH):
+            indices = range(start, min(start + EVAL_BATCH, self.n_validation))
+            batch = self.validation.batch(indices).to(model.device)
+            with evaluation_mode(model):
+                logits = model(batch.inputs, token_mask=batch.token_mask)[:, 0, 0]
+            yield torch.where(batch.targets.flatten() > 0, logits, -logits).cpu()
+
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
-        text, _ = self.validation[1]
+        text = self._find_telling()
         return [(text, f"the validation example {text}")]
+
+
+def _measure_search(text: str) -> tuple[int, int]:
+    """How much there is to see when a needle is found: its letters, then where it stands."""
+    haystack, _, needle = text.partition("|")
+    return len(needle), haystack.find(needle)

@@ -281,6 +281,10 @@ class Task(ABC):
         """Up to n validation inputs, each with its right answer."""
         return []
 
+    def hardest(self, model: Any, n: int) -> list[tuple[str, str]]:
+        """Up to n validation inputs that the model answers worst, each with its right answer."""
+        return self.examples(n)
+
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
         """Inputs whose attention the report draws, each with its name for the caption.
 

@@ -63,7 +63,7 @@ def opened(name, folder):
         ("dialogue", lambda made, run: ["generate", run, "--prompt", "NURSE:"]),
         ("pictures", lambda made, run: ["predict", run, f"{run}/example.png"]),
         ("sequences", lambda made, run: ["predict", run, "CAC"]),
-        ("substrings", lambda made, run: ["predict", run, made.validation[1][0]]),
+        ("substrings", lambda made, run: ["predict", run, made.pictures(None)[0][0]]),
         ("translation", lambda made, run: ["predict", run, made.validation_pairs[0][0]]),
     ],
 )

@@ -1,0 +1,63 @@
+"""What a model answers: a confusion matrix, or a table of its worst answers."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from clearhead.inspection.report import html
+from clearhead.inspection.report.curves import confusion_picture
+from clearhead.runs import Run
+
+N_ASKED = 40  # examples that are answered
+N_SHOWN = 12  # of them, the worst
+
+
+class Answer(NamedTuple):
+    """What the model answers to an input."""
+
+    text: str
+    given: str
+    right: str
+    probability: float | None
+
+    @classmethod
+    def of(cls, run: Run, text: str, right: str) -> "Answer":
+        """Ask the model of a run."""
+        found = run.predict(text)
+        return cls(text, str(found["answer"]), right, found.get("probability"))
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the answer is not the right one."""
+        return self.given != self.right
+
+    def rank(self) -> float:
+        """Lowest for a wrong answer given with great confidence, highest for a sure right one."""
+        sure = self.probability or 0.0
+        return -1 - sure if self.is_wrong else sure
+
+    def row(self) -> str:
+        """The row of the table."""
+        sure = "" if self.probability is None else f"{self.probability:.3f}"
+        cells = (html.text(cell) for cell in (self.text, self.given, self.right, sure))
+        kind = ' class="wrong"' if self.is_wrong else ""
+        return f"<tr{kind}>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
+
+
+def show_answers(run: Run) -> Iterator[str]:
+    """The section of the report: which classes are confused, or the worst answers first."""
+    if (table := run.task.confusion(run.model)) is not None:
+        yield "<h2>Which classes it confuses</h2>"
+        yield html.embed(
+            confusion_picture(table, run.task.class_names),
+            "How many pictures of each class (row) were taken for which class (column). "
+            "Those on the diagonal are right.",
+        )
+    elif examples := run.task.hardest(run.model, N_ASKED):
+        answers = sorted((Answer.of(run, *example) for example in examples), key=Answer.rank)
+        yield "<h2>What it answers</h2>"
+        yield "<p>Validation examples, the worst first: wrong answers are coloured and marked.</p>"
+        yield '<div class="scroll"><table>'
+        yield "<tr><th>input<th>its answer<th>right answer<th>its probability</tr>"
+        for answer in answers[:N_SHOWN]:
+            yield answer.row()
+        yield "</table></div>"
