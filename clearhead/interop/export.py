@@ -4,8 +4,9 @@
     rotary positions, RMS norm, SwiGLU, biases or none      → LlamaForCausalLM
 
 The name tables are those of loading, used backwards. A model that neither of the two can express is
-refused with the settings that prevent it; numbers that are not finite are refused too. The folder
-gets its name when it is complete.
+refused with the settings that prevent it; numbers that are not finite are refused too. With a
+tokenizer the folder is complete: `AutoTokenizer` reads it. The folder gets its name when all of it
+is written.
 """
 
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from clearhead.data.tokenizers import Tokenizer
 from clearhead.files import write_json
 from clearhead.files.tensors import write_tensors
 from clearhead.files.writing import create_folder
@@ -20,6 +22,7 @@ from clearhead.interop.config_json import ACTIVATIONS
 from clearhead.interop.gpt2 import GPT2
 from clearhead.interop.llama import LLAMA
 from clearhead.interop.name_table import Family, list_rows
+from clearhead.interop.tokenizer_export import describe_tokenizer, write_tokenizer
 from clearhead.models import GPT, GPTConfig
 from clearhead.shapes import all_finite
 
@@ -44,8 +47,14 @@ AS_GPT2 = BOTH | {
 AS_LLAMA = BOTH | {"positions": ("rotary",), "norm": ("rms",), "activation": ("swiglu",)}
 
 
-def export(model: GPT, folder: str | os.PathLike[str]) -> None:
-    """Write config.json and model.safetensors into a new or empty folder."""
+def export(
+    model: GPT, folder: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None
+) -> None:
+    """Write config.json, model.safetensors and, if given, the tokenizer into a new or empty folder.
+
+    The tokenizer becomes tokenizer.json and tokenizer_config.json, with equal ids; see
+    tokenizer_export.py for the kinds that can be written.
+    """
     if not isinstance(model, GPT):
         raise TypeError(f"model must be a GPT, got {type(model).__name__}")
     if model.config.tied and model.head.weight is not model.embedding.weight:
@@ -55,10 +64,27 @@ def export(model: GPT, folder: str | os.PathLike[str]) -> None:
         )
     family, config = _choose_family(model)
     _check_finite(model)
+    if tokenizer is not None:
+        _check_tokenizer(model, tokenizer)
+        config |= {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.end_id}
     with create_folder(folder) as new:
         write_json(new / "config.json", config)
         tensors = _rename_tensors(family, model)
         write_tensors(new / "model.safetensors", tensors, metadata={"format": "pt"})
+        if tokenizer is not None:
+            write_tokenizer(new, tokenizer, model.config.max_len)
+
+
+def _check_tokenizer(model: GPT, tokenizer: Tokenizer) -> None:
+    """A tokenizer that has an exact form in their files, and no more ids than the model."""
+    if not isinstance(tokenizer, Tokenizer):
+        raise TypeError(f"tokenizer must be a Tokenizer, got {type(tokenizer).__name__}")
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise ValueError(
+            f"the tokenizer has {tokenizer.vocab_size:,} tokens but the model has "
+            f"{model.config.vocab_size:,}; they do not belong together"
+        )
+    describe_tokenizer(tokenizer)
 
 
 def _check_finite(model: GPT) -> None:

@@ -13,25 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.data.tokenizers.byte_pairs import END, BytePairTokenizer
+from clearhead.data.tokenizers.library import LibraryTokenizer
 from clearhead.data.tokenizers.sentence_pieces import (
     FIRST_BYTE,
     FIRST_PIECE,
     SentencePieceTokenizer,
     format_byte,
 )
-from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, sort_by_id
-from clearhead.data.tokenizers.tokenizer import MAX_BYTES, MAX_TOKENS
+from clearhead.data.tokenizers.subword_tokenizer import sort_by_id
+from clearhead.data.tokenizers.tokenizer import MAX_BYTES, MAX_TOKENS, Tokenizer
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import read_json, read_text
 from clearhead.files.reading import prefix_errors, read_bytes
-from clearhead.interop.tokenizer_json import read_tokenizer_json
+from clearhead.interop.tokenizer_json import UnsupportedTokenizer, read_tokenizer_json
 
 
-def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
+def find_tokenizer(folder: str | os.PathLike[str]) -> Tokenizer | None:
     """Read the tokenizer of a folder from the files it holds; None if it holds none of these."""
     folder = Path(folder)
     if (folder / "tokenizer.json").exists():
-        return read_tokenizer_json(folder / "tokenizer.json")
+        return _read_by_us_or_library(folder / "tokenizer.json")
     if (folder / "vocab.json").exists():
         return _read_vocab_json(folder)
     if (folder / "vocab.txt").exists():
@@ -39,6 +40,15 @@ def find_tokenizer(folder: str | os.PathLike[str]) -> SubwordTokenizer | None:
     if (folder / "tokenizer.bin").exists():
         return read_tokenizer_bin(folder / "tokenizer.bin")
     return None
+
+
+def _read_by_us_or_library(path: Path) -> Tokenizer:
+    """Read a tokenizer.json; the library is asked only for a pipeline that we do not compute."""
+    try:
+        return read_tokenizer_json(path)
+    except UnsupportedTokenizer as reason:
+        with prefix_errors(reason):
+            return LibraryTokenizer.read_json(read_text(path, max_bytes=MAX_BYTES))
 
 
 def read_tokenizer_bin(path: str | os.PathLike[str]) -> SentencePieceTokenizer:

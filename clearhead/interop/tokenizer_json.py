@@ -1,9 +1,10 @@
 """tokenizer.json, the tokenizer file of Hugging Face.
 
 It names the steps of a pipeline – how a text is normalized, split and given special tokens – and
-holds a vocabulary. The pipelines of GPT-2, BERT and Llama 2 are supported; any other step is
-refused by its name, because leaving it out would change ids. Padding and truncation, for which such
-a file may also have settings, are left to the caller.
+holds a vocabulary. The pipelines of GPT-2, BERT and Llama 2, and single characters, are read by our
+own classes; any other step is refused by its name, because leaving it out would change ids.
+`tokenizer_files.find_tokenizer` then asks the `tokenizers` library. Padding and truncation, for
+which such a file may also have settings, are left to the caller.
 """
 
 import os
@@ -11,12 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
+from clearhead.data.tokenizers.characters import CharTokenizer
 from clearhead.data.tokenizers.sentence_pieces import SentencePieceTokenizer
-from clearhead.data.tokenizers.subword_tokenizer import SubwordTokenizer, sort_by_id
-from clearhead.data.tokenizers.tokenizer import MAX_BYTES
+from clearhead.data.tokenizers.subword_tokenizer import sort_by_id
+from clearhead.data.tokenizers.tokenizer import MAX_BYTES, SPELLING, Tokenizer
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
-from clearhead.files import read_json
-from clearhead.files.reading import prefix_errors
+from clearhead.files import BadFile, read_json
+from clearhead.files.reading import prefix_errors, quote
 
 SPACES_AS_SIGNS = {
     "type": "Sequence",
@@ -25,21 +27,44 @@ SPACES_AS_SIGNS = {
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     ],
 }
+ONE_CHARACTER = {
+    "type": "Split",
+    "pattern": {"Regex": r"[\s\S]"},
+    "behavior": "Isolated",
+    "invert": False,
+}
 
 
-def read_tokenizer_json(path: str | os.PathLike[str]) -> SubwordTokenizer:
-    """Read a tokenizer.json with the pipeline of GPT-2, BERT or Llama 2."""
+class UnsupportedStep(ValueError):
+    """A step of a pipeline that our own classes do not compute."""
+
+
+class UnsupportedTokenizer(BadFile):
+    """A tokenizer.json with such a step; the `tokenizers` library may read it."""
+
+
+def read_tokenizer_json(path: str | os.PathLike[str]) -> Tokenizer:
+    """Read a tokenizer.json with the pipeline of GPT-2, BERT or Llama 2, or of characters."""
     values = read_json(path, max_bytes=MAX_BYTES)
     with prefix_errors(path):
-        model = _get_part(values, "model")
-        if model.get("type") == "WordPiece":
+        try:
+            return _build_tokenizer(values, _get_part(values, "model"))
+        except UnsupportedStep as step:
+            raise UnsupportedTokenizer(f"{quote(path)}: {step}") from None
+
+
+def _build_tokenizer(values: Mapping[str, Any], model: Mapping[str, Any]) -> Tokenizer:
+    match model.get("type"):
+        case "WordPiece":
             return _build_word_pieces(values, model)
-        if model.get("type") != "BPE":
-            raise ValueError(
-                f"its model is {model.get('type')!r:.40}; WordPiece and BPE are supported"
-            )
-        build = _build_sentence_pieces if model.get("byte_fallback") else _build_byte_pairs
-        return build(values, model)
+        case "WordLevel":
+            return _build_characters(values, model)
+        case "BPE" if model.get("byte_fallback"):
+            return _build_sentence_pieces(values, model)
+        case "BPE":
+            return _build_byte_pairs(values, model)
+        case kind:
+            raise UnsupportedStep(f"its model is {kind!r:.40}; WordPiece and BPE are supported")
 
 
 def _build_byte_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> BytePairTokenizer:
@@ -60,7 +85,7 @@ def _build_sentence_pieces(
     _check_step(values, "normalizer", SPACES_AS_SIGNS)
     _check_step(values, "pre_tokenizer", None)
     _check_plain_pairs(model)
-    _check_specials(values, ["<s>", "A"])
+    _check_frame(values, ["<s>", "A"])
     tokens = sort_by_id(_read_vocabulary(values, model)[0])
     pieces = [token.replace("▁", " ") for token in tokens]
     return SentencePieceTokenizer(pieces, merges=_read_merges(model))
@@ -71,7 +96,7 @@ def _build_word_pieces(values: Mapping[str, Any], model: Mapping[str, Any]) -> W
     switches = dict.fromkeys(("handle_chinese_chars", "strip_accents", "lowercase"), ...)
     _check_step(values, "normalizer", {"type": "BertNormalizer", "clean_text": True, **switches})
     _check_step(values, "pre_tokenizer", {"type": "BertPreTokenizer"})
-    _check_specials(values, ["[CLS]", "A", "[SEP]"])
+    _check_frame(values, ["[CLS]", "A", "[SEP]"])
     _check_step(model, "unk_token", "[UNK]")
     _check_step(model, "continuing_subword_prefix", "##")
     normalizer = values["normalizer"]
@@ -85,6 +110,25 @@ def _build_word_pieces(values: Mapping[str, Any], model: Mapping[str, Any]) -> W
     )
 
 
+def _build_characters(values: Mapping[str, Any], model: Mapping[str, Any]) -> CharTokenizer:
+    """Ours, as tokenizer_export.py writes it: special tokens first, then single characters."""
+    _check_step(values, "normalizer", None)
+    _check_step(values, "pre_tokenizer", ONE_CHARACTER)
+    ids, specials = _read_vocabulary(values, model)
+    tokens, around = sort_by_id(ids), _list_frame(values)
+    roles = {role: name in specials for role, name in SPELLING.items() if role != "unk"}
+    alphabet = tokens[len(specials) :]
+    if tokens[: len(specials)] != [SPELLING[role] for role, is_there in roles.items() if is_there]:
+        raise UnsupportedStep(f"its special tokens are {[*specials]!r:.80}, others than ours")
+    if any(len(token) != 1 for token in alphabet):
+        raise UnsupportedStep("its tokens are words; single characters are supported")
+    cls = SPELLING["cls"] in around if roles.pop("cls") else None
+    tokenizer = CharTokenizer("".join(alphabet), cls=cls, **roles)
+    frame = tokenizer.spell(tokenizer.encode(""), specials=True)
+    _check_frame(values, [*frame[: len(frame) - tokenizer.end], "A", *["<end>"] * tokenizer.end])
+    return tokenizer
+
+
 def _check_step(values: Mapping[str, Any], name: str, *supported: Any) -> None:
     """Refuse a step that is none of the supported ones, where ... stands for any value."""
     given = values.get(name)
@@ -96,7 +140,7 @@ def _check_step(values: Mapping[str, Any], name: str, *supported: Any) -> None:
             and all(key in step and step[key] in (..., value) for key, value in given.items())
         ):
             return
-    raise ValueError(
+    raise UnsupportedStep(
         f"{name} is {given!r:.100}, which is not supported; supported is {supported[-1]!r:.200}"
     )
 
@@ -109,16 +153,22 @@ def _check_plain_pairs(model: Mapping[str, Any]) -> None:
     _check_step(model, "ignore_merges", False, None)
 
 
-def _check_specials(values: Mapping[str, Any], expected: list[str]) -> None:
+def _check_frame(values: Mapping[str, Any], expected: list[str]) -> None:
     """Refuse special tokens around a text, "A", other than those our tokenizer adds."""
+    if (names := _list_frame(values)) != expected:
+        raise UnsupportedStep(f"a text is encoded as {names!r:.80}; supported is {expected}")
+
+
+def _list_frame(values: Mapping[str, Any]) -> list[Any]:
+    """The names of the special tokens around a text, "A"."""
+    if values.get("post_processor") is None:
+        return ["A"]
     processor = _get_part(values, "post_processor")
     if processor.get("type") == "BertProcessing":  # {"cls": ["[CLS]", 101], "sep": …}
         steps: Any = [{"cls": processor.get("cls")}, {"text": ["A"]}, {"sep": processor.get("sep")}]
     else:  # [{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, …]
         steps = processor.get("single")
-    names = [_get_name(part) for step in _list_items(steps) for part in _list_items(step)]
-    if names != expected:
-        raise ValueError(f"a text is encoded as {names!r:.80}; supported is {expected}")
+    return [_get_name(part) for step in _list_items(steps) for part in _list_items(step)]
 
 
 def _get_name(part: Any) -> Any:
@@ -143,7 +193,7 @@ def _read_vocabulary(
         if ids.setdefault(name, i) != i:
             raise ValueError(f"the added token {name!r:.40} has two ids, {ids[name]} and {i!r:.40}")
         if token.get("special") is not True:
-            raise ValueError(
+            raise UnsupportedStep(
                 f"{name!r:.40} is an added token that is not special, which is not supported"
             )
         specials[name] = i

@@ -6,11 +6,12 @@ sentences.py            where sentences end
 word_rules.py           words and punctuation by the conventions of the Penn Treebank
 words.py                words and punctuation as ids
 detokenize.py           tokens back to running text
-subword_tokenizer.py    the base of the three tokenizers below, of pieces of words
+subword_tokenizer.py    the base of the tokenizers below, of pieces of words
 merges.py               byte-pair merging
 byte_pairs.py           the tokenizer of GPT-2
 sentence_pieces.py      the tokenizer of Llama
 word_pieces.py          the tokenizer of BERT
+library.py              any other, by the `tokenizers` library, which is optional
 """
 
 import os
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 
 from clearhead.data.tokenizers.byte_pairs import BytePairTokenizer
 from clearhead.data.tokenizers.characters import CharTokenizer
+from clearhead.data.tokenizers.library import LibraryTokenizer
 from clearhead.data.tokenizers.sentence_pieces import SentencePieceTokenizer
 from clearhead.data.tokenizers.tokenizer import MAX_BYTES, Tokenizer
 from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
@@ -28,6 +30,7 @@ from clearhead.files.strict_json import read_json
 __all__ = [
     "BytePairTokenizer",
     "CharTokenizer",
+    "LibraryTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
     "WordPieceTokenizer",
@@ -43,6 +46,7 @@ KINDS: dict[str, type[Tokenizer]] = {
         BytePairTokenizer,
         SentencePieceTokenizer,
         WordPieceTokenizer,
+        LibraryTokenizer,
     )
 }
 
