@@ -20,10 +20,11 @@ from clearhead.files.tensors import write_tensors
 from clearhead.files.writing import create_folder
 from clearhead.interop.config_json import ACTIVATIONS
 from clearhead.interop.gpt2 import GPT2
-from clearhead.interop.llama import LLAMA
+from clearhead.interop.llama import LLAMA, ROPE_TYPES
 from clearhead.interop.name_table import Family, list_rows
 from clearhead.interop.tokenizer_export import describe_tokenizer, write_tokenizer
 from clearhead.models import GPT, GPTConfig
+from clearhead.positions.rotary import Scaling
 from clearhead.shapes import all_finite
 
 # Of several names of theirs for one activation, the first is written; GPT-2's own is gelu_new.
@@ -55,17 +56,10 @@ def export(
     The tokenizer becomes tokenizer.json and tokenizer_config.json, with equal ids; see
     tokenizer_export.py for the kinds that can be written.
     """
-    if not isinstance(model, GPT):
-        raise TypeError(f"model must be a GPT, got {type(model).__name__}")
-    if model.config.tied and model.head.weight is not model.embedding.weight:
-        raise ValueError(
-            "the config ties head.weight to embedding.weight, but the model has two tables; "
-            "tie them again or build it with tied=False"
-        )
+    check_exportable(model, tokenizer)
     family, config = _choose_family(model)
-    _check_finite(model)
     if tokenizer is not None:
-        _check_tokenizer(model, tokenizer)
+        describe_tokenizer(tokenizer)  # refuses one without an exact form before writing
         config |= {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.end_id}
     with create_folder(folder) as new:
         write_json(new / "config.json", config)
@@ -75,19 +69,22 @@ def export(
             write_tokenizer(new, tokenizer, model.config.max_len)
 
 
-def _check_tokenizer(model: GPT, tokenizer: Tokenizer) -> None:
-    """A tokenizer that has an exact form in their files, and no more ids than the model."""
-    if not isinstance(tokenizer, Tokenizer):
+def check_exportable(model: GPT, tokenizer: Tokenizer | None = None) -> None:
+    """A GPT of finite numbers, tied as its config says, with no fewer ids than its tokenizer."""
+    if not isinstance(model, GPT):
+        raise TypeError(f"model must be a GPT, got {type(model).__name__}")
+    if model.config.tied and model.head.weight is not model.embedding.weight:
+        raise ValueError(
+            "the config ties head.weight to embedding.weight, but the model has two tables; "
+            "tie them again or build it with tied=False"
+        )
+    if not isinstance(tokenizer, Tokenizer | None):
         raise TypeError(f"tokenizer must be a Tokenizer, got {type(tokenizer).__name__}")
-    if tokenizer.vocab_size > model.config.vocab_size:
+    if tokenizer is not None and tokenizer.vocab_size > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.vocab_size:,} tokens but the model has "
             f"{model.config.vocab_size:,}; they do not belong together"
         )
-    describe_tokenizer(tokenizer)
-
-
-def _check_finite(model: GPT) -> None:
     for name, tensor in model.state_dict().items():
         if not all_finite(tensor):
             value = tensor[~tensor.isfinite()][0].item()
@@ -109,7 +106,7 @@ def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
     """The family that can express this model, and its config.json."""
     c = model.config
     dtype = str(model.embedding.weight.dtype).removeprefix("torch.")
-    not_in_gpt2, not_in_llama = _find_differences(c, AS_GPT2), _find_differences(c, AS_LLAMA)
+    not_in_gpt2, not_in_llama = find_differences(c, AS_GPT2), find_differences(c, AS_LLAMA)
     if c.n_kv_heads not in (None, c.n_heads):
         not_in_gpt2.append(f"n_kv_heads={c.n_kv_heads}")
     for name, usual in (
@@ -130,7 +127,8 @@ def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
     )
 
 
-def _find_differences(config: GPTConfig, supported: dict[str, tuple[Any, ...]]) -> list[str]:
+def find_differences(config: GPTConfig, supported: dict[str, tuple[Any, ...]]) -> list[str]:
+    """The settings, as name=value, that are not among the supported ones."""
     values = {name: getattr(config, name) for name in supported}
     return [f"{name}={value!r}" for name, value in values.items() if value not in supported[name]]
 
@@ -172,6 +170,7 @@ def _build_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
         "hidden_act": "silu",
         "rms_norm_eps": c.norm_eps,
         "rope_theta": c.rotary_base,
+        **_describe_scaling(c.rotary_scaling),
         "attention_bias": c.bias,
         "mlp_bias": c.bias,
         "attention_dropout": c.dropout,
@@ -179,3 +178,13 @@ def _build_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
         "bos_token_id": None,
         "eos_token_id": None,
     }
+
+
+def _describe_scaling(scaling: Scaling) -> dict[str, Any]:
+    """How the rotary angles are slowed down, in their words."""
+    if scaling is None:
+        return {}
+    kind = "llama3" if isinstance(scaling, tuple) else "linear"
+    numbers = scaling if isinstance(scaling, tuple) else (scaling,)
+    values = dict(zip(ROPE_TYPES[kind], numbers, strict=True))
+    return {"rope_scaling": {"rope_type": kind, **values}}

@@ -32,6 +32,14 @@ OURS = {
     },
     "gpt2, squared relu": {"d_model": 6, "n_layers": 1, "n_heads": 2, "activation": "squared_relu"},
     "llama": {"d_model": 12, "n_layers": 2, "n_heads": 3, "bias": False, "tied": False},
+    "llama, slowed down": {"d_model": 16, "n_layers": 1, "n_heads": 2, "rotary_scaling": 3.0},
+    "llama 3": {
+        "d_model": 32,
+        "n_layers": 1,
+        "n_heads": 2,
+        "bias": False,
+        "rotary_scaling": (8.0, 0.2, 1.5, 11),
+    },
     "llama, grouped, biases": {
         "d_model": 24,
         "n_layers": 1,

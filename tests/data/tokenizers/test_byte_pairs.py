@@ -301,7 +301,7 @@ def test_a_tokenizer_json_that_is_not_gpt2s_is_refused(oracle, tmp_path, path, v
     change(values, path, value)
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(BadFile, match=r"tokenizer.json: ") as error:
-        find_tokenizer(tmp_path)
+        read_tokenizer_json(tmp_path / "tokenizer.json")
     assert words in str(error.value)
     assert len(str(error.value)) < 600
 

@@ -187,7 +187,7 @@ def change(values, path, value):
         ("normalizer.lowercase", "yes", "lower must be true or false, got 'yes'"),
         ("normalizer", None, "normalizer is None"),
         ("pre_tokenizer", {"type": "Whitespace"}, "pre_tokenizer is {'type': 'Whitespace'}"),
-        ("post_processor", None, "post_processor must hold names and values"),
+        ("post_processor", None, "a text is encoded as ['A']"),
         ("post_processor.single", [], "a text is encoded as []"),
         ("post_processor.single", [{"Sequence": {"id": "A"}}], "a text is encoded as ['A']"),
         ("post_processor.single", 7, "a text is encoded as []"),
@@ -205,7 +205,7 @@ def test_a_tokenizer_json_that_is_not_berts_is_refused(tmp_path, path, value, wo
     change(values, path, value)
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
     with pytest.raises(BadFile, match=r"tokenizer.json: ") as error:
-        find_tokenizer(tmp_path)
+        read_tokenizer_json(tmp_path / "tokenizer.json")
     assert words in str(error.value)
 
 
