@@ -77,6 +77,7 @@ BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
 ALPHABET = sorted(CHARACTERS)  # the first 256 tokens, in the order of GPT-2
 BYTE_IDS = [ALPHABET.index(character) for character in CHARACTERS]
 END = "<|endoftext|>"
+FEWEST_TOKENS = len(ALPHABET) + 1  # every byte, and END
 
 
 class BytePairTokenizer(SubwordTokenizer):
@@ -123,11 +124,11 @@ class BytePairTokenizer(SubwordTokenizer):
         """
         texts = [texts] if isinstance(texts, str) else list(texts)
         check_texts(texts)
-        check_whole("vocab_size", vocab_size, least=len(ALPHABET) + 1, most=MAX_TOKENS)
+        check_whole("vocab_size", vocab_size, least=FEWEST_TOKENS, most=MAX_TOKENS)
         check_positive(min_count=min_count)
         words = Counter(word for text in texts for word in split_words(text))
         in_ids = {tuple(BYTE_IDS[byte] for byte in word.encode()): n for word, n in words.items()}
-        n_merges = vocab_size - len(ALPHABET) - 1
+        n_merges = vocab_size - FEWEST_TOKENS
         tokens, merges = list(ALPHABET), []
         for left, right in learn_merges(in_ids, len(ALPHABET), n_merges, min_count):
             merges.append(f"{tokens[left]} {tokens[right]}")

@@ -1,4 +1,4 @@
-"""The next character of a text.
+"""The next character of a text, or the next of its byte pairs.
 
 The first 90 % of the text are for training, the last 10 % for validation. Each epoch cuts the
 training part into windows, starting at another offset, and takes every window once.
@@ -16,15 +16,17 @@ from torch import Tensor
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.randomness import choose_below, draw_bits
-from clearhead.data.tokenizers import CharTokenizer
+from clearhead.data.tokenizers import BytePairTokenizer, CharTokenizer
+from clearhead.data.tokenizers.byte_pairs import FEWEST_TOKENS
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 from clearhead.generation import generate, pack_if_it_pays
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import evaluation_mode
 from clearhead.models.ngrams import find_best_order
+from clearhead.shapes import check_whole
 from clearhead.training.losses import mean_cross_entropy
-from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_text
+from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor, hash_text
 
 EVAL_BATCH = 64  # windows
 PROMPT = "ROMEO:"
@@ -35,15 +37,20 @@ class CharacterData(DataConfig):
     """A plain text file; without a path, Shakespeare's plays as `clearhead data get` brings them.
 
     context: characters in a window; validation: the share at the end that is not learned from;
-    sample_length: characters that the model writes at each evaluation.
+    sample_length: characters that the model writes at each evaluation. byte_pairs: tokens in a
+    vocabulary of byte pairs, which is learned from the training part; each of them then counts as
+    one character.
     """
 
     path: str | None = None
     context: int = 64
     validation: float = 0.1
     sample_length: int = 300
+    byte_pairs: int | None = None
 
     def check(self) -> None:
+        if self.byte_pairs is not None:
+            check_whole("byte_pairs", self.byte_pairs, least=FEWEST_TOKENS)
         if self.context < 1 or not 0 < self.validation < 1:
             raise ValueError(
                 f"context must be at least 1 and validation between 0 and 1, "
@@ -57,7 +64,8 @@ class CharacterData(DataConfig):
         return CharacterTask(self, text)
 
     def load_predictor(self, folder: Path) -> "CharacterPredictor":
-        return CharacterPredictor.load(folder)
+        kind = CharTokenizer if self.byte_pairs is None else BytePairTokenizer
+        return CharacterPredictor(kind.load(folder / TOKENIZER))
 
 
 def read_shakespeare() -> str:
@@ -66,8 +74,13 @@ def read_shakespeare() -> str:
     return "\n\n".join(read_text(path) for path in files)
 
 
-class CharacterPredictor(CharPredictor):
-    """Says which character comes next."""
+class CharacterPredictor(TextPredictor):
+    """Says which character, or byte pair, comes next."""
+
+    tokenizer: CharTokenizer | BytePairTokenizer
+
+    def __init__(self, tokenizer: CharTokenizer | BytePairTokenizer) -> None:
+        self.tokenizer = tokenizer
 
     def predict(self, model: GPT, text: str) -> dict[str, Any]:
         """The most likely next character, given the last max_len characters of the text."""
@@ -94,23 +107,26 @@ class CharacterTask(Task):
 
     def __init__(self, data: CharacterData, text: str) -> None:
         self.data = data
-        self.tokenizer = CharTokenizer.of(text, cls=None)
+        n_train = int(len(text) * (1 - data.validation))
+        parts = text[:n_train], text[n_train:]
+        self.tokenizer: CharTokenizer | BytePairTokenizer = CharTokenizer.of(text, cls=None)
+        if data.byte_pairs is not None:
+            self.tokenizer = BytePairTokenizer.train(parts[:1], data.byte_pairs)
         self.predictor = CharacterPredictor(self.tokenizer)
-        ids = torch.tensor(self.tokenizer.encode(text))
-        n_train = int(len(ids) * (1 - data.validation))
-        self.train, self.validation = ids[:n_train], ids[n_train:]
+        self.train, self.validation = map(torch.tensor, self.tokenizer.encode_batch(parts))
+        words = "characters" if data.byte_pairs is None else "tokens"
         if min(len(self.train), len(self.validation)) <= data.context:
             raise ValueError(
-                f"the text has {len(ids)} characters, too few for windows of {data.context}; "
-                f"take a longer text or a smaller data.context"
+                f"the text has {len(self.train) + len(self.validation)} {words}, too few for "
+                f"windows of {data.context}; take a longer text or a smaller data.context"
             )
         self.n_examples = (len(self.train) - 1) // data.context
         self.max_len = data.context
         self.fingerprint = hash_text(text)
-        windows = f"{self.n_examples:,} windows of {data.context} characters"
+        windows = f"{self.n_examples:,} windows of {data.context} {words}"
         self.learned_from = f"{windows}, cut at other places in every epoch"
         n = f"{len(self.validation):,}"
-        self.measured_on = f"the last {n} characters of the text, which it did not learn from"
+        self.measured_on = f"the last {n} {words} of the text, which it did not learn from"
 
     def overfit(self, n: int) -> Self:
         self.train = self.validation = self.train[: n * self.data.context + 1]
@@ -156,7 +172,8 @@ class CharacterTask(Task):
 
     def _prompt(self) -> str:
         """ROMEO:, or the beginning of the validation part if the text lacks these letters."""
-        if set(PROMPT) <= set(self.tokenizer.alphabet):
+        is_bytes = isinstance(self.tokenizer, BytePairTokenizer)  # which can write any text
+        if is_bytes or set(PROMPT) <= set(self.tokenizer.tokens):
             return PROMPT
         text = self.tokenizer.decode(self.validation[:1000])
         return next(filter(str.strip, text.splitlines()), text)[:16]

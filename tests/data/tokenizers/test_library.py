@@ -96,17 +96,11 @@ def test_no_text_spells_a_special_token(folder):
     assert 7 not in find_tokenizer(folder).encode("a<|end_of_text|>b")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"normalizer": {"type": "Nothing"}}, "the tokenizers library refuses it: "),
-        ({"added_tokens": [{"id": 9, "content": "x", "special": True, **FLAGS}]}, ""),
-    ],
-)
-def test_a_file_that_the_library_refuses_is_refused(folder, change, words):
+def test_a_file_that_the_library_refuses_is_refused(folder):
     pytest.importorskip("tokenizers", reason="the extra clearhead[hf] is not installed")
-    (folder / "tokenizer.json").write_text(json.dumps(PIPELINE | change))
-    with pytest.raises(BadFile, match=f"tokenizer.json: .*{words}"):
+    values = PIPELINE | {"normalizer": {"type": "Nothing"}}
+    (folder / "tokenizer.json").write_text(json.dumps(values))
+    with pytest.raises(BadFile, match=r"tokenizer.json: .*: the tokenizers library refuses it: "):
         find_tokenizer(folder)
 
 

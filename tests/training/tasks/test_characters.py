@@ -173,3 +173,29 @@ def test_an_empty_file_is_named(tmp_path):
     (tmp_path / "play.txt").write_text("")
     with pytest.raises(BadFile, match=r"play\.txt is empty; give a text to learn from"):
         CharacterData(str(tmp_path / "play.txt")).open()
+
+
+def test_byte_pairs_take_the_place_of_characters(tmp_path):
+    text = "ROMEO: no, no, no! " * 40
+    made = task(context=3, text=text, byte_pairs=262)
+    assert made.tokenizer.vocab_size == 262
+    assert made.tokenizer.decode(made.train) + made.tokenizer.decode(made.validation) == text
+    assert len(made.train) < 0.6 * 0.9 * len(text)
+    batch = made.batch([3])
+    assert torch.equal(batch.targets[0], made.train[4:7])
+    model = model_of(made)
+    assert math.isfinite(made.evaluate(model)["val_loss"])
+    made.save(tmp_path)
+    predictor = made.data.load_predictor(tmp_path)
+    assert predictor.tokenizer == made.tokenizer
+    assert isinstance(predictor.predict(model, "ROMEO: é")["answer"], str)
+    assert "tokens" in made.learned_from
+    with pytest.raises(ValueError, match="byte_pairs must be at least 257, got 200"):
+        CharacterData(byte_pairs=200)
+    with pytest.raises(ValueError, match="not a tokenizer of characters"):
+        CharacterData().load_predictor(tmp_path)
+
+
+def test_merges_are_learned_from_the_training_part_alone():
+    made = task(text="ab" * 300 + "xyxyxyxyxy" * 6, context=3, byte_pairs=400)
+    assert not any("x" in merge for merge in made.tokenizer.merges)
