@@ -342,9 +342,30 @@ MASKS_AND_POSITIONS = [
     Mutant(
         "sinusoids with the exponent of the well-known mistake",
         "positions/tables.py",
-        "torch.arange(0, d, 2, dtype=wide, device=positions.device) / d",
-        "torch.arange(0, d, 2, dtype=wide, device=positions.device) * 2 / d",
+        "torch.arange(0, d, 2, dtype=widest_float(device), device=device) / d",
+        "torch.arange(0, d, 2, dtype=widest_float(device), device=device) * 2 / d",
         "positions",
+    ),
+    Mutant(
+        "Llama 3 slows down the slowest pairs too much",
+        "positions/rotary.py",
+        "((turns - low) / (high - low)).clamp(0, 1)",
+        "((turns - low) / (high - low)).clamp(max=1)",
+        "positions/test_rotary.py",
+    ),
+    Mutant(
+        "a GGUF file keeps the order of our rows",
+        "interop/gguf.py",
+        "halves.transpose(1, 2).flatten(0, 2)",
+        "halves.flatten(0, 2)",
+        "interop/test_gguf.py",
+    ),
+    Mutant(
+        "a merge is chosen by a count that has changed",
+        "data/tokenizers/merges.py",
+        "if pairs[best] != -n:",
+        "if not pairs[best]:",
+        "data/tokenizers/test_merges.py",
     ),
     Mutant(
         "the Toeplitz matrix is mirrored",

@@ -45,7 +45,7 @@ def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     """The values of the tokenizer.json with the same ids; an error where there is none."""
     match tokenizer:
         case LibraryTokenizer():
-            values: dict[str, Any] = parse_json(tokenizer.pipeline)
+            values: dict[str, Any] = parse_json(tokenizer.pipeline, max_bytes=MAX_BYTES)
             return values
         case BytePairTokenizer():
             return _describe_byte_pairs(tokenizer)

@@ -64,6 +64,7 @@ class CharacterData(DataConfig):
         return CharacterTask(self, text)
 
     def load_predictor(self, folder: Path) -> "CharacterPredictor":
+        kind: type[CharTokenizer] | type[BytePairTokenizer]
         kind = CharTokenizer if self.byte_pairs is None else BytePairTokenizer
         return CharacterPredictor(kind.load(folder / TOKENIZER))
 
