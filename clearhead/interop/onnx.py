@@ -3,12 +3,14 @@
     export_onnx(model, "gpt.onnx", tokens)      tokens (B, T) → logits (B, T, V)
     export_onnx(vit, "vit.onnx", images)        images (B, channels, height, width) → logits (B, C)
 
-PyTorch records what the model computes for an example input. The batch stays free; every other size
-is that of the example. The packages of the extra are needed: `pip install "clearhead[onnx]"`.
+PyTorch records what the model computes for an example input. The batch stays free, and so does the
+length of tokens, up to the context; pictures have the size of the example. The packages of the
+extra are needed: `pip install "clearhead[onnx]"`.
 """
 
 import os
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,8 +25,8 @@ NEEDED = ("onnx", "onnxscript")
 def export_onnx(model: Model, path: str | os.PathLike[str], example: Tensor) -> None:
     """Write the graph from an input like `example` to the output of model(example).
 
-    The graph takes any batch size; its input is called "input", its output "output". Dropout is
-    off. The file is replaced whole or not at all.
+    example: tokens (B, T) with T ≥ 2, or pictures. The input of the graph is called "input", its
+    output "output". Dropout is off. The file is replaced whole or not at all.
     """
     if not isinstance(model, Model):
         raise TypeError(f"model must be a Model of clearhead, got {type(model).__name__}")
@@ -33,12 +35,14 @@ def export_onnx(model: Model, path: str | os.PathLike[str], example: Tensor) -> 
             f"writing ONNX needs {' and '.join(missing)}, which is not installed; "
             f'install it: pip install "clearhead[onnx]"'
         )
+    if example.size(0) == 1:  # PyTorch would take a batch of 1 for a constant
+        example = example.repeat_interleave(2, dim=0)
     with evaluation_mode(model):
         program = torch.onnx.export(
             model,
             (example,),
             dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            dynamic_shapes=(find_free_axes(model, example),),
             input_names=["input"],
             output_names=["output"],
             verbose=False,
@@ -46,3 +50,16 @@ def export_onnx(model: Model, path: str | os.PathLike[str], example: Tensor) -> 
     assert program is not None
     with replace_file(path) as file:
         file.write(program.model_proto.SerializeToString())
+
+
+def find_free_axes(model: Model, example: Tensor) -> dict[int, Any]:
+    """The axes whose sizes stay free: the batch, and the length of tokens up to the context."""
+    axes = {0: torch.export.Dim("batch")}
+    if not example.is_floating_point():
+        if example.size(1) < 2:
+            raise ValueError(
+                f"example must have at least 2 tokens in a row, got {example.size(1)}: PyTorch "
+                f"would take a length of 1 for a constant"
+            )
+        axes[1] = torch.export.Dim("length", max=model.config.max_len)
+    return axes

@@ -10,7 +10,7 @@ import re
 import pytest
 import torch
 
-from clearhead.interop.onnx import export_onnx
+from clearhead.interop.onnx import export_onnx, find_free_axes
 from clearhead.models import GPT, GPTConfig, VisionTransformer, ViTConfig
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 
@@ -21,8 +21,8 @@ def build_gpt(**options):
     return GPT(GPTConfig(vocab_size=23, max_len=16, d_model=12, n_layers=2, n_heads=3, **options))
 
 
-def draw_tokens(batch):
-    return torch.randint(23, (batch, 7))
+def draw_tokens(batch, length=7):
+    return torch.randint(23, (batch, length))
 
 
 MODELS = {
@@ -42,7 +42,7 @@ MODELS = {
         lambda: VisionTransformer(
             ViTConfig(n_classes=5, image_size=8, patch_size=4, d_model=12, n_layers=1, n_heads=3)
         ),
-        lambda batch: torch.randn(batch, 3, 8, 8),
+        lambda batch, length=7: torch.randn(batch, 3, 8, 8),
     ),
 }
 
@@ -57,12 +57,12 @@ def build(case):
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_what_pytorch_records_computes_the_same_for_any_batch(case):
+def test_what_pytorch_records_computes_the_same_for_any_batch_and_length(case):
     model, draw = build(case)
-    shapes = ({0: torch.export.Dim("batch")},)
+    shapes = (find_free_axes(model, draw(3)),)
     program = torch.export.export(model, (draw(3),), dynamic_shapes=shapes, strict=False).module()
-    for batch in (2, 5):
-        x = draw(batch)
+    for batch, length in ((2, 7), (5, 16)):
+        x = draw(batch, length)
         assert (program(x) - model(x)).abs().max() <= 1e-5
 
 
@@ -71,11 +71,11 @@ def test_what_pytorch_records_computes_the_same_for_any_batch(case):
 def test_a_runtime_computes_what_the_model_computes(case, tmp_path):
     pytest.importorskip("onnxscript", reason="the extra clearhead[onnx] is not installed")
     model, draw = build(case)
-    export_onnx(model, tmp_path / "model.onnx", draw(3))
+    export_onnx(model, tmp_path / "model.onnx", draw(1))
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
     run = open_session(tmp_path / "model.onnx")
-    for batch in (3, 5):
-        x = draw(batch)
+    for batch, length in ((3, 7), (5, 16), (1, 1)):
+        x = draw(batch, length)
         with torch.no_grad():
             assert (run(x) - model(x)).abs().max() <= 1e-4
 
@@ -99,6 +99,11 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
     with pytest.raises(ModuleNotFoundError, match=re.escape(words)):
         export_onnx(build_gpt(), tmp_path / "model.onnx", draw_tokens(2))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_single_token_is_no_example():
+    with pytest.raises(ValueError, match="example must have at least 2 tokens in a row, got 1"):
+        find_free_axes(build_gpt(), draw_tokens(2, 1))
 
 
 def test_only_a_model_is_exported(tmp_path):
