@@ -23,7 +23,7 @@ def _build_config(theirs: TheirConfig) -> GPTConfig:
     kinds = theirs.values.get("layer_types") or []
     if kinds != ["full_attention"] * len(kinds):
         raise theirs.error(
-            f"layer_types is {kinds!a:.60}, which is not supported; use full_attention in all"
+            f"layer_types is {kinds!r:.60}, which is not supported; use full_attention in all"
         )
     return build_rotary_config(
         theirs,
