@@ -30,6 +30,7 @@ def no_data_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     """A home without data sets: what the user has fetched changes no test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARHEAD_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
 
 

@@ -775,6 +775,20 @@ RUNS = [
         "            if False:\n",
         "runs",
     ),
+    Mutant(
+        "code of a foreign run is run without a question",
+        "runs/own_code.py",
+        "if not trust and not is_known(code):",
+        "if False:",
+        "cli/test_own_recipe.py",
+    ),
+    Mutant(
+        "other code than that of the run is run",
+        "runs/own_code.py",
+        'if code.sha256 != about["sha256"]:',
+        "if False:",
+        "cli/test_own_recipe.py",
+    ),
 ]
 
 MUTANTS = [

@@ -8,7 +8,7 @@ runs.py          list runs
 eval.py          measure a trained model
 predict.py       run a trained model on inputs
 generate.py      continue a prompt
-recipes.py       list, show and copy recipes
+recipes.py       list, show, copy and write recipes
 data.py          list and fetch data sets
 lab.py           run experiments
 plot.py          draw masks, positions, schedules, metrics, attention, reports

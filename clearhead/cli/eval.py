@@ -7,7 +7,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, Quiet, Threads, Which
+from clearhead.cli.options import Device, Json, Quiet, Threads, Trust, Which
 from clearhead.cli.progress import format_metrics
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer, format_duration
@@ -23,13 +23,14 @@ RunPath = Annotated[
 def evaluate(
     run: RunPath,
     which: Which = "best",
+    trust: Trust = False,
     device: Device = "auto",
     threads: Threads = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure a trained model on all its validation examples."""
-    loaded = open_run(run, which, device, threads)
+    loaded = open_run(run, which, device, threads, trust)
     timer = Timer()
     metrics = loaded.evaluate()
     seconds = timer.seconds
@@ -43,7 +44,7 @@ def evaluate(
         typer.echo(f"{words} ({format_duration(seconds)})")
 
 
-def open_run(path: Path, which: str, device: str, threads: str) -> "Run":
+def open_run(path: Path, which: str, device: str, threads: str, trust: bool) -> "Run":
     """Load a run with these options; refuse wrong ones before anything slow is imported."""
     options.check_which(which)
     options.check_threads(threads)
@@ -53,4 +54,4 @@ def open_run(path: Path, which: str, device: str, threads: str) -> "Run":
 
     options.set_threads(threads)
     on = str(options.find_device(device))
-    return load_run(path, which=which, device=on, tell=options.warn)
+    return load_run(path, which=which, device=on, trust=trust, tell=options.warn)

@@ -7,7 +7,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, Quiet, Seed, Threads, Unknown
+from clearhead.cli.options import Device, Json, Quiet, Seed, Threads, Trust, Unknown
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer
@@ -69,6 +69,7 @@ def generate(
     weights: Weights = "float",
     unknown: Unknown = False,
     probs: Probs = False,
+    trust: Trust = False,
     seed: Seed = 0,
     device: Device = "auto",
     threads: Threads = "auto",
@@ -86,7 +87,7 @@ def generate(
     options.set_threads(threads)
     target = options.find_device(device)
     _check_weights(weights, target.type)
-    gpt, tokenizer, report = _load(model)
+    gpt, tokenizer, report = _load(model, trust)
     ids = _encode_prompt(tokenizer, prompt)
     rolls = _check_length(len(ids), tokens, gpt.config.max_len)
     writer = _make_writer(tokenizer, len(ids))
@@ -184,13 +185,13 @@ def _print_unused(temperature: float, filters: dict[str, float | None]) -> None:
             print(f"note: {option} does nothing at --temperature 0", file=sys.stderr)
 
 
-def _load(name: str) -> "tuple[GPT, Tokenizer, object]":
+def _load(name: str, trust: bool) -> "tuple[GPT, Tokenizer, object]":
     """The model of a run, at a path, or one that `clearhead data get` has fetched."""
     from clearhead.interop import load
     from clearhead.models import GPT
 
     if _is_run(name):
-        model, tokenizer, report = _load_run(name)
+        model, tokenizer, report = _load_run(name, trust)
     else:
         loaded = load(name)
         model, tokenizer, report = loaded.model, loaded.tokenizer, loaded.report
@@ -212,10 +213,10 @@ def _is_run(name: str) -> bool:
         return False
 
 
-def _load_run(name: str) -> "tuple[Model, Tokenizer | None, object]":
+def _load_run(name: str, trust: bool) -> "tuple[Model, Tokenizer | None, object]":
     from clearhead.runs import load_run
 
-    run = load_run(name, device="cpu", tell=options.warn)
+    run = load_run(name, device="cpu", trust=trust, tell=options.warn)
     words = f"{run.recipe.name} from {quote(name)}, after step {run.step}: "
     return run.model, run.tokenizer, words + f"{run.model.n_parameters:,} parameters"
 

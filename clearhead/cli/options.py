@@ -31,6 +31,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
 Unknown = Annotated[
     bool, typer.Option("--unknown", help="Let a model of words write <unk> for unknown ones.")
 ]
+Trust = Annotated[
+    bool,
+    typer.Option("--trust", help="Run the Python file of a run with classes of its own."),
+]
 Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
 
 

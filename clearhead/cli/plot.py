@@ -24,7 +24,7 @@ import typer
 
 from clearhead.cli.eval import open_run
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, Out, find_device, print_json, warn
+from clearhead.cli.options import Device, Json, Out, Trust, find_device, print_json, warn
 from clearhead.cli.recipes import build_recipe, check_recipe
 from clearhead.config import suggest
 from clearhead.runs.folder import CONFIG, RunFolder
@@ -66,16 +66,17 @@ def plot(
     out: Out = Path("pictures"),
     svg: Svg = False,
     tensorboard: Tensorboard = False,
+    trust: Trust = False,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
     """Draw masks, positions, schedules and runs."""
     _check_arguments(what, of or [], tensorboard)
     if what not in PICTURES:
-        _write_about_run(Path(what), tensorboard, device, json)
+        _write_about_run(Path(what), tensorboard, device, trust, json)
         return
     name = _name_file(what, of or []) + (".svg" if svg else ".png")
-    path = _draw(what, of or [], device).save(out / name)
+    path = _draw(what, of or [], device, trust).save(out / name)
     _print_path("picture", path, json)
 
 
@@ -123,14 +124,14 @@ def _check_arguments(what: str, of: Sequence[str], tensorboard: bool) -> None:
         )
 
 
-def _write_about_run(run: Path, tensorboard: bool, device: str, json: bool) -> None:
+def _write_about_run(run: Path, tensorboard: bool, device: str, trust: bool, json: bool) -> None:
     """Write the report of a run, or its metrics for TensorBoard."""
     with exit_on_interrupt():
         from clearhead.inspection.report import write_report
         from clearhead.inspection.tensorboard import write_events
 
     if not tensorboard:
-        report = write_report(run, device=str(find_device(device)), tell=warn)
+        report = write_report(run, device=str(find_device(device)), trust=trust, tell=warn)
         _print_path("report", report, json)
         return
     _print_path("events", write_events(run), json)
@@ -139,14 +140,14 @@ def _write_about_run(run: Path, tensorboard: bool, device: str, json: bool) -> N
         typer.echo(f"next:   {get}tensorboard --logdir {shlex.quote(str(run.parent))}")
 
 
-def _draw(what: str, of: Sequence[str], device: str) -> "Picture":
+def _draw(what: str, of: Sequence[str], device: str, trust: bool) -> "Picture":
     match what:
         case "attention":
-            return _draw_attention(Path(of[0]), of[1], device)
+            return _draw_attention(Path(of[0]), of[1], device, trust)
         case "curves":
             return _draw_curves([Path(run) for run in of])
         case "schedule":
-            return _draw_schedules(of)
+            return _draw_schedules(of, trust)
         case _:
             return _draw_part(what, of)
 
@@ -186,7 +187,7 @@ def _draw_part(what: str, of: Sequence[str]) -> "Picture":
     return position_figures.toeplitz_matrices(AlibiBias(4)(16))
 
 
-def _draw_schedules(words: Sequence[str]) -> "Picture":
+def _draw_schedules(words: Sequence[str], trust: bool) -> "Picture":
     """The learning rate of recipes or runs; without any, of each kind of schedule."""
     wanted = _split_changes(words)
     for name, _ in wanted:
@@ -201,7 +202,9 @@ def _draw_schedules(words: Sequence[str]) -> "Picture":
         return schedules_picture({kind: (schedule, 1.0) for kind, schedule in kinds.items()})
     names = _make_labels([name for name, _ in wanted])
     labels = [" ".join([name, *changes]) for name, (_, changes) in zip(names, wanted, strict=True)]
-    configs = {label: _read_training(*one) for label, one in zip(labels, wanted, strict=True)}
+    configs = {
+        label: _read_training(*one, trust) for label, one in zip(labels, wanted, strict=True)
+    }
     return schedules_picture({name: (c.make_schedule(), c.lr) for name, c in configs.items()})
 
 
@@ -225,12 +228,16 @@ def _is_run(name: str) -> bool:
     return (Path(name) / CONFIG).is_file()
 
 
-def _read_training(name: str, changes: Sequence[str]) -> "TrainingConfig":
+def _read_training(name: str, changes: Sequence[str], trust: bool) -> "TrainingConfig":
     """The training settings of a recipe or a run, with changes."""
+    from clearhead.runs.own_code import find_kinds
     from clearhead.runs.run import read_recipe
     from clearhead.training import with_changes
 
-    recipe = read_recipe(RunFolder(name).config) if _is_run(name) else build_recipe(name)
+    if not _is_run(name):
+        return with_changes(build_recipe(name), changes).training
+    folder = RunFolder(name)
+    recipe = read_recipe(folder.config, find_kinds(folder, trust=trust))
     return with_changes(recipe, changes).training
 
 
@@ -250,9 +257,9 @@ def _draw_curves(runs: Sequence[Path]) -> "Picture":
     return compare_runs(dict(zip(_make_labels(runs), series, strict=True)))
 
 
-def _draw_attention(run: Path, text: str, device: str) -> "Picture":
+def _draw_attention(run: Path, text: str, device: str, trust: bool) -> "Picture":
     """Draw the attention of the best checkpoint of a run; print its caption on stderr."""
-    loaded = open_run(run, "best", device, "auto")
+    loaded = open_run(run, "best", device, "auto", trust)
     from clearhead.inspection.report import look_at
 
     look = look_at(loaded, text)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli.eval import RunPath, open_run
-from clearhead.cli.options import Device, Json, Quiet, Threads, Unknown, Which, print_json
+from clearhead.cli.options import Device, Json, Quiet, Threads, Trust, Unknown, Which, print_json
 
 
 def predict(
@@ -15,13 +15,14 @@ def predict(
     ],
     which: Which = "best",
     unknown: Unknown = False,
+    trust: Trust = False,
     device: Device = "auto",
     threads: Threads = "1",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a trained model on inputs."""
-    loaded = open_run(run, which, device, threads)
+    loaded = open_run(run, which, device, threads, trust)
     # All are answered before the first is printed.
     answers = [loaded.predict(text, unknown=unknown) for text in inputs]
     if json:

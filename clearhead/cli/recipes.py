@@ -1,7 +1,8 @@
-"""clearhead recipes list | show NAME | copy NAME: the runs that come with clearhead.
+"""clearhead recipes list | show NAME | copy NAME | new FILE: recipes, ours and your own.
 
-A copy is an ordinary Python file with a function that returns a Recipe. `clearhead train FILE.py`
-calls the function with the name of the file, or else the only function of the file.
+A copy, like a new file, is an ordinary Python file with a function that returns a Recipe.
+`clearhead train FILE.py` calls the function with the name of the file, or else the only function of
+the file.
 """
 
 import shlex
@@ -14,20 +15,21 @@ import typer
 
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json, print_json
-from clearhead.files.reading import open_regular, quote
-from clearhead.training.recipes import RECIPES, check_name, read_source
+from clearhead.files.reading import open_regular, prefix_errors, quote
+from clearhead.training.recipes import RECIPES, check_name, read_source, read_start
 
 if TYPE_CHECKING:
+    from clearhead.runs.own_code import Kinds
     from clearhead.training import Recipe
 
-app = typer.Typer(help="List, show and copy recipes.", rich_markup_mode=None)
+app = typer.Typer(help="List, show, copy and write recipes.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(RECIPES)}.")]
 MAX_BYTES = 1 << 20  # of a file with a recipe
 
 
 @app.callback(invoke_without_command=True)
 def _default_to_list(context: typer.Context) -> None:
-    """List, show and copy recipes."""
+    """List, show, copy and write recipes."""
     if context.invoked_subcommand is None:
         list_recipes()
 
@@ -69,14 +71,30 @@ def copy(
     """Copy a recipe into a Python file of your own. Change it, then train it."""
     check_name(name)
     path = out / f"{name.replace('-', '_')}.py"
-    out.mkdir(parents=True, exist_ok=True)
+    _write_file(path, read_source(name), "give another --out", json)
+
+
+@app.command("new")
+def new(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as parity.py.")],
+    json: Json = False,
+) -> None:
+    """Write a recipe with data, task, model and attention of your own, to start from."""
+    if path.suffix != ".py" or not path.stem.isidentifier():
+        raise ValueError(
+            f"FILE must be a name for Python code such as parity.py, got {quote(path)}"
+        )
+    _write_file(path, read_start(path.stem), "give another name", json)
+
+
+def _write_file(path: Path, text: str, way_out: str, json: bool) -> None:
+    """Write a new file, and print the next step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "x", encoding="utf-8") as file:
-            file.write(read_source(name))
+            file.write(text)
     except FileExistsError:
-        raise ValueError(
-            f"{quote(path)} exists already; move it away or give another --out"
-        ) from None
+        raise ValueError(f"{quote(path)} exists already; move it away or {way_out}") from None
     if json:
         print_json({"path": str(path)})
         return
@@ -101,36 +119,29 @@ def check_recipe(name: str) -> None:
 def build_recipe(name: str) -> "Recipe":
     """Build the recipe with this name, or the recipe of a user's own file."""
     with exit_on_interrupt():
-        from clearhead.runs.run import config_kinds
+        from clearhead.runs.own_code import OwnCode, collect_kinds, explain_errors
         from clearhead.training import Recipe, find_recipe
 
     if not is_file(name):
         return find_recipe(name)
-    made = _load_function(Path(name))()
+    path, module = Path(name), OwnCode.read(name).run()  # like any Python program
+    with explain_errors(path):
+        made = _find_function(path, module)()
     if not isinstance(made, Recipe):
         raise ValueError(f"{quote(name)}: its function must return a Recipe, got {made!r:.80}")
-    try:
-        return Recipe.from_dict(made.to_dict(), config_kinds())
-    except ValueError as fault:  # a class of the file itself
-        raise ValueError(
-            f"{quote(name)}: {fault}; its run could be trained, but not used by later commands"
-        ) from None
+    with prefix_errors(name):  # as a run's config.json will be read
+        return Recipe.from_dict(made.to_dict(), collect_kinds(module))
 
 
-def _load_function(path: Path) -> Any:
-    """The function of a file that returns its recipe. The file is run, like any Python program."""
-    from importlib.util import module_from_spec, spec_from_file_location
+def read_kinds(name: str) -> "Kinds":
+    """The classes that a run of a user's own file may name."""
+    from clearhead.runs.own_code import OwnCode, collect_kinds
 
-    spec = spec_from_file_location(f"recipe_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{quote(path)} is not a Python file")
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as fault:
-        raise ValueError(f"{quote(path)}, line {fault.lineno}: {fault.msg}") from None
-    except ImportError as fault:
-        raise ValueError(f"{quote(path)}: {fault}") from None
+    return collect_kinds(OwnCode.read(name).run())
+
+
+def _find_function(path: Path, module: ModuleType) -> Any:
+    """The function of a file that returns its recipe."""
     own = [name for name in vars(module) if _is_own_function(module, name)]
     listed = getattr(module, "__all__", own)
     name = path.stem if hasattr(module, path.stem) or len(listed) != 1 else listed[0]

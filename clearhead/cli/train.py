@@ -13,9 +13,9 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Device, Json, OptionalSeed, Quiet, Threads
+from clearhead.cli.options import Device, Json, OptionalSeed, Quiet, Threads, Trust
 from clearhead.cli.progress import format_metrics, show_progress
-from clearhead.cli.recipes import build_recipe, check_recipe, is_file
+from clearhead.cli.recipes import build_recipe, check_recipe, is_file, read_kinds
 from clearhead.files.reading import prefix_errors, quote
 from clearhead.runs.folder import CONFIG, RunFolder, find_runs, list_runs
 from clearhead.timing import format_duration
@@ -59,6 +59,7 @@ def train(
     out: Runs = Path("runs"),
     resume: Resume = None,
     force: Force = False,
+    trust: Trust = False,
     overfit: Overfit = None,
     dry_run: DryRun = False,
     seed: OptionalSeed = None,
@@ -78,7 +79,7 @@ def train(
         from clearhead import runs, training
         from clearhead.runs import train_recipe  # noqa: F401  # else imported at its first use
 
-    recipe, overfit = _choose_recipe(name, run, overfit)
+    recipe, overfit = _choose_recipe(name, run, overfit, trust)
     recipe = training.with_changes(recipe, given)
     try:
         with _choose_folder(out, dry_run) as where:
@@ -156,15 +157,22 @@ def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
 
 
 def _choose_recipe(
-    name: str | None, run: RunFolder | None, overfit: int | None
+    name: str | None, run: RunFolder | None, overfit: int | None, trust: bool
 ) -> "tuple[Recipe, int | None]":
-    """The recipe and the number of examples to train on: the options', or those of the run."""
+    """The recipe and the number of examples to train on: the options', or those of the run.
+
+    The classes of a resumed run come from the file that is given, or else from the run's own.
+    """
     if run is None:
         return build_recipe(str(name)), overfit
+    from clearhead.runs.own_code import find_kinds
     from clearhead.runs.run import read_recipe
 
+    kinds = read_kinds(name) if name and is_file(name) else find_kinds(run, trust=trust)
+    if overfit is None:
+        overfit = run.config.get("overfit")
     with prefix_errors(run / CONFIG):
-        return read_recipe(run.config), run.config.get("overfit") if overfit is None else overfit
+        return read_recipe(run.config, kinds), overfit
 
 
 def _shorten(recipe: "Recipe") -> "Recipe":

@@ -42,9 +42,22 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Self:
         """The same batch on another device."""
+        return self._map(lambda x: x.to(device))
+
+    def select(self, rows: Sequence[int] | Tensor) -> Self:
+        """The examples with these numbers."""
+        chosen = rows if isinstance(rows, Tensor) else torch.tensor(list(rows), dtype=torch.long)
+        return self._map(lambda x: x[chosen])
+
+    def split(self, n: int) -> tuple[Self, Self]:
+        """The first n examples, and all others."""
+        return self.select(range(n)), self.select(range(n, len(self)))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The batch with each tensor that is there changed."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved: Any = {name: x if x is None else x.to(device) for name, x in given.items()}
-        return type(self)(**moved)
+        changed: Any = {name: x if x is None else change(x) for name, x in given.items()}
+        return type(self)(**changed)
 
 
 class Batches(Sequence[BatchType], Generic[PlanType, BatchType]):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from clearhead.attention.cache import KVCache
 from clearhead.attention.masks import MaskLike
+from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.multi_head import find_head_width
 from clearhead.config import Config
 from clearhead.layers.block import Block
@@ -133,12 +134,20 @@ class StackConfig(SharedSettings):
             cross=cross,
             n_kv_heads=self.n_kv_heads,
             qk_norm=self.qk_norm,
+            mechanism=self.build_mechanism(),
             positions=self.build_positions() if inside else None,
             d_head=self.d_head,
             attention_bias=self.attention_bias,
             norm_bias=self.norm_bias,
             norm_attention=self.norm_attention,
         )
+
+    def build_mechanism(self) -> Mechanism | None:
+        """A new mechanism for the self-attention of a block; None is dot-product attention.
+
+        The config of a model with another attention overrides this method.
+        """
+        return None
 
     def build_input_positions(self) -> PositionScheme | None:
         """A new scheme that is added to x before the first block, None if it acts elsewhere."""

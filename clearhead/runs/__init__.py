@@ -3,6 +3,7 @@
 folder.py          the folder of a run and its files
 lock.py            one process at a time writes to it
 checkpoint.py      everything a run needs to resume, written whole and checked when read
+own_code.py        classes of your own: the file that defines them, run only if it is trusted
 storage.py         the storage that the training loop writes to
 resume.py          which run is resumed, and whether it is still the same run
 signals.py         Ctrl-C and SIGTERM stop a run after it is saved
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from clearhead.runs.checkpoint import NoGoodCheckpoint
     from clearhead.runs.folder import RunFolder, find_runs
     from clearhead.runs.lock import Busy
+    from clearhead.runs.own_code import NotTrusted
     from clearhead.runs.run import Run, load_run
     from clearhead.runs.signals import Interrupted
     from clearhead.runs.train_recipe import RunResult, train
@@ -27,6 +29,7 @@ __all__ = [
     "Busy",
     "Interrupted",
     "NoGoodCheckpoint",
+    "NotTrusted",
     "Run",
     "RunFolder",
     "RunResult",
@@ -39,6 +42,7 @@ _HOMES = {
     "checkpoint": ["NoGoodCheckpoint"],
     "folder": ["RunFolder", "find_runs"],
     "lock": ["Busy"],
+    "own_code": ["NotTrusted"],
     "run": ["Run", "load_run"],
     "signals": ["Interrupted"],
     "train_recipe": ["RunResult", "train"],

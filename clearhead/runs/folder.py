@@ -8,6 +8,7 @@
         forced.txt           settings that --force changed, if any
         checkpoints/         checkpoint.py
         tokenizer.json …     what the task's predictor needs
+        recipe.py            classes of your own, if it has any: own_code.py
         report.html          the run on one page
 
 A new folder gets its name when all its settings are written. metrics.jsonl and samples.txt only
@@ -34,8 +35,10 @@ from clearhead.runs.lock import lock_folder
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
+COPY = "recipe.py"  # a copy of the file with the run's own classes
+CODE = "code"  # the entry of config.json about that file
 GROWING = (METRICS, SAMPLES)
-CHANGEABLE = ("training", "asked")  # parts of config.json that --force may change
+CHANGEABLE = ("training", "asked", CODE)  # parts of config.json that --force may change
 MAX_METRICS = 256 << 20
 N_NAMED = 5  # runs named in an error message
 

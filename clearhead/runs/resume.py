@@ -14,12 +14,13 @@ from typing import Any
 
 from clearhead.files.reading import BadFile, quote
 from clearhead.runs.checkpoint import is_finished
-from clearhead.runs.folder import CHANGEABLE, RunFolder, find_runs
+from clearhead.runs.folder import CHANGEABLE, CODE, RunFolder, find_runs
+from clearhead.runs.own_code import Kinds
 from clearhead.runs.run import read_recipe
 from clearhead.runtime import read_omp_threads
 
 # Fields of config.json and environment.json that do not change the numbers.
-HARMLESS = ("asked", "python", "system")
+HARMLESS = ("asked", "python", "system", "code.file")
 # What makes a run this run: force cannot change it.
 FIXED = ("recipe", "data", "model", "overfit", "examples")
 
@@ -87,9 +88,16 @@ def check_same(
     config: Mapping[str, Any],
     environment: Mapping[str, Any],
     force: bool = False,
+    kinds: Kinds | None = None,
 ) -> list[str]:
-    """List the differences that change the numbers; an error, unless force allows all of them."""
-    then, now = {**run.environment, **_translate_config(run.config)}, {**environment, **config}
+    """List the differences that change the numbers; an error, unless force allows all of them.
+
+    kinds: the classes that the config of the run may name.
+    """
+    then = {**run.environment, **_translate_config(run.config, kinds)}
+    now = {**environment, **config}
+    if CODE not in then:  # written by an earlier release, which kept no own code
+        now.pop(CODE, None)
     differences = list(_list_differences(then, now))
     is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
     if differences and (is_another or not force):
@@ -102,10 +110,10 @@ def check_same(
     return differences
 
 
-def _translate_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def _translate_config(config: Mapping[str, Any], kinds: Kinds | None = None) -> Mapping[str, Any]:
     """A config of an earlier release with today's names; unchanged if it cannot be read."""
     with suppress(ValueError, TypeError):
-        return {**config, **read_recipe(config).to_dict()}
+        return {**config, **read_recipe(config, kinds).to_dict()}
     return config
 
 
@@ -121,7 +129,7 @@ def record_forced(
         run.add_forced(difference)
         tell(f"resuming although this differs: {difference}")
     # The other parts stay as the release that began the run wrote them.
-    changed = {name: config[name] for name in CHANGEABLE}
+    changed = {name: config[name] for name in CHANGEABLE if name in config}
     run.describe({**run.config, **changed}, environment)
 
 

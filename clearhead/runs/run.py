@@ -9,9 +9,9 @@ be those that the run was trained on.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 from clearhead.config import Config
@@ -20,10 +20,11 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
 from clearhead.models.model import Description, Model, load_weights
 from clearhead.runs.checkpoint import load_best, load_newest
-from clearhead.runs.folder import CONFIG, RunFolder
+from clearhead.runs.folder import CODE, CONFIG, RunFolder
+from clearhead.runs.own_code import Kinds, config_kinds, find_kinds
 from clearhead.runtime import pick_device
 from clearhead.shapes import check_choice, check_positive
-from clearhead.training.recipe import Recipe, TrainingConfig
+from clearhead.training.recipe import Recipe
 from clearhead.training.state import State
 from clearhead.training.tasks.task import Predictor, Task
 
@@ -109,16 +110,21 @@ def load_run(
     *,
     which: str = "best",
     device: str = "auto",
+    trust: bool = False,
+    kinds: Sequence[type[Config]] = (),
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Run:
     """Load a run with the weights of its best or its last checkpoint.
 
-    tell: is called with a sentence for each checkpoint that cannot be used.
+    trust: run the Python file in the folder of a run with classes of its own, even if this user has
+    never run it (own_code.py). kinds: such classes, if they are defined already; the file is then
+    not run. tell: is called with a sentence for each checkpoint that cannot be used.
     """
     check_choice("which", which, ("best", "last"))
     folder = RunFolder(path)
+    known = find_kinds(folder, trust=trust, kinds=kinds)
     with prefix_errors(folder / CONFIG):
-        recipe = read_recipe(folder.config)
+        recipe = read_recipe(folder.config, known)
     run = folder.identity
     newest = load_newest(folder.checkpoints, run, tell, with_optimizer=False)
     if newest is None:
@@ -136,22 +142,11 @@ def load_run(
     return Run(folder, recipe, predictor, model.to(pick_device(device)).eval(), found.step, state)
 
 
-def read_recipe(config: Mapping[str, Any]) -> Recipe:
-    """The recipe in the content of a config.json."""
-    if odd := sorted(config.keys() ^ KEYS):
+def read_recipe(config: Mapping[str, Any], kinds: Kinds | None = None) -> Recipe:
+    """The recipe in the content of a config.json; kinds: the classes it may name."""
+    if odd := sorted((config.keys() - {CODE}) ^ KEYS):
         word = "is not known" if odd[0] in config else "is missing"
         raise ValueError(f"{odd[0]!r:.80} {word}; it is no config of a run")
     if config["overfit"] is not None:
         check_positive(overfit=config["overfit"])
-    return Recipe.from_dict(config, config_kinds())
-
-
-@cache
-def config_kinds() -> dict[str, type[Config]]:
-    """Every class of config that a run can have, by its name."""
-    from clearhead import models
-    from clearhead.training import tasks
-
-    found = [getattr(home, name) for home in (models, tasks) for name in home.__all__]
-    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, Config)]
-    return {kind.__name__: kind for kind in (*kinds, TrainingConfig)}
+    return Recipe.from_dict(config, config_kinds() if kinds is None else kinds)

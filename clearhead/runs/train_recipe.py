@@ -17,9 +17,11 @@ from typing import Any
 import torch
 
 from clearhead.files.strict_json import hash_json
+from clearhead.files.writing import replace_file
 from clearhead.models.model import load_weights
 from clearhead.runs.checkpoint import load_best
-from clearhead.runs.folder import RunFolder, describe_environment, new_run
+from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
+from clearhead.runs.own_code import OwnCode, check_not_loading, config_kinds, find_code, remember
 from clearhead.runs.resume import (
     check_same,
     decide_threads,
@@ -70,11 +72,15 @@ def train(
     "auto" measures which number is faster; a resumed run keeps its own. force: resume although
     training settings, threads or versions differ. tell: is called with all progress and notices.
     """
+    check_not_loading()
     # The digest of the command: taken before the data fill in sizes of the model.
     asked = hash_json({**recipe.to_dict(), "overfit": overfit})
     task = _open_task(recipe, overfit)
     recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
     config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
+    if code := find_code(recipe, tell):
+        config[CODE] = code.describe()
+        remember(code)
     if resume is None:
         folder = find_unfinished(Path(out), config, tell)
     else:
@@ -85,14 +91,18 @@ def train(
     environment = describe_environment(torch.get_num_threads(), where.type)
     is_new = folder is None
     if folder is None:
-        folder = new_run(Path(out), recipe.name, lambda new: _fill(new, task, config, environment))
+        folder = new_run(
+            Path(out), recipe.name, lambda new: _fill(new, task, code, config, environment)
+        )
     with folder.lock():
-        differences = [] if is_new else check_same(folder, config, environment, force)
+        kinds = {**config_kinds(), **{type(x).__name__: type(x) for x in recipe.sections.values()}}
+        differences = [] if is_new else check_same(folder, config, environment, force, kinds)
         storage = DiskStorage(folder.path, keep=recipe.training.keep, tell=tell)
         training = Training(recipe, task, storage, device=where, tell=tell)
         with Signals(training.stop).catch() as signals, _name_checkpoint(storage):
             storage.restore(training)
             if differences:
+                _copy_code(folder, code)
                 record_forced(folder, config, environment, differences, tell)
             training.run()
         if signals.number is not None:
@@ -112,11 +122,23 @@ def _open_task(recipe: Recipe, overfit: int | None) -> Task:
 
 
 def _fill(
-    folder: RunFolder, task: Task, config: Mapping[str, Any], environment: Mapping[str, Any]
+    folder: RunFolder,
+    task: Task,
+    code: OwnCode | None,
+    config: Mapping[str, Any],
+    environment: Mapping[str, Any],
 ) -> None:
     """Write everything a run folder holds before the first step."""
     task.save(folder.path)
+    _copy_code(folder, code)
     folder.describe(config, environment)
+
+
+def _copy_code(folder: RunFolder, code: OwnCode | None) -> None:
+    """Keep the file with the recipe's own classes, if it has any."""
+    if code is not None:
+        with replace_file(folder / COPY) as file:
+            file.write(code.data)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ drawn before they start, and models with dropout are refused.
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from typing import Any
 
 import torch
@@ -109,8 +110,9 @@ def check_workers(config: Config, workers: int) -> None:
 
 
 def check_trainable(recipe: Recipe, task: Task) -> None:
-    """Refuse workers or torch.compile where they do not work, before a run is created."""
+    """Refuse what would fail in the first step, before a run is created."""
     check_workers(recipe.model, recipe.training.workers)
+    _check_augment(task)
     if not recipe.training.compile:
         return
     if not task.can_compile:
@@ -125,6 +127,17 @@ def check_trainable(recipe: Recipe, task: Task) -> None:
             f"training.compile is true, but torch.compile does not work here "
             f"({type(fault).__name__}); set training.compile=false"
         ) from fault
+
+
+def _check_augment(task: Task) -> None:
+    """Refuse an `augment` that does not take the progress of the run."""
+    try:
+        signature(task.augment).bind(None, 0.0)
+    except TypeError:
+        raise ValueError(
+            f"{type(task).__name__}.augment must take a batch and the progress of the run; define "
+            f"it as augment(self, batch, progress=0.0)"
+        ) from None
 
 
 def _add(parameters: Sequence[nn.Parameter], gradient: Gradient, share: float) -> None:

@@ -137,11 +137,15 @@ class Recipe:
     model: Config
     training: TrainingConfig
 
+    @property
+    def sections(self) -> dict[str, Config]:
+        """Data, model and training by their names."""
+        return {name: getattr(self, name) for name in SECTIONS}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
         values: dict[str, Any] = {"recipe": self.name}
-        for name in SECTIONS:
-            section = getattr(self, name)
+        for name, section in self.sections.items():
             values[name] = {"kind": type(section).__name__, **section.to_dict()}
         return values
 
@@ -153,7 +157,10 @@ class Recipe:
             section = values[name]
             kind = section.get("kind") if isinstance(section, Mapping) else None
             if not isinstance(kind, str) or kind not in kinds:
-                raise ValueError(f"{name} is of the unknown kind {kind!r:.80}")
+                raise ValueError(
+                    f"{name} is of the unknown kind {kind!r:.80}; a class of your own is given by "
+                    f"load_run(run, kinds=[…])"
+                )
             rest = {key: value for key, value in section.items() if key != "kind"}
             parts[name] = kinds[kind].from_dict(rest)
         for name, wanted in (("data", DataConfig), ("training", TrainingConfig)):

@@ -64,19 +64,6 @@ def test_C01_an_unknown_recipe_is_answered_with_the_nearest(run, verb, tmp_path,
 # A recipe of one's own
 
 
-OWN_DATA = """
-import dataclasses
-from clearhead.training import find_recipe
-from clearhead.training.tasks import SubstringData
-
-class MyData(SubstringData):
-    pass
-
-def mine():
-    return dataclasses.replace(find_recipe("substring"), data=MyData())
-"""
-
-
 TWO = """
 from clearhead.training.recipes import find_recipe
 
@@ -85,6 +72,26 @@ def one():
 
 def two():
     return find_recipe("unique")
+"""
+
+
+HIDDEN = """
+import dataclasses
+from clearhead.training import find_recipe
+from clearhead.training.tasks import SubstringData
+
+def mine():
+    class MyData(SubstringData):
+        pass
+    return dataclasses.replace(find_recipe("substring"), data=MyData())
+"""
+
+
+TRAINS = """
+from clearhead.training import find_recipe, train
+def mine():
+    return find_recipe("first")
+train(mine())
 """
 
 
@@ -108,7 +115,11 @@ def test_a_changed_copy_is_trained(run, tmp_path, monkeypatch, name):
         ("def mine():\n    return 7", "mine.py: its function must return a Recipe, got 7"),
         ("def mine(:\n    return 7", "mine.py, line 1: invalid syntax"),
         ("import no_such_thing", "mine.py: No module named 'no_such_thing'"),
-        (OWN_DATA, "mine.py: data is of the unknown kind 'MyData'; its run could be trained, but"),
+        ("x = 1\n1 / 0", "mine.py, line 2: ZeroDivisionError: division by zero"),
+        ("def mine():\n    return none", "mine.py, line 2: NameError: name 'none' is not defined"),
+        ("import sys\nsys.exit(3)", "mine.py, line 2: SystemExit: 3"),
+        (HIDDEN, "mine.py: data is of the unknown kind 'MyData'"),
+        (TRAINS, "mine.py, line 5: mine.py calls train whenever it is loaded; put the call below"),
     ],
 )
 def test_a_file_without_a_recipe_is_told(run, tmp_path, monkeypatch, text, sentence):

@@ -265,3 +265,16 @@ def test_batches_are_made_when_asked_for_and_can_resume_in_the_middle():
     assert [list(batches[rank::2]) for rank in (0, 1)] == [[1, 4], [5]]
     with pytest.raises(IndexError):
         batches[3]
+
+
+def test_examples_of_a_batch_are_selected_in_every_tensor():
+    tokens = torch.arange(20).view(5, 4)
+    batch = Batch(tokens, tokens[:, 0], tokens % 2 == 0)
+    chosen = batch.select([3, 1])
+    assert chosen.inputs.tolist() == tokens[[3, 1]].tolist()
+    assert chosen.targets.tolist() == [12, 4]
+    assert chosen.token_mask.tolist() == (tokens[[3, 1]] % 2 == 0).tolist()
+    assert chosen.source is None
+    first, rest = batch.split(2)
+    assert torch.equal(torch.cat([first.inputs, rest.inputs]), tokens)
+    assert (len(first), len(rest), len(batch.select([]))) == (2, 3, 0)

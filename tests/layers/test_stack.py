@@ -6,6 +6,7 @@ from inspect import signature
 import pytest
 
 from clearhead import models
+from clearhead.attention import ArgmaxAttention
 from clearhead.layers import StackConfig
 
 SHARED = ["d_head", "attention_bias", "norm_bias", "norm_attention", "final_norm"]
@@ -78,3 +79,14 @@ def test_a_config_has_the_settings_it_declares_and_the_shared_ones():
     assert config.build_stack().blocks[0].attention.d_head == 5
     with pytest.raises(ValueError, match="KiteConfig has no 'norm'"):
         KiteConfig.from_dict({"d_model": 12, "norm": "rms"})
+
+
+def test_a_config_may_build_another_attention_for_every_block():
+    class BestConfig(models.GPTConfig):
+        def build_mechanism(self):
+            return ArgmaxAttention()
+
+    blocks = BestConfig(*REQUIRED[models.GPTConfig]).build_stack().blocks
+    mechanisms = [block.attention.mechanism for block in blocks]
+    assert {type(mechanism) for mechanism in mechanisms} == {ArgmaxAttention}
+    assert len(set(mechanisms)) == len(blocks)  # none is shared

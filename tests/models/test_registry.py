@@ -51,6 +51,25 @@ def test_what_no_model_is_built_from_is_refused_by_name(config):
     assert issubclass(OtherConfig, Seq2SeqConfig)
 
 
+def test_a_model_of_ones_own_is_found_by_its_config():
+    class OwnConfig(models.GPTConfig):
+        pass
+
+    class Own(models.GPT):
+        config_type = OwnConfig
+
+    class Below(Own):
+        """Has no config of its own."""
+
+    assert type(build_model(OwnConfig(5, 7, **SIZES))) is Own
+    again = type(
+        "Own", (models.GPT,), {"config_type": OwnConfig}
+    )  # a cell of a notebook, run again
+    assert type(build_model(OwnConfig(5, 7, **SIZES))) is again
+    assert type(build_model(models.GPTConfig(5, 7, **SIZES))) is models.GPT
+    assert issubclass(Below, Own)
+
+
 # Models without memory
 
 

@@ -23,7 +23,7 @@ from clearhead.generation.fast.best_word import BestWord
 from clearhead.generation.fast.layouts import SMALLEST, Int8Product, Product, choose_layout
 from clearhead.layers import Block, LayerNorm, RMSNorm, apply_soft_cap
 from clearhead.layers.feed_forward import ACTIVATIONS
-from clearhead.models import GPT
+from clearhead.models import GPT, GPTConfig
 from clearhead.models.checks import check_finite
 from clearhead.models.forbidden import rule_out
 from clearhead.models.registry import build_on_meta
@@ -71,6 +71,8 @@ def find_obstacle(model: nn.Module) -> str | None:
     """Why a model cannot be packed and what to do about it; None if it can."""
     if type(model) is not GPT:
         return f"it is a {type(model).__name__}; build a GPT with its weights"
+    if type(model.config) is not GPTConfig:  # which may build another attention
+        return f"its config is a {type(model.config).__name__}; give it a GPTConfig"
     devices = {parameter.device.type for parameter in model.parameters()}
     if devices != {"cpu"}:
         return f"it is on {' and '.join(sorted(devices))}; move it to the CPU with model.cpu()"

@@ -20,7 +20,7 @@ from clearhead.inspection.report.answers import show_answers
 from clearhead.inspection.report.attention import look_at_examples
 from clearhead.inspection.report.curves import curve, lengths_picture
 from clearhead.runs import Run, load_run
-from clearhead.runs.folder import MAX_METRICS, SAMPLES
+from clearhead.runs.folder import CODE, COPY, MAX_METRICS, SAMPLES
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
@@ -44,16 +44,18 @@ def write_report(
     run: str | os.PathLike[str] | Run,
     *,
     device: str = "auto",
+    trust: bool = False,
     tell: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     """Write report.html into a run folder, whole or not at all, and return its path.
 
-    run: its folder, or the run itself if it is loaded already. tell(sentence) is called for each
-    checkpoint that cannot be used.
+    run: its folder, or the run itself if it is loaded already. trust: as in load_run.
+    tell(sentence) is called for each checkpoint that cannot be used.
     """
-    loaded = run if isinstance(run, Run) else load_run(run, device=device, tell=tell)
-    path = loaded.folder / "report.html"
-    page = html.page(loaded.folder.path.resolve().name, "\n".join(_body(loaded)))
+    if not isinstance(run, Run):
+        run = load_run(run, device=device, trust=trust, tell=tell)
+    path = run.folder / "report.html"
+    page = html.page(run.folder.path.resolve().name, "\n".join(_body(run)))
     with replace_file(path) as file:
         file.write(page)
     return path
@@ -254,5 +256,7 @@ def _settings(run: Run) -> Iterator[str]:
     for section in ("data", "model", "training"):
         yield html.table(f"{section}: {config[section]['kind']}", config[section], leave_out="kind")
     yield html.table("environment", run.folder.environment)
+    if CODE in config:
+        yield html.table(f"classes of its own: {COPY}", config[CODE])
     yield "</div><details><summary>All layers of the model</summary>"
     yield f'<pre class="wide">{html.text(run.model.describe())}</pre></details>'

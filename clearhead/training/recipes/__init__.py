@@ -6,6 +6,7 @@ dialogue.py        speeches, word by word
 translate.py       dates in words and digits, by both translators
 vit_digits.py      drawn digits
 vit_cifar10.py     photographs, by two Vision Transformers
+parity.py          a start for a recipe of your own: `clearhead recipes new FILE`
 smallest.py        identity, first, unique; two of them as in the published exercise
 
 A size of the model that the data decide, such as the vocabulary size, is UNDECIDED in a recipe; it
@@ -21,7 +22,7 @@ from clearhead.config import find_nearest
 if TYPE_CHECKING:
     from clearhead.training.recipe import Recipe
 
-__all__ = ["RECIPES", "find_recipe", "read_source"]
+__all__ = ["RECIPES", "find_recipe", "read_source", "read_start"]
 
 
 class Listed(NamedTuple):
@@ -107,4 +108,15 @@ def check_name(name: str) -> None:
 def read_source(name: str) -> str:
     """The text of a recipe's file, to read or to copy."""
     check_name(name)
-    return (Path(__file__).parent / f"{RECIPES[name].file}.py").read_text(encoding="utf-8")
+    return _read_file(RECIPES[name].file)
+
+
+def read_start(name: str) -> str:
+    """The text of a file to start a recipe of your own from, with this name for its function."""
+    return (
+        _read_file("parity").replace("def parity(", f"def {name}(").replace('"parity"', f'"{name}"')
+    )
+
+
+def _read_file(stem: str) -> str:
+    return (Path(__file__).parent / f"{stem}.py").read_text(encoding="utf-8")

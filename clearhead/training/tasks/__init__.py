@@ -1,6 +1,7 @@
 """Tasks: what is predicted from what, how well, and how the trained model is used.
 
 task.py            what all tasks have: data, loss, metrics, a predictor
+tensors.py         tensors in memory: the shortest way to a task of your own
 substrings.py      whether a needle occurs in a haystack
 characters.py      the next character of a text
 dialogue.py        the next word of a speech
@@ -17,6 +18,7 @@ from clearhead.training.tasks.published import PublishedSequenceData, PublishedS
 from clearhead.training.tasks.sequences import SequenceData, SequencePredictor, SequenceTask
 from clearhead.training.tasks.substrings import SubstringData, SubstringPredictor, SubstringTask
 from clearhead.training.tasks.task import DataConfig, Predictor, Task
+from clearhead.training.tasks.tensors import TensorTask
 from clearhead.training.tasks.translation import (
     TranslationData,
     TranslationPredictor,
@@ -44,6 +46,7 @@ __all__ = [
     "SubstringPredictor",
     "SubstringTask",
     "Task",
+    "TensorTask",
     "TranslationData",
     "TranslationPredictor",
     "TranslationTask",

@@ -122,6 +122,8 @@ def read_values(path: Path, *names: str) -> dict[str, Any]:
 class DataConfig(Config):
     """Which examples; a subclass opens them."""
 
+    predictor_type: ClassVar[Any]  # a Predictor whose `load` reads what its `save` wrote
+
     def open(self) -> "Task":
         """Read the data."""
         raise NotImplementedError
@@ -133,7 +135,8 @@ class DataConfig(Config):
 
     def load_predictor(self, folder: Path) -> Predictor:
         """The predictor that was saved in a run folder; the data are not read."""
-        raise NotImplementedError
+        predictor: Predictor = self.predictor_type.load(folder)
+        return predictor
 
     def describe_unfamiliar(self, predictor: Any, model: Any, text: str) -> str | None:
         """How an input differs from all training inputs, in one sentence; None if it does not."""

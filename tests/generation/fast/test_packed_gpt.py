@@ -18,7 +18,7 @@ from clearhead.generation import PackedGPT, can_pack, generate, pack, pack_if_it
 from clearhead.generation.fast import packed_gpt
 from clearhead.generation.fast.layouts import InputMajor, Int8Product, OutputMajor
 from clearhead.inspection import record
-from clearhead.models.gpt import GPT
+from clearhead.models.gpt import GPT, GPTConfig
 
 NEW = 12
 
@@ -362,3 +362,16 @@ def test_the_first_word_waits_for_no_imports():
         [sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=120
     )
     assert int(done.stdout) < 50, done.stderr
+
+
+def test_a_gpt_whose_config_builds_another_attention_is_not_packed():
+    """The packed form computes dot-product attention; its text would be another."""
+
+    class BestConfig(GPTConfig):
+        def build_mechanism(self):
+            return ArgmaxAttention()
+
+    model = GPT(BestConfig(V, 8, D, n_layers=1, n_heads=2)).eval()
+    assert not can_pack(model)
+    with pytest.raises(ValueError, match="its config is a BestConfig; give it a GPTConfig"):
+        pack(model)
