@@ -93,6 +93,13 @@ def test_its_pictures_are_drawn_and_described(text):
     assert len(re.findall(r'<img alt="[^"]{10,}"', text)) == 5
 
 
+def test_wide_pictures_are_scrolled_on_a_phone(text):
+    assert "figure.wide img { width: 46rem !important; max-width: none !important; }" in text
+    kinds = re.findall(r"<figure( class=\"wide\")?><div><img alt=\"(\w+)", text)
+    assert (' class="wide"', "Attention") in kinds
+    assert ("", "loss") in kinds
+
+
 def test_the_worst_answers_stand_first_beside_the_right_ones(text, folder):
     run = load_run(folder)
     right = dict(run.task.examples(32))

@@ -11,6 +11,8 @@ from typing import Any
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.viewer import hash_script
 
+WIDE_INCHES = 6.5
+
 
 def page(title: str, body: str) -> bytes:
     """The whole page with this body."""
@@ -25,9 +27,10 @@ def text(value: object) -> str:
 
 
 def embed(picture: Picture, caption: str = "") -> str:
-    """A picture inside the page."""
+    """A picture inside the page; on a phone a wide one keeps its size and is scrolled."""
     words = f"<figcaption>{text(caption)}</figcaption>" if caption else ""
-    return f"<figure>{picture._repr_html_()}{words}</figure>"
+    kind = ' class="wide"' if picture.figure.get_figwidth() > WIDE_INCHES else ""
+    return f"<figure{kind}><div>{picture._repr_html_()}</div>{words}</figure>"
 
 
 def figure(name: str, value: str, *notes: str) -> str:
