@@ -54,8 +54,13 @@ def parse_json(data: bytes | str, name: str = "JSON", *, max_bytes: int = MAX_BY
     return value
 
 
-def write_json(path: str | os.PathLike[str], value: Any, *, max_bytes: int = MAX_BYTES) -> None:
-    """Write a value, keys in the given order; the file is replaced whole or not at all."""
+def write_json(
+    path: str | os.PathLike[str], value: Any, *, max_bytes: int = MAX_BYTES, follow: bool = True
+) -> None:
+    """Write a value, keys in the given order; the file is replaced whole or not at all.
+
+    follow: as in `replace_file`.
+    """
     name = quote(path)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
@@ -63,7 +68,7 @@ def write_json(path: str | os.PathLike[str], value: Any, *, max_bytes: int = MAX
         raise BadFile(f"the value for {name} cannot be written as JSON: {reason}") from None
     data = _encode(text, name)
     parse_json(data, f"the value for {name}", max_bytes=max_bytes)  # else it could not be read
-    with replace_file(path) as file:
+    with replace_file(path, follow=follow) as file:
         file.write(data)
 
 

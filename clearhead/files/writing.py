@@ -3,6 +3,9 @@
 The bytes are written under a temporary name in the same folder, forced to the disk (fsync), and
 renamed in one step. A reader, or a restart after a crash, finds the old file or the new one, never
 a part of either. A fault of the disk stays an OSError and names the file that was to be written.
+
+A folder that came from elsewhere may hold links to files outside, or pipes that never answer. What
+is written into such a folder is checked by `check_own`: a regular file of its own, or nothing yet.
 """
 
 import errno
@@ -13,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from clearhead.files.reading import BadFile, check_regular, quote
 
@@ -27,11 +30,14 @@ NOT_SYNCED = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
 
 
 @contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replace_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing that takes the name `path` when the block ends without an error.
 
-    A symbolic link is followed: the file it points to is replaced, the link stays.
+    A symbolic link is followed: the file it points to is replaced, the link stays. With
+    follow=False, for a folder from elsewhere, a link is refused.
     """
+    if not follow:
+        check_own(path)
     target = Path(os.path.realpath(path))
     mode = _find_mode(target)
     temporary = _choose_temporary(target)
@@ -49,6 +55,31 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         _name_target(fault, target, temporary)
         raise
     sync_folder(target.parent)
+
+
+def check_own(path: str | os.PathLike[str]) -> None:
+    """Refuse to write to a name that is a symbolic link, a pipe, a device or a folder."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(found.st_mode):
+        raise BadFile(
+            f"{quote(path)} is a symbolic link, and nothing is written to where it leads; "
+            "remove the link"
+        )
+    check_regular(path, found, max_bytes=found.st_size)
+
+
+def open_own(path: str | os.PathLike[str], mode: str) -> BinaryIO:
+    """Open a file of a folder from elsewhere for binary writing, after `check_own`."""
+    check_own(path)
+    return cast(BinaryIO, open(path, mode, opener=_open_unlinked))
+
+
+def _open_unlinked(path: str, flags: int) -> int:
+    """Open without following a link or waiting for the other end of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def write_new(path: Path, chunks: Iterable[bytes]) -> None:

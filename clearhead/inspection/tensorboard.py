@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.files.reading import read_bytes
-from clearhead.files.writing import replace_file
 from clearhead.runs.folder import CONFIG, MAX_METRICS, RunFolder
 from clearhead.shapes import is_number
 
@@ -51,10 +50,10 @@ def write_events(run: str | os.PathLike[str]) -> Path:
     events = b"".join(map(_record, _events(folder.read_metrics(), started)))
     known = read_bytes(path, 4 * MAX_METRICS) if path.exists() else b""
     if known and events.startswith(known):
-        with open(path, "ab") as file:
+        with folder.open(EVENTS, "ab") as file:
             file.write(events[len(known) :])
     else:
-        with replace_file(path) as file:
+        with folder.replace(EVENTS) as file:
             file.write(events)
     return path
 

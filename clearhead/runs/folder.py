@@ -14,6 +14,9 @@
 A new folder gets its name when all its settings are written. metrics.jsonl and samples.txt only
 grow; each checkpoint records how long they were, and a run that resumes from it cuts off what was
 written later, so that no step appears twice.
+
+A run folder may come from elsewhere. Everything written to it goes through `open` and `replace`,
+which refuse symbolic links and whatever else is not a regular file.
 """
 
 import errno
@@ -22,21 +25,28 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from clearhead import __version__
 from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
-from clearhead.files.writing import create_folder, sync_folder
+from clearhead.files.writing import (
+    check_own,
+    create_folder,
+    open_own,
+    replace_file,
+    sync_folder,
+)
 from clearhead.runs.lock import lock_folder
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
 COPY = "recipe.py"  # a copy of the file with the run's own classes
 CODE = "code"  # the entry of config.json about that file
+REPORT = "report.html"
 GROWING = (METRICS, SAMPLES)
 CHANGEABLE = ("training", "asked", CODE)  # parts of config.json that --force may change
 MAX_METRICS = 256 << 20
@@ -92,12 +102,29 @@ class RunFolder:
     def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write config.json and environment.json, replacing older ones."""
         self.checkpoints.mkdir(exist_ok=True)
-        write_json(self / ENVIRONMENT, dict(environment))
-        write_json(self / CONFIG, dict(config))
+        write_json(self / ENVIRONMENT, dict(environment), follow=False)
+        write_json(self / CONFIG, dict(config), follow=False)
 
-    def lock(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """Within a `with` block, no other process may write here; Busy if one does now."""
-        return lock_folder(self.path)
+        for name in (CONFIG, ENVIRONMENT, *GROWING, FORCED, REPORT):
+            check_own(self / name)
+        if self.checkpoints.is_symlink():
+            raise BadFile(
+                f"{quote(self.checkpoints)} is a symbolic link, and nothing is written to where it "
+                "leads; put the folder itself in its place"
+            )
+        with lock_folder(self.path):
+            yield
+
+    def open(self, name: str, mode: str) -> BinaryIO:
+        """Open a file of the folder for binary writing."""
+        return open_own(self / name, mode)
+
+    def replace(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Write a file of the folder whole or not at all."""
+        return replace_file(self / name, follow=False)
 
     def _read(self, name: str) -> dict[str, Any]:
         values = read_json(self / name)
@@ -138,7 +165,7 @@ class RunFolder:
         sizes = {}
         for name in GROWING:
             if (self / name).exists():
-                with open(self / name, "r+b") as file:  # Windows syncs only what may be written
+                with self.open(name, "r+b") as file:  # Windows syncs only what may be written
                     os.fsync(file.fileno())
                     sizes[name] = os.fstat(file.fileno()).st_size
         sync_folder(self.path)
@@ -153,13 +180,13 @@ class RunFolder:
                 tell(f"{quote(path)} has lost {known - size} bytes; they stay lost")
                 known = read_bytes(path, MAX_METRICS).rfind(b"\n") + 1 if size else 0
             if size > known:
-                with open(path, "ab") as file:
+                with self.open(name, "ab") as file:
                     file.truncate(known)
                     os.fsync(file.fileno())
 
     def _append(self, name: str, text: str) -> None:
         try:
-            with open(self / name, "ab") as file:
+            with self.open(name, "ab") as file:
                 file.write(text.encode())
         except OSError as fault:
             fault.filename = fault.filename or str(self / name)

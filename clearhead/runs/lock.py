@@ -13,12 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clearhead.files.reading import quote
+from clearhead.files.reading import BadFile, quote, read_bytes
+from clearhead.files.writing import check_own, open_own
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK, MARKER = ".lock", ".lock-marker"
+MAX_OWNER = 1 << 16  # bytes of either, of which the first few are read
 # The errors of a disk without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -34,7 +36,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
     try:
         if Path(lock.lock_file).name == LOCK:  # a marker names its owner itself
             with suppress(OSError):  # Windows allows no writing to a locked file
-                (folder / LOCK).write_text(f"{os.getpid()}\n", encoding="utf-8")
+                with open_own(folder / LOCK, "wb") as file:
+                    file.write(f"{os.getpid()}\n".encode())
         yield
     finally:
         lock.release()
@@ -44,6 +47,8 @@ def _acquire(folder: Path) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
     path, way_out = folder / LOCK, "wait or stop it"
+    check_own(path)
+    check_own(folder / MARKER)
     try:
         try:
             lock: BaseFileLock = FileLock(path, timeout=0, fallback_to_soft=False)
@@ -63,6 +68,6 @@ def _acquire(folder: Path) -> "BaseFileLock":
 def _read_owner(path: Path) -> str:
     """The process that a lock file names."""
     number = None
-    with suppress(OSError):
-        number = re.search(r"\d+", path.read_text(encoding="utf-8", errors="replace")[:80])
-    return f"process {number[0]}" if number else "another process"
+    with suppress(OSError, BadFile):
+        number = re.search(rb"\d+", read_bytes(path, MAX_OWNER)[:80])
+    return f"process {number[0].decode()}" if number else "another process"

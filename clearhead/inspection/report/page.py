@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from clearhead.files.reading import read_bytes
-from clearhead.files.writing import replace_file
 from clearhead.inspection.report import html
 from clearhead.inspection.report.answers import show_answers
 from clearhead.inspection.report.attention import look_at_examples
 from clearhead.inspection.report.curves import curve, lengths_picture
 from clearhead.runs import Run, load_run
-from clearhead.runs.folder import CODE, COPY, MAX_METRICS, SAMPLES
+from clearhead.runs.folder import CODE, COPY, MAX_METRICS, REPORT, SAMPLES
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
@@ -54,11 +53,10 @@ def write_report(
     """
     if not isinstance(run, Run):
         run = load_run(run, device=device, trust=trust, tell=tell)
-    path = run.folder / "report.html"
     page = html.page(run.folder.path.resolve().name, "\n".join(_body(run)))
-    with replace_file(path) as file:
+    with run.folder.replace(REPORT) as file:
         file.write(page)
-    return path
+    return run.folder / REPORT
 
 
 def _body(run: Run) -> Iterator[str]:

@@ -1,0 +1,118 @@
+"""A run folder from elsewhere makes us write nowhere else, never hang, and ask for no memory."""
+
+import os
+import stat
+
+import pytest
+from runs.tiny_runs import Killed, in_child, run_tiny, stop_at_call
+from training.tiny_task import tiny
+
+from clearhead.files import BadFile
+from clearhead.files.writing import open_own
+from clearhead.inspection.tensorboard import EVENTS, write_events
+from clearhead.runs import find_runs
+from clearhead.runs.folder import CONFIG, ENVIRONMENT, FORCED, METRICS, REPORT, SAMPLES, RunFolder
+from clearhead.runs.lock import LOCK, MARKER
+
+WRITTEN = (CONFIG, ENVIRONMENT, METRICS, SAMPLES, FORCED, REPORT, LOCK, MARKER)
+
+
+@pytest.fixture
+def unfinished(folder, monkeypatch):
+    """A run that was stopped in the middle."""
+    undo = stop_at_call(monkeypatch, "loss", 5)
+    with pytest.raises(Killed):
+        run_tiny(folder, tiny(6, save_every=2))
+    undo()
+    return find_runs(folder, "tiny")[0]
+
+
+def resume(run):
+    return run_tiny(run.path.parent, tiny(6, save_every=2))
+
+
+def plant_link(path, victim):
+    """A link to a file outside, with the same content, where the run has its own file."""
+    victim.write_bytes(path.read_bytes() if path.exists() else b"mine\n")
+    path.unlink(missing_ok=True)
+    path.symlink_to(victim)
+    return victim.read_bytes()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_link_in_a_run_folder_is_refused_and_its_target_stays(unfinished, tmp_path, name):
+    before = plant_link(unfinished / name, tmp_path / "victim")
+    with pytest.raises(BadFile, match=f"{name} is a symbolic link, .* remove the link"):
+        resume(unfinished)
+    assert (tmp_path / "victim").read_bytes() == before
+    (unfinished / name).unlink()
+    if name not in (CONFIG, ENVIRONMENT):
+        assert resume(unfinished).steps == 6
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_a_pipe_in_a_run_folder_is_refused_at_once(unfinished, name):
+    (unfinished / name).unlink(missing_ok=True)
+    os.mkfifo(unfinished / name)
+
+    def work():
+        with pytest.raises(BadFile, match="is not a regular file but a pipe"):
+            RunFolder(unfinished.path).lock().__enter__()
+
+    assert in_child(work) == 0
+
+
+def test_checkpoints_are_neither_written_nor_removed_behind_a_link(unfinished, folder):
+    outside = folder / "outside"
+    unfinished.checkpoints.rename(outside)
+    unfinished.checkpoints.symlink_to(outside)
+    before = sorted(os.listdir(outside))
+    with pytest.raises(BadFile, match=r"checkpoints is a symbolic link, .* the folder itself"):
+        resume(unfinished)
+    assert sorted(os.listdir(outside)) == before
+
+
+@pytest.mark.parametrize("write", [lambda run: run.add_metrics({"step": 1}), RunFolder.sync_sizes])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_every_write_is_checked_not_only_the_start(unfinished, tmp_path, write, kind):
+    """A training process is not asked again after it has the lock."""
+    if kind == "link":
+        plant_link(unfinished / METRICS, tmp_path / "victim")
+    else:
+        (unfinished / METRICS).unlink()
+        os.mkfifo(unfinished / METRICS)
+
+    def work():
+        with pytest.raises(BadFile):
+            write(unfinished)
+
+    assert in_child(work) == 0
+
+
+def test_metrics_for_tensorboard_follow_no_link(unfinished, tmp_path):
+    write_events(unfinished.path)
+    victim = tmp_path / "victim"
+    begin = plant_link(unfinished / EVENTS, victim)[:40]
+    for known in (begin, b"mine"):  # to be continued, and to be replaced
+        victim.write_bytes(known)
+        with pytest.raises(BadFile, match="symbolic link"):
+            write_events(unfinished.path)
+        assert victim.read_bytes() == known
+
+
+def test_a_link_that_appears_after_the_check_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    monkeypatch.setattr("clearhead.files.writing.check_own", lambda path: None)
+    with pytest.raises(OSError, match="symbolic link"):
+        open_own(tmp_path / "link", "ab")
+    assert not (tmp_path / "victim").exists()
+
+
+def test_files_keep_the_permissions_of_the_user(unfinished, tmp_path):
+    mask = os.umask(0o027)
+    try:
+        (unfinished / SAMPLES).unlink(missing_ok=True)
+        unfinished.add_sample(1, "text")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((unfinished / SAMPLES).stat().st_mode) == 0o640
