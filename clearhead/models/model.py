@@ -122,6 +122,12 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 
 def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
     """Set all weights of a model; `tensors` holds each of them in its shape, and nothing else."""
+    check_weights(model, tensors)
+    model.load_state_dict(tensors)
+
+
+def check_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not exactly the weights of a model, by name and shape."""
     own, tensors = model.state_dict(), model.translate_names(tensors)
     if odd := sorted(own.keys() ^ tensors.keys()):
         word = "is missing" if odd[0] in own else "is not part of the model"
@@ -132,4 +138,3 @@ def load_weights(model: Model, tensors: Mapping[str, Tensor]) -> None:
                 f"the weights do not fit the config: {name!r} has shape "
                 f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
             )
-    model.load_state_dict(tensors)

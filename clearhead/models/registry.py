@@ -4,9 +4,12 @@
 
 A file that names a config therefore names a model. A model of your own is a subclass of Model with
 a `config_type` of its own, by which it is found.
+
+The numbers of a config decide how much memory is taken, so that of a file is checked on the meta
+device first, where tensors have shapes and no memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,23 +20,63 @@ from clearhead.config import Config
 from clearhead.models.classifier import SequenceClassifier
 from clearhead.models.encoder import TextEncoder
 from clearhead.models.gpt import GPT
-from clearhead.models.model import Model
+from clearhead.models.model import Model, check_weights
 from clearhead.models.seq2seq_gru import Seq2SeqGRU
 from clearhead.models.seq2seq_transformer import Seq2SeqTransformer
 from clearhead.models.smallest.torch_form import TorchTransformer
 from clearhead.models.vit import VisionTransformer
+from clearhead.shapes import check_at_most
 
 MODELS: tuple[type[Model], ...] = (
     *(SequenceClassifier, VisionTransformer, GPT, TextEncoder),
     *(Seq2SeqGRU, Seq2SeqTransformer, TorchTransformer),
 )
 
+MAX_PARAMETERS = 1 << 31  # 8 GB of float32, as much as a file of tensors holds
+
 
 def build_model(config: Config) -> Model:
     """A new model from its config."""
+    return _find_kind(config)(config)
+
+
+def check_config(config: Config, tensors: Mapping[str, Tensor] | None = None) -> None:
+    """Refuse a config whose model is too large, or has other weights than these tensors.
+
+    Takes no memory. Only our own models are checked: another may not be built on the meta device.
+    """
+    if not any(type(config) is kind.config_type for kind in MODELS):
+        return
+    _check_numbers(config)
+    try:
+        model = build_on_meta(_find_kind(config), config)
+    except RuntimeError as reason:
+        raise _too_large("too many for PyTorch to count") from reason
+    if tensors is not None:
+        check_weights(model, tensors)
+    if model.n_parameters > MAX_PARAMETERS:
+        raise _too_large(f"{model.n_parameters:,}")
+
+
+def _too_large(n_parameters: str) -> ValueError:
+    return ValueError(
+        f"the model may have up to {MAX_PARAMETERS:,} parameters, but by its config it has "
+        f"{n_parameters}; choose smaller sizes"
+    )
+
+
+def _check_numbers(config: Config) -> None:
+    """Refuse sizes beyond all limits one by one: their products may be too large to count."""
+    for name, value in config.to_dict().items():
+        for number in value if isinstance(value, list) else [value]:
+            if type(number) is int:
+                check_at_most(MAX_PARAMETERS, **{name: number})
+
+
+def _find_kind(config: Config) -> type[Model]:
     for model in (*MODELS, *_find_subclasses(Model)):
         if type(config) is vars(model).get("config_type"):
-            return model(config)
+            return model
     known = ", ".join(model.config_type.__name__ for model in MODELS)
     raise TypeError(
         f"a model is built from its config, one of {known} or the config_type of a Model of your "

@@ -35,9 +35,9 @@ def lock_folder(folder: Path) -> Iterator[None]:
     lock = _acquire(folder)
     try:
         if Path(lock.lock_file).name == LOCK:  # a marker names its owner itself
-            with suppress(OSError):  # Windows allows no writing to a locked file
-                with open_own(folder / LOCK, "wb") as file:
-                    file.write(f"{os.getpid()}\n".encode())
+            # Windows allows no writing to a locked file.
+            with suppress(OSError), open_own(folder / LOCK, "wb") as file:
+                file.write(f"{os.getpid()}\n".encode())
         yield
     finally:
         lock.release()

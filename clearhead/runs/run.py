@@ -19,6 +19,7 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.models import build_model
 from clearhead.models.model import Description, Model, load_weights
+from clearhead.models.registry import check_config
 from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CODE, CONFIG, RunFolder
 from clearhead.runs.own_code import Kinds, config_kinds, find_kinds
@@ -137,6 +138,7 @@ def load_run(
     predictor = recipe.data.load_predictor(folder.path)
     predictor.check(recipe.model, folder.path)
     with prefix_errors(folder.path):
+        check_config(recipe.model, found.model)
         model = build_model(recipe.model)
         load_weights(model, found.model)
     return Run(folder, recipe, predictor, model.to(pick_device(device)).eval(), found.step, state)

@@ -3,7 +3,9 @@
 import os
 from collections.abc import Callable
 
+from clearhead.config import Config
 from clearhead.files.reading import prefix_errors
+from clearhead.models.registry import check_config
 from clearhead.runs.checkpoint import Checkpoint, load_newest, remove_old, save
 from clearhead.runs.folder import RunFolder
 from clearhead.shapes import all_finite
@@ -27,13 +29,20 @@ class DiskStorage(RunFolder):
         super().__init__(path)
         self.keep, self.tell = keep, tell
         self.last_step: int | None = None  # of the newest checkpoint
+        self.newest: Checkpoint | None = None  # read, not yet restored
+
+    def read(self, config: Config) -> None:
+        """Read the newest good checkpoint; an error if it has not the weights of this model.
+
+        Called before the model is built, so that a wrong config takes no memory.
+        """
+        self.newest = load_newest(self.checkpoints, self.identity, self.tell)
+        with prefix_errors(self.path):
+            check_config(config, self.newest and self.newest.model)
 
     def restore(self, training: Training) -> None:
-        """Load the newest good checkpoint, if there is one, and cut off what was logged later.
-
-        A checkpoint that does not fit the model is an error, and the folder stays as it is.
-        """
-        found = load_newest(self.checkpoints, self.identity, self.tell)
+        """Load the checkpoint that was read, if there is one, and cut off what was logged later."""
+        found, self.newest = self.newest, None
         if found is not None:
             with prefix_errors(self.checkpoints):
                 state = State.from_dict({**found.state, "step": found.step})

@@ -98,6 +98,7 @@ def train(
         kinds = {**config_kinds(), **{type(x).__name__: type(x) for x in recipe.sections.values()}}
         differences = [] if is_new else check_same(folder, config, environment, force, kinds)
         storage = DiskStorage(folder.path, keep=recipe.training.keep, tell=tell)
+        storage.read(recipe.model)
         training = Training(recipe, task, storage, device=where, tell=tell)
         with Signals(training.stop).catch() as signals, _name_checkpoint(storage):
             storage.restore(training)

@@ -27,6 +27,7 @@ from torch.nn.utils import get_total_norm
 from clearhead.config import Config
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
+from clearhead.models.registry import check_config
 from clearhead.shapes import all_finite, check_positive
 from clearhead.training.recipe import Recipe
 from clearhead.training.tasks.task import Task
@@ -111,6 +112,7 @@ def check_workers(config: Config, workers: int) -> None:
 
 def check_trainable(recipe: Recipe, task: Task) -> None:
     """Refuse what would fail in the first step, before a run is created."""
+    check_config(recipe.model)
     check_workers(recipe.model, recipe.training.workers)
     _check_augment(task)
     if not recipe.training.compile:

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clearhead import models
 from clearhead.models import Config, Model, Seq2SeqGRUConfig, build_model
-from clearhead.models.registry import MODELS, build_on_meta
+from clearhead.models.registry import MODELS, build_on_meta, check_config
 from clearhead.models.seq2seq import Seq2SeqConfig
 
 SIZES = {"d_model": 12, "n_layers": 1, "n_heads": 3}
@@ -97,3 +97,20 @@ def test_a_model_without_memory_draws_and_fills_nothing(positions):
     assert shapes == {
         name: parameter.shape for name, parameter in models.GPT(config).named_parameters()
     }
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: type(config).__name__)
+def test_a_config_fits_the_weights_of_its_model_and_no_others(config):
+    tensors = build_model(config).state_dict()
+    check_config(config, tensors)
+    name = max(tensors, key=lambda name: tensors[name].ndim)
+    for wrong in ({}, {name: tensors[name][:-1]}):
+        rest = {key: value for key, value in tensors.items() if key != name}
+        with pytest.raises(ValueError, match=f"the weights do not fit the config: {name!r}"):
+            check_config(config, rest | wrong)
+
+
+def test_a_model_of_more_parameters_than_can_be_counted_is_refused():
+    config = models.Seq2SeqGRUConfig(5, 6, 1, 2, 3, d_embedding=2**31, d_hidden=2**31)
+    with pytest.raises(ValueError, match="by its config it has too many for PyTorch to count"):
+        check_config(config)

@@ -1,18 +1,22 @@
 """A run folder from elsewhere makes us write nowhere else, never hang, and ask for no memory."""
 
+import json
 import os
+import shutil
 import stat
 
 import pytest
 from runs.tiny_runs import Killed, in_child, run_tiny, stop_at_call
+from small_runs import small_recipe, small_run
 from training.tiny_task import tiny
 
 from clearhead.files import BadFile
 from clearhead.files.writing import open_own
 from clearhead.inspection.tensorboard import EVENTS, write_events
-from clearhead.runs import find_runs
+from clearhead.runs import checkpoint, find_runs, load_run, train
 from clearhead.runs.folder import CONFIG, ENVIRONMENT, FORCED, METRICS, REPORT, SAMPLES, RunFolder
 from clearhead.runs.lock import LOCK, MARKER
+from clearhead.runs.run import read_recipe
 
 WRITTEN = (CONFIG, ENVIRONMENT, METRICS, SAMPLES, FORCED, REPORT, LOCK, MARKER)
 
@@ -116,3 +120,60 @@ def test_files_keep_the_permissions_of_the_user(unfinished, tmp_path):
     finally:
         os.umask(mask)
     assert stat.S_IMODE((unfinished / SAMPLES).stat().st_mode) == 0o640
+
+
+# A config decides how much memory a model takes: it is compared with the weights first
+
+
+@pytest.fixture(scope="module")
+def substring(tmp_path_factory):
+    return small_run(tmp_path_factory.mktemp("runs"), "model.positions=learned")
+
+
+def forge(run, out, **sizes):
+    """A copy of a run with other sizes of the model, and every signature of it renewed."""
+    shutil.copytree(run, out)
+    forged = RunFolder(out)
+    config = forged.config
+    config["model"] |= sizes
+    (out / CONFIG).write_text(json.dumps(config))
+    for path in checkpoint.find_checkpoints(forged.checkpoints):
+        state = json.loads((path / checkpoint.STATE).read_text())
+        state |= {"run": forged.identity, "finished": False}
+        (path / checkpoint.STATE).write_text(json.dumps(state))
+        manifest = checkpoint._make_manifest(path, checkpoint.parse_step(path))
+        (path / checkpoint.MANIFEST).write_text(json.dumps(manifest) + "\n")
+    return out
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"max_len": 2**28}, r"'positions.*' has shape \(\d+, 8\), not \(268435456, 8\)"),
+        ({"d_ff": 2**30}, r"has shape .*, not \(1073741824"),
+        ({"d_ff": 2**62}, "d_ff must be at most 2,147,483,648, got 4,611,686,018,427,387,904"),
+        ({"n_layers": 2**40}, "n_layers must be at most 2,000, got 1,099,511,627,776"),
+    ],
+)
+def test_F02_sizes_that_are_not_those_of_the_weights_take_no_memory(
+    substring, tmp_path, monkeypatch, sizes, words
+):
+    run = forge(substring, tmp_path / "substring-0001", **sizes)
+
+    def take(*_, **__):
+        raise AssertionError("memory was taken")
+
+    monkeypatch.setattr("clearhead.runs.run.build_model", take)
+    monkeypatch.setattr("clearhead.training.tasks.task.build_model", take)
+    with pytest.raises(BadFile, match=words) as fault:
+        load_run(run)
+    assert str(run) in str(fault.value)
+    recipe = read_recipe(RunFolder(run).config)
+    with pytest.raises(ValueError, match=f"{words}|choose smaller sizes"):
+        train(recipe, tmp_path, resume=str(run), threads=1, force=True)
+
+
+def test_a_model_too_large_to_be_saved_is_refused_before_a_run_is_there(tmp_path):
+    with pytest.raises(ValueError, match=r"the model may have up to .* choose smaller sizes"):
+        train(small_recipe("model.d_model=1000000", "model.n_heads=1"), tmp_path)
+    assert os.listdir(tmp_path) == []
