@@ -38,7 +38,7 @@ class DiskStorage(RunFolder):
         """
         self.newest = load_newest(self.checkpoints, self.identity, self.tell)
         with prefix_errors(self.path):
-            check_config(config, self.newest and self.newest.model)
+            check_config(config, None if self.newest is None else self.newest.model)
 
     def restore(self, training: Training) -> None:
         """Load the checkpoint that was read, if there is one, and cut off what was logged later."""
