@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from clearhead.files.strict_json import hash_json
-from clearhead.files.writing import replace_file
 from clearhead.models.model import load_weights
 from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
@@ -138,7 +137,7 @@ def _fill(
 def _copy_code(folder: RunFolder, code: OwnCode | None) -> None:
     """Keep the file with the recipe's own classes, if it has any."""
     if code is not None:
-        with replace_file(folder / COPY) as file:
+        with folder.replace(COPY) as file:
             file.write(code.data)
 
 
