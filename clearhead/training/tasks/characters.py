@@ -64,9 +64,9 @@ class CharacterData(DataConfig):
         return CharacterTask(self, text)
 
     def load_predictor(self, folder: Path) -> "CharacterPredictor":
-        kind: type[CharTokenizer] | type[BytePairTokenizer]
-        kind = CharTokenizer if self.byte_pairs is None else BytePairTokenizer
-        return CharacterPredictor(kind.load(folder / TOKENIZER))
+        if self.byte_pairs is None:
+            return CharacterPredictor.load(folder)
+        return CharacterPredictor(BytePairTokenizer.load(folder / TOKENIZER))
 
 
 def read_shakespeare() -> str:
@@ -82,6 +82,11 @@ class CharacterPredictor(TextPredictor):
 
     def __init__(self, tokenizer: CharTokenizer | BytePairTokenizer) -> None:
         self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """The predictor of characters that `save` wrote."""
+        return cls(CharTokenizer.load(folder / TOKENIZER))
 
     def predict(self, model: GPT, text: str) -> dict[str, Any]:
         """The most likely next character, given the last max_len characters of the text."""
