@@ -498,7 +498,7 @@ LAYERS_AND_MODELS = [
     ),
     Mutant(
         "exact: integers beyond 1 are a mask",
-        "attention/mask_parts.py",
+        "shapes.py",
         "is_flag = (x == 0) | (x == 1)",
         "is_flag = x >= 0",
         "attention/test_masks.py",
