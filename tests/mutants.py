@@ -791,6 +791,37 @@ RUNS = [
     ),
 ]
 
+FILES = [
+    Mutant(
+        "a folder gets its name before its files are on the disk",
+        "files/writing.py",
+        "        sync_folder(temporary)\n",
+        "",
+        "files/test_writing.py",
+    ),
+    Mutant(
+        "the metrics that a checkpoint counts on are not synced",
+        "runs/folder.py",
+        "                    os.fsync(file.fileno())\n                    sizes[name]",
+        "                    sizes[name]",
+        "runs/test_folder.py",
+    ),
+    Mutant(
+        "a link in a run folder is followed",
+        "files/writing.py",
+        "    if stat.S_ISLNK(found.st_mode):\n",
+        "    if False:\n",
+        "runs/test_foreign.py",
+    ),
+    Mutant(
+        "a model is built before its weights are compared",
+        "runs/run.py",
+        "        check_config(recipe.model, found.model)\n",
+        "",
+        "runs/test_foreign.py",
+    ),
+]
+
 MUTANTS = [
     *ATTENTION,
     *MASKS_AND_POSITIONS,
@@ -799,6 +830,7 @@ MUTANTS = [
     *TRAINING,
     *TOKENIZERS,
     *RUNS,
+    *FILES,
 ]
 
 

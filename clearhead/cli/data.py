@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli.options import Json, Quiet, print_json
+from clearhead.cli.streams import find_raw
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 from clearhead.timing import Timer, format_duration
 
@@ -90,7 +91,7 @@ class _Progress:
             return
         line = f"{words}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {100 * done // total} %"
         if self.is_terminal:
-            print(f"\r{line:79.79}", end="", file=sys.stderr, flush=True)
+            print(f"\r{line:79.79}", end="", file=find_raw(sys.stderr), flush=True)
             self.is_line_open = True
         elif 4 * done // total != self.quarter:
             print(line, file=sys.stderr, flush=True)

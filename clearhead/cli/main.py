@@ -34,7 +34,7 @@ with exit_on_interrupt():
     from clearhead.files.writing import DISK_FAULTS
 
 # Exit codes by the name of the error class: importing the classes would import torch.
-EXIT_CODES = {"NotFinite": 3, "DiskFault": 4, "NoGoodCheckpoint": 5, "Busy": 6}
+EXIT_CODES = {"NotFinite": 3, "DiskFault": 4, "RunDeleted": 4, "NoGoodCheckpoint": 5, "Busy": 6}
 
 app = typer.Typer(
     name="clearhead",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from clearhead.cli.streams import escape_controls, find_raw
 from clearhead.timing import format_duration
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _format_left(event: "Progress") -> str:
 def _show_live() -> Iterator["Callable[[Progress | str], None]"]:
     from rich.console import Console
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(file=find_raw(sys.stderr), highlight=False, soft_wrap=True)
     if console.is_dumb_terminal:  # it cannot update a line
         yield _print_line
         return
@@ -136,7 +137,7 @@ def _show_bar(console: "Console") -> Iterator["Callable[[Progress | str], None]"
 
         def show(event: "Progress | str") -> None:
             if isinstance(event, str):
-                console.print(event, markup=False)
+                console.print(escape_controls(event), markup=False)
                 return
             latest.update(event.metrics)
             if _is_evaluation(event):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -78,11 +79,16 @@ def train(
     with exit_on_interrupt():
         from clearhead import runs, training
         from clearhead.runs import train_recipe  # noqa: F401  # else imported at its first use
+        from clearhead.runs.resume import find_unreported
 
     recipe, overfit = _choose_recipe(name, run, overfit, trust)
     recipe = training.with_changes(recipe, given)
     try:
         with _choose_folder(out, dry_run) as where:
+            unreported = None if run or dry_run else find_unreported(out, recipe, overfit)
+            if unreported is not None:
+                _draw_missing_report(unreported, str(options.find_device(device)), json, quiet)
+                return
             with show_progress(quiet) as tell:
                 result = runs.train(
                     _shorten(recipe) if dry_run else recipe,
@@ -94,16 +100,50 @@ def train(
                     force=force,
                     tell=tell,
                 )
-            if dry_run:
-                _write_report(result, silent=True)  # one of the parts that must work
-            try:
-                _print_result(result, json=json, quiet=quiet, dry_run=dry_run)
-            finally:  # even if stdout is closed
-                if not dry_run:
-                    _write_report(result, silent=json or quiet)
+            with _stop_at_signal(result.run):
+                if dry_run:
+                    _write_report(result, silent=True)  # one of the parts that must work
+                _finish(result, json=json, quiet=quiet, dry_run=dry_run)
     except runs.Interrupted as stop:
         _print_how_to_resume(stop, dry_run)
         sys.exit(128 + stop.number)
+
+
+def _draw_missing_report(run: RunFolder, device: str, json: bool, quiet: bool) -> None:
+    """Only draw the report of a finished run, which was interrupted."""
+    from clearhead.runs.run import load_run
+    from clearhead.runs.train_recipe import sum_up
+
+    if not quiet:
+        options.warn(f"{run.path} is finished; only its report is missing, and is drawn now")
+    with _stop_at_signal(run.path):
+        result = sum_up(load_run(run.path, device=device, tell=options.warn))
+        _finish(result, json=json, quiet=quiet, dry_run=False)
+
+
+@contextmanager
+def _stop_at_signal(run: Path) -> Iterator[None]:
+    """After the last step, Ctrl-C and SIGTERM leave this block at once: the run is saved."""
+    from clearhead.runs.signals import Interrupted, Signals
+
+    def stop() -> None:
+        raise KeyboardInterrupt  # which no `except Exception` catches
+
+    signals = Signals(stop)
+    try:
+        with signals.catch():
+            yield
+    except KeyboardInterrupt:
+        raise Interrupted(signals.number or signal.SIGINT, run, finished=True) from None
+
+
+def _finish(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool) -> None:
+    """Print the result, and write the report even if stdout is closed."""
+    try:
+        _print_result(result, json=json, quiet=quiet, dry_run=dry_run)
+    finally:
+        if not dry_run:
+            _write_report(result, silent=json or quiet)
 
 
 def _split_words(name: str | None, changes: list[str]) -> tuple[str | None, list[str]]:
@@ -215,16 +255,14 @@ def _write_report(result: "RunResult", *, silent: bool) -> None:
 
     if not silent:
         print("drawing the report …", file=sys.stderr)
-    try:
-        report = write_report(result.trained)
-    except KeyboardInterrupt:
-        print(_FINISHED.format(shlex.quote(str(result.run))), file=sys.stderr)
-        raise
+    report = write_report(result.trained)
     if not silent:
         typer.echo(f"report: {report}\nnext:   {result.next_command}")
 
 
-_FINISHED = "the run is finished and saved; clearhead plot {} draws its report"
+_FINISHED = (
+    "the run is finished and saved; the same command, or clearhead plot {}, draws its report"
+)
 
 
 def _print_how_to_resume(stop: "Interrupted", dry_run: bool) -> None:

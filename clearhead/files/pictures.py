@@ -17,12 +17,12 @@ channels of a model's input.
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import BytesIO
 
 import numpy
 import torch
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -31,7 +31,18 @@ from clearhead.files.reading import BadFile, quote, read_bytes
 FORMATS = ("PNG", "JPEG")
 MAX_PIXELS = 16 << 20
 MAX_BYTES = 64 << 20
+STRIP = 1 << 20  # pixels that are converted at once
 MAX_SCANS = 100  # a progressive JPEG usually has ten; each passes over all pixels again
+ORIENTATION = 0x0112  # the number of the EXIF note
+TURNS: dict[int, Callable[[Tensor], Tensor]] = {  # how a viewer shows what is stored
+    2: lambda x: x.flip(2),
+    3: lambda x: x.flip(1, 2),
+    4: lambda x: x.flip(1),
+    5: lambda x: x.mT,
+    6: lambda x: x.mT.flip(2),
+    7: lambda x: x.mT.flip(1, 2),
+    8: lambda x: x.mT.flip(1),
+}
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.601)
 
 
@@ -44,17 +55,23 @@ def read_picture(path: str | os.PathLike[str]) -> Tensor:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return _decode(data, name)
+            pixels, turn = _decode(data, name)
+            return TURNS.get(turn, lambda x: x)(pixels).contiguous()
     except BadFile:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadFile(f"{name} has more than the {MAX_PIXELS:,} pixels that are read") from None
     except Exception as reason:  # whatever a decoder raises, the file is the cause
         words = str(reason).splitlines()[0][:120] if str(reason) else type(reason).__name__
+        words = words.partition(" <")[0]  # "cannot identify image file <_io.BytesIO object at …>"
         raise BadFile(f"{name} is not a complete PNG or JPEG picture: {words.lower()}") from None
 
 
-def _decode(data: bytes, name: str) -> Tensor:
+def _decode(data: bytes, name: str) -> tuple[Tensor, int]:
+    """The pixels as stored, (3, height, width), and the EXIF note of how they are turned.
+
+    Converted in strips: the picture as decoded and the result are all the memory it takes.
+    """
     with Image.open(BytesIO(data), formats=FORMATS) as picture:
         width, height = picture.size
         if not 0 < width * height <= MAX_PIXELS:
@@ -65,9 +82,13 @@ def _decode(data: bytes, name: str) -> Tensor:
         if picture.format == "PNG" and getattr(picture, "is_animated", False):
             raise BadFile(f"{name} is animated; save one of its frames")
         picture.load()
-        colours = _convert_to_rgb(ImageOps.exif_transpose(picture))
-    pixels = torch.from_numpy(numpy.array(colours))  # (height, width, 3)
-    return pixels.permute(2, 0, 1).contiguous()
+        pixels = torch.empty(3, height, width, dtype=torch.uint8)
+        n_rows = max(1, STRIP // width)
+        for top in range(0, height, n_rows):
+            strip = picture.crop((0, top, width, min(top + n_rows, height)))
+            colours = torch.from_numpy(numpy.array(_convert_to_rgb(strip)))  # (rows, width, 3)
+            pixels[:, top : top + n_rows] = colours.permute(2, 0, 1)
+        return pixels, picture.getexif().get(ORIENTATION, 1)
 
 
 def _convert_to_rgb(picture: Image.Image) -> Image.Image:

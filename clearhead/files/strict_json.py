@@ -1,8 +1,9 @@
 r"""JSON that has only one meaning (RFC 8259, and where it leaves a choice, the stricter one).
 
 Refused are: a key that occurs twice, NaN and infinities (also 1e999), nesting deeper than 32, whole
-numbers beyond 64 bits, half a surrogate pair (\ud800), a byte-order mark, invalid UTF-8, and more
-than 4 MB. A value that `write_json` wrote, `read_json` reads back unchanged.
+numbers beyond 64 bits, half a surrogate pair (\ud800), a byte-order mark, invalid UTF-8, more than
+4 MB, and more than 1.5 million parts, which could take 30 times the memory of the file. A value
+that `write_json` wrote, `read_json` reads back unchanged.
 
 Python's `json` parses; the checks around it are ours, because it accepts nearly all of these. They
 take three times as long as the parsing, 0.1 s for 1 MB.
@@ -22,9 +23,12 @@ from clearhead.files.text import decode_utf8
 from clearhead.files.writing import replace_file
 
 MAX_BYTES = 4 << 20
+MAX_PARTS = 1_500_000  # commas, colons and opening brackets
 MAX_DEPTH = 32
+STRING = re.compile(rb'"[^"]*"?')
 BRACES = bytes.maketrans(b"{}", b"[]")
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+NO_SIGNS = bytes(set(range(256)) - set(b"[]{},:"))
 HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -38,16 +42,21 @@ def read_json(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> An
     return parse_json(read_bytes(path, max_bytes), quote(path), max_bytes=max_bytes)
 
 
-def parse_json(data: bytes | str, name: str = "JSON", *, max_bytes: int = MAX_BYTES) -> Any:
+def parse_json(
+    data: bytes | str,
+    name: str = "JSON",
+    *,
+    max_bytes: int = MAX_BYTES,
+    max_parts: int = MAX_PARTS,
+) -> Any:
     """Parse a JSON text; `name` begins the error message."""
     data = _encode(data, name)
     if len(data) > max_bytes:
         raise BadFile(f"{name} has {len(data):,} bytes, more than the {max_bytes:,} read here")
+    _check_size(data, name, max_parts)
     text = decode_utf8(data, name)
     if text.startswith("\ufeff"):
         raise BadFile(f"{name} begins with a byte-order mark; save it as UTF-8 without one")
-    if _measure_depth(data) > MAX_DEPTH:
-        raise BadFile(f"{name} is nested deeper than {MAX_DEPTH} levels")
     value = _parse(text, name)
     if HALF_PAIR.search(data):
         _encode(json.dumps(value, ensure_ascii=False), name)
@@ -79,13 +88,20 @@ def _encode(text: bytes | str, name: str) -> bytes:
         raise BadFile(f"{name} holds half a surrogate pair, which is not a character") from None
 
 
-def _measure_depth(data: bytes) -> int:
-    """The deepest nesting of brackets, without the recursion that Python's parser would need."""
-    # Without escaped quotes, every second piece between quotes is a string. A backslash outside a
-    # string would mislead this count, but that is not JSON, and the parser stops there.
-    pieces = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-    brackets = b"".join(pieces[::2]).translate(BRACES, NO_BRACKETS)
-    return max(accumulate(92 - bracket for bracket in brackets), default=0)  # [ is 91, ] is 93
+def _check_size(data: bytes, name: str, max_parts: int) -> None:
+    """Refuse deep nesting, without the recursion of Python's parser, and too many parts."""
+    # A backslash outside a string would mislead this, but that is not JSON, and the parser stops.
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    n_parts = bare.count(b'"') // 2
+    if n_parts <= max_parts:  # else already the pieces between strings would fill the memory
+        signs = STRING.sub(b"", bare).translate(None, NO_SIGNS)
+        n_parts = sum(signs.count(sign) for sign in b",:[{")
+        brackets = signs.translate(BRACES, NO_BRACKETS)[: 2 * max_parts]
+        depths = accumulate(92 - bracket for bracket in brackets)  # [ is 91, ] is 93
+        if max(depths, default=0) > MAX_DEPTH:
+            raise BadFile(f"{name} is nested deeper than {MAX_DEPTH} levels")
+    if n_parts > max_parts:
+        raise BadFile(f"{name} has {n_parts:,} parts, more than the {max_parts:,} read here")
 
 
 def _parse(text: str, name: str) -> Any:

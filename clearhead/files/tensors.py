@@ -34,6 +34,7 @@ from clearhead.shapes import all_finite
 MAX_FILE = 8 << 30
 MAX_HEADER = 8 << 20
 MAX_TENSORS = 20_000
+MAX_PARTS = 20 * MAX_TENSORS  # of the header: an entry has up to 18 commas, colons and brackets
 MAX_AXES = 8
 DTYPES = {
     "F64": torch.float64,
@@ -145,7 +146,8 @@ def _parse_header(data: bytes, name: str, n_bytes: int) -> dict[str, TensorInfo]
     """The tensors a header describes, with n_bytes of numbers after it."""
     if not data.startswith(b"{"):
         raise BadFile(f"{name} is not a file of tensors: its header does not begin with {{")
-    entries = parse_json(data, f"{name}: its header", max_bytes=MAX_HEADER)
+    where = f"{name}: its header"
+    entries = parse_json(data, where, max_bytes=MAX_HEADER, max_parts=MAX_PARTS)
     metadata = entries.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise BadFile(f"{name}: {METADATA} must hold strings by name")

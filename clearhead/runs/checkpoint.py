@@ -99,10 +99,10 @@ def remove_old(
 
 
 def _remove(path: Path, tell: Tell) -> None:
-    """Remove the files that we wrote; the manifest first: without it there is no checkpoint."""
+    """Remove the files that we wrote, in any order: without one of them there is no checkpoint."""
     try:
         names = {file.name for file in path.iterdir()}
-        ours = [name for name in (MANIFEST, STATE, OPTIMIZER, MODEL) if name in names]
+        ours = names & {MANIFEST, STATE, OPTIMIZER, MODEL}
         if names and not ours:
             return  # not our files
         for name in ours:

@@ -41,6 +41,7 @@ from clearhead.files.writing import (
     sync_folder,
 )
 from clearhead.runs.lock import lock_folder
+from clearhead.shapes import is_number
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
@@ -194,12 +195,13 @@ class RunFolder:
 
 
 def _read_line(line: bytes) -> dict[str, Any] | None:
-    """The values of a line of metrics.jsonl, None if it is not one."""
+    """The numbers of a line of metrics.jsonl, None if it is not one."""
     try:
         values = parse_json(line, METRICS)
     except BadFile:
         return None
-    return values if isinstance(values, dict) and type(values.get("step")) is int else None
+    is_line = isinstance(values, dict) and type(values.get("step")) is int
+    return values if is_line and all(map(is_number, values.values())) else None
 
 
 def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> RunFolder:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.files.reading import BadFile, quote
-from clearhead.runs.checkpoint import is_finished
-from clearhead.runs.folder import CHANGEABLE, CODE, RunFolder, find_runs
+from clearhead.files.strict_json import hash_json
+from clearhead.runs.checkpoint import MANIFEST, find_checkpoints, is_finished
+from clearhead.runs.folder import CHANGEABLE, CODE, REPORT, RunFolder, find_runs
 from clearhead.runs.own_code import Kinds
 from clearhead.runs.run import read_recipe
 from clearhead.runtime import read_omp_threads
+from clearhead.training.recipe import Recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
 HARMLESS = ("asked", "python", "system", "code.file")
@@ -49,6 +51,34 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
             f"it, with the same seed"
         )
     return None
+
+
+def find_unreported(parent: Path, recipe: Recipe, overfit: int | None) -> RunFolder | None:
+    """The newest run of a command, if it is finished but its report was interrupted."""
+    asked = digest_command(recipe, overfit)
+    for run in reversed(find_runs(parent, recipe.name)):
+        with suppress(BadFile, OSError):
+            config = run.config
+            if config.get("asked") == asked:
+                # Code of the user's own is loaded only by a command that is given its file.
+                is_ours = CODE not in config and not _has_report(run)
+                return run if is_ours and is_finished(run.checkpoints) else None
+    return None
+
+
+def digest_command(recipe: Recipe, overfit: int | None) -> str:
+    """The digest of a command, before the data fill in sizes of the model."""
+    return hash_json({**recipe.to_dict(), "overfit": overfit})
+
+
+def _has_report(run: RunFolder) -> bool:
+    """Whether the report was written after the newest checkpoint."""
+    newest = find_checkpoints(run.checkpoints)[-1:]
+    try:
+        written = (run / REPORT).stat().st_mtime
+        return all((path / MANIFEST).stat().st_mtime <= written for path in newest)
+    except FileNotFoundError:
+        return False
 
 
 def _is_same_command(then: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

@@ -1,10 +1,11 @@
 """A run folder that the training loop writes to, and from which a run is restored."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from clearhead.config import Config
-from clearhead.files.reading import prefix_errors
+from clearhead.files.reading import prefix_errors, quote
 from clearhead.models.registry import check_config
 from clearhead.runs.checkpoint import Checkpoint, load_newest, remove_old, save
 from clearhead.runs.folder import RunFolder
@@ -13,6 +14,10 @@ from clearhead.training.gradient import HINT, NotFinite
 from clearhead.training.loop import Training
 from clearhead.training.state import State
 from clearhead.training.storage import Snapshot
+
+
+class RunDeleted(RuntimeError):
+    """The folder of a run is gone while it trains."""
 
 
 class DiskStorage(RunFolder):
@@ -52,6 +57,28 @@ class DiskStorage(RunFolder):
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, then remove old ones; NaN and infinities are never saved."""
+        with self._explain_deletion():
+            os.stat(self.checkpoints)  # or else `save` would make the folder again
+            self._save(snapshot)
+
+    def _append(self, name: str, text: str) -> None:
+        with self._explain_deletion():
+            super()._append(name, text)
+
+    @contextmanager
+    def _explain_deletion(self) -> Iterator[None]:
+        """Say that the run was deleted while it trains, where that is why a file is missing."""
+        try:
+            yield
+        except FileNotFoundError:
+            if self.checkpoints.is_dir():
+                raise
+            raise RunDeleted(
+                f"{quote(self.path)} was deleted or moved while it trains, and is not saved any "
+                "more; the same command starts a new run"
+            ) from None
+
+    def _save(self, snapshot: Snapshot) -> None:
         state, tensors = snapshot.state, (dict(snapshot.model), dict(snapshot.optimizer))
         for name, tensor in {**tensors[0], **tensors[1]}.items():
             if not all_finite(tensor):

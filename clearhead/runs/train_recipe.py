@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from clearhead.files.strict_json import hash_json
 from clearhead.models.model import load_weights
 from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
@@ -24,6 +23,7 @@ from clearhead.runs.own_code import OwnCode, check_not_loading, config_kinds, fi
 from clearhead.runs.resume import (
     check_same,
     decide_threads,
+    digest_command,
     find_run,
     find_unfinished,
     record_forced,
@@ -72,8 +72,7 @@ def train(
     training settings, threads or versions differ. tell: is called with all progress and notices.
     """
     check_not_loading()
-    # The digest of the command: taken before the data fill in sizes of the model.
-    asked = hash_json({**recipe.to_dict(), "overfit": overfit})
+    asked = digest_command(recipe, overfit)
     task = _open_task(recipe, overfit)
     recipe = dataclasses.replace(recipe, model=task.complete(recipe.model))
     config = {**recipe.to_dict(), "overfit": overfit, "examples": task.fingerprint, "asked": asked}
@@ -105,9 +104,11 @@ def train(
                 _copy_code(folder, code)
                 record_forced(folder, config, environment, differences, tell)
             training.run()
+            if signals.number is None:
+                result = _make_result(training, recipe, folder, tell)
         if signals.number is not None:
             raise Interrupted(signals.number, folder.path, finished=training.is_done)
-        return _make_result(training, recipe, folder, tell)
+        return result
 
 
 def _open_task(recipe: Recipe, overfit: int | None) -> Task:
@@ -154,21 +155,27 @@ def _name_checkpoint(storage: DiskStorage) -> Iterator[None]:
 
 def _make_result(training: Training, recipe: Recipe, folder: RunFolder, tell: Tell) -> RunResult:
     """Give the model its best weights, and sum up the run."""
-    state, task, step = training.state, training.task, training.state.step
+    state, step = training.state, training.state.step
     if state.best_step not in (None, step):
         best = load_best(folder.checkpoints, folder.identity, state.best_step, tell)
         if best is not None:
             load_weights(training.model, best.model)
             step = best.step
-    run = Run(folder, recipe, task.predictor, training.model.eval(), step, state)
-    vars(run)["task"] = task  # a cached property: the data are not read again
+    run = Run(folder, recipe, training.task.predictor, training.model.eval(), step, state)
+    vars(run)["task"] = training.task  # a cached property: the data are not read again
+    return sum_up(run)
+
+
+def sum_up(run: Run) -> RunResult:
+    """The outcome of a run that is loaded."""
+    state, path = run.state, run.folder.path
     return RunResult(
-        folder.path,
+        path,
         state.step,
         state.seconds,
         state.best_step,
         state.best_metrics,
-        sample=task.sample(run.model),
-        next_command=task.next_command(folder.path),
+        sample=run.task.sample(run.model),
+        next_command=run.task.next_command(path),
         trained=run,
     )

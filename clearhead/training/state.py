@@ -60,8 +60,21 @@ class State:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read the values of `to_dict`: every field, no other, each of its type."""
-        return read_dataclass(cls, values)
+        """Read the values of `to_dict`: every field, no other, each of its type and range."""
+        state = read_dataclass(cls, values)
+        state.check()
+        return state
+
+    def check(self) -> None:
+        """Refuse numbers that no run can have."""
+        counts = {name: value for name, value in vars(self).items() if type(value) is int}
+        for name, count in {**counts, **self.sizes}.items():
+            if count < 0:
+                raise ValueError(f"{name} must not be negative, got {count}")
+        if not self.step - 1 <= self.logged <= self.step:
+            raise ValueError(f"logged must be step or the one before, got {self.logged}")
+        if not self.is_logged and self.loss_steps < 1:
+            raise ValueError("loss_steps must be at least 1 after a step that is not logged, got 0")
 
 
 class DataOrder:

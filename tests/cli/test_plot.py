@@ -181,3 +181,16 @@ def test_C01_wrong_words_are_answered(run, trained, tmp_path, words, sentence):
     assert_a_mistake(code, out, err)
     assert sentence in err
     assert list(tmp_path.iterdir()) == []
+
+
+ODD_LINES = ['{"step": 32, "loss": "x"}', '{"step": 33, "loss": null}', '{"step": 34, "loss": [1]}']
+
+
+@pytest.mark.parametrize("words", [["curves"], []])
+def test_odd_lines_among_the_metrics_are_left_out(run, trained, tmp_path, words):
+    other = tmp_path / "substring-0001"
+    shutil.copytree(trained, other)
+    with open(other / "metrics.jsonl", "a") as file:
+        file.write("\n".join([*ODD_LINES, ""]))
+    code, _, err = run("plot", *words, other, *(["--out", tmp_path] if words else []))
+    assert code == 0, err

@@ -122,6 +122,38 @@ def test_overfit_learns_few_examples(train):
     assert load_run("runs/substring-0001").task.n_examples == 3
 
 
+def test_of_a_finished_run_whose_report_was_interrupted_only_the_report_is_drawn(train, tmp_path):
+    code, first, _ = train()
+    run = tmp_path / "runs" / "substring-0001"
+    (run / "report.html").unlink()
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    code, out, err = train()
+    assert code == 0, err
+    assert out == first
+    assert "substring-0001 is finished; only its report is missing, and is drawn now" in err
+    assert (run / "report.html").exists()
+    os.utime(run / "report.html", (0, 0))  # from before the last steps, by clearhead plot
+    assert train()[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in before if path != run} == {
+        path: time for path, time in before.items() if path != run
+    }
+    assert os.listdir(run.parent) == ["substring-0001"]
+    assert train()[1].startswith("substring-0002: 4 steps")  # now it is complete
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_C03_a_signal_while_the_report_is_drawn_is_answered(train, monkeypatch, number):
+    def stopped(run):
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr("clearhead.inspection.report.write_report", stopped)
+    code, out, err = train()
+    assert code == 128 + number
+    assert out.startswith("substring-0001: 4 steps")
+    assert "the run is finished and saved; the same command, or clearhead plot runs/" in err
+
+
 def test_a_finished_run_is_followed_by_a_new_one(train):
     train("--quiet")
     assert train("--quiet")[1].startswith("substring-0002")

@@ -201,3 +201,18 @@ def test_a_folder_that_cannot_be_opened_is_not_synced_and_its_files_are_written(
     assert (tmp_path / "a.txt").read_bytes() + (tmp_path / "new" / "b.txt").read_bytes() == b"xy"
     assert len(opened) == 3
     assert len(synced) == 1
+
+
+def test_a_new_folder_reaches_the_disk_before_its_name(tmp_path, monkeypatch):
+    """Else a crash after the renaming could leave the name without the files."""
+    calls, sync, replace = [], os.fsync, os.replace
+
+    def synced(number):
+        calls.append(os.readlink(f"/proc/self/fd/{number}"))
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("replace"), replace(a, b))[1])
+    with create_folder(tmp_path / "folder") as new:
+        staged = str(new)
+    assert calls == [staged, "replace", str(tmp_path)]

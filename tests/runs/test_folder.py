@@ -221,3 +221,18 @@ def test_what_is_synced_was_opened_for_writing(run, monkeypatch):
     monkeypatch.setattr(os, "fsync", refuse_readers)
     assert run.sync_sizes()["metrics.jsonl"] > 0
     assert refused == []
+
+
+def test_what_a_checkpoint_counts_on_is_on_the_disk(run, monkeypatch):
+    """Metrics that were lost in a crash would stay lost: no step before it is made again."""
+    run.add_metrics({"step": 1})
+    run.add_sample(1, "text")
+    synced, sync = [], os.fsync
+
+    def note(number):
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", note)
+    assert run.sync_sizes().keys() == {"metrics.jsonl", "samples.txt"}
+    assert synced == [str(run / "metrics.jsonl"), str(run / "samples.txt"), str(run.path)]

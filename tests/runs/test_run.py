@@ -1,11 +1,13 @@
 """A run that was trained, loaded for use."""
 
 import json
+import os
 import shutil
 
 import pytest
 import torch
-from runs.tiny_runs import memory_folder
+from runs.tiny_runs import memory_folder, run_tiny
+from training.tiny_task import TinyTask, tiny
 
 from clearhead.data import CharTokenizer
 from clearhead.files import BadFile
@@ -15,6 +17,7 @@ from clearhead.models.model import load_weights
 from clearhead.runs import checkpoint, train
 from clearhead.runs.checkpoint import NoGoodCheckpoint, find_checkpoints
 from clearhead.runs.run import config_kinds, load_run, read_recipe
+from clearhead.runs.storage import RunDeleted
 from clearhead.training.recipe import Recipe, TrainingConfig, with_changes
 from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.characters import CharacterData
@@ -295,3 +298,19 @@ def test_a_run_describes_itself_in_a_few_lines(run):
     assert "val_accuracy 0.9" in lines[3]
     assert lines[4].split()[:2] == ["model", "SequenceClassifier,"]
     assert loaded._repr_html_() == f"<pre>{loaded!r}</pre>"
+
+
+@pytest.mark.parametrize("when", ["loss", "evaluate"])
+def test_a_run_that_is_deleted_while_it_trains_is_not_made_again(folder, monkeypatch, when):
+    before, calls = getattr(TinyTask, when), []
+
+    def delete(self, *given, **named):
+        calls.append(when)
+        if len(calls) == 2:
+            shutil.rmtree(folder / "tiny-0001")
+        return before(self, *given, **named)
+
+    monkeypatch.setattr(TinyTask, when, delete)
+    with pytest.raises(RunDeleted, match=r"tiny-0001 was deleted or moved while it trains"):
+        run_tiny(folder, tiny(6, save_every=2))
+    assert os.listdir(folder) == []

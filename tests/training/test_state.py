@@ -28,6 +28,11 @@ def test_a_state_is_plain_values_and_back():
         ({"best_metrics": {"a": "b"}}, "best_metrics.'a'. must be a number"),
         ({"sizes": [1]}, "sizes must be"),
         ({"finished": 1}, "finished must be true or false"),
+        ({"logged": 9}, "logged must be step or the one before, got 9"),
+        ({"logged": 1}, "logged must be step or the one before, got 1"),
+        ({"step": 3, "logged": 2}, "loss_steps must be at least 1 after a step that is not"),
+        ({"cursor": -1}, "cursor must not be negative, got -1"),
+        ({"sizes": {"metrics.jsonl": -5}}, "metrics.jsonl must not be negative, got -5"),
     ],
 )
 def test_a_state_with_an_odd_field_is_refused_by_its_name(change, words):

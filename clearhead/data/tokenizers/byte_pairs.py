@@ -102,8 +102,9 @@ class BytePairTokenizer(SubwordTokenizer):
         for byte, character in enumerate(CHARACTERS):
             if character not in self._ids:
                 raise ValueError(f"the vocabulary has no token for the byte 0x{byte:02x}")
+        special_ids = set(roles.values())
         for i, token in enumerate(tokens):
-            if i not in roles.values() and not (token and BYTES.keys() >= set(token)):
+            if i not in special_ids and not (token and BYTES.keys() >= set(token)):
                 raise ValueError(f"token {token!r:.40} is not written in bytes")
         self._ranks = read_merges(self.merges, self._ids)
         self._cached = lru_cache(maxsize=50_000)(self._split_word)
