@@ -325,7 +325,7 @@ def test_a_model_that_does_not_write_is_told(folder, monkeypatch):
     for given, sentence in ((silent, "does not write text"), (wordless, "has no tokenizer")):
         monkeypatch.setattr("clearhead.interop.load", lambda _, given=given: given)
         with pytest.raises(ValueError, match=sentence):
-            verb._load(str(folder))
+            verb._load(str(folder), trust=False)
 
 
 def test_a_prompt_is_a_beginning_without_the_mark_of_the_end():
@@ -366,7 +366,7 @@ def words(monkeypatch):
     with torch.no_grad():
         model.head.weight[tokenizer.unk_id, tokenizer.tokens.index("say")] = 10.0
         model.head.weight[tokenizer.tokens.index("Ann"), tokenizer.unk_id] = 10.0
-    monkeypatch.setattr(generate_command, "_load", lambda name: (model, tokenizer, "a model"))
+    monkeypatch.setattr(generate_command, "_load", lambda *_: (model, tokenizer, "a model"))
     return tokenizer
 
 
