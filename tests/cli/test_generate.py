@@ -134,8 +134,9 @@ def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault)
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == (2 if fault else 0)
-    if closed == "stderr" and not fault:
-        assert json.loads(done.stdout)["tokens"] == 3
+    if closed == "stderr":
+        found = json.loads(done.stdout)  # the answer, or the error as JSON
+        assert found["exit_code" if fault else "tokens"] == (2 if fault else 3)
     else:
         assert done.stdout == ""
     assert ("error: --tokens" in done.stderr) == (closed == "stdout" and fault)

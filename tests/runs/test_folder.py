@@ -125,8 +125,11 @@ def test_a_fault_of_filling_is_told_and_leaves_nothing(tmp_path):
 def test_what_is_no_run_is_refused_by_its_name(tmp_path, run):
     with pytest.raises(BadFile, match="is no run folder: there is no such folder"):
         _ = RunFolder(tmp_path / "none").config
-    with pytest.raises(BadFile, match=r"config\.json is not there"):
+    with pytest.raises(BadFile, match=r"holds runs, but is none; give one of them: .*tiny-0001"):
         _ = RunFolder(tmp_path).config
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadFile, match=r"config\.json is not there"):
+        _ = RunFolder(tmp_path / "empty").config
     (run / "config.json").write_text("[1]")
     with pytest.raises(BadFile, match=r"config\.json must hold values by name"):
         _ = run.config
