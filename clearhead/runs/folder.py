@@ -41,7 +41,6 @@ from clearhead.files.writing import (
     sync_folder,
 )
 from clearhead.runs.lock import lock_folder
-from clearhead.shapes import is_number
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
@@ -201,7 +200,9 @@ def _read_line(line: bytes) -> dict[str, Any] | None:
     except BadFile:
         return None
     is_line = isinstance(values, dict) and type(values.get("step")) is int
-    return values if is_line and all(map(is_number, values.values())) else None
+    # Not shapes.is_number: that file imports torch, and the command line reads metrics without it.
+    are_numbers = is_line and all(type(value) in (int, float) for value in values.values())
+    return values if are_numbers else None
 
 
 def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> RunFolder:

@@ -75,6 +75,7 @@ def test_a_folder_of_runs_is_answered_with_its_runs(run, folder, verb):
 
 def test_a_finished_run_repeated_says_so(run, tmp_path):
     first = small_run(tmp_path)
+    (first / "report.html").touch()  # else only the report would be drawn
     _, _, err = run("train", "substring", *SMALL, "--out", tmp_path, "--threads", 1)
     assert f"{first} is finished and has the same settings" in err
     assert (tmp_path / "substring-0002").is_dir()

@@ -313,6 +313,14 @@ MISTAKES = {
 }
 
 
+HINTS = {
+    "unknown recipe": "clearhead recipes list names the recipes",
+    "unknown name": "clearhead recipes show substring lists its settings",
+    "no section": "clearhead recipes show substring lists its settings",
+    "wrong type": "clearhead recipes show substring lists its settings",
+}
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_C01_a_mistake_is_one_line_and_a_hint(run, tmp_path, monkeypatch, mistake):
     monkeypatch.chdir(tmp_path)
@@ -323,7 +331,8 @@ def test_C01_a_mistake_is_one_line_and_a_hint(run, tmp_path, monkeypatch, mistak
     code, out, err = run("train", *arguments)
     assert_a_mistake(code, out, err)
     assert sentence in err.splitlines()[0]
-    assert err.splitlines()[1] == "hint: clearhead train --help says what it takes"
+    hint = HINTS.get(mistake, "clearhead train --help says what it takes")
+    assert err.splitlines()[1] == f"hint: {hint}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "folder.py"]
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -18,7 +18,8 @@ ORDER = {
         qk_norm norm norm_eps activation bias dropout | head_bias class_position""",
     models.GPTConfig: """
         vocab_size max_len d_model n_layers n_heads n_kv_heads d_ff positions rotary_base norm
-        norm_eps activation bias tied qk_norm soft_cap zero_start dropout | head_bias""",
+        norm_eps activation bias tied qk_norm soft_cap zero_start dropout | head_bias
+        rotary_scaling""",
     models.ClassifierConfig: """
         d_input d_output d_model n_layers n_heads d_ff max_len positions pre_norm norm norm_eps
         activation bias dropout |""",

@@ -43,7 +43,11 @@ class OtherConfig(Seq2SeqGRUConfig):
     """Like one that is known."""
 
 
-@pytest.mark.parametrize("config", [Config(), OtherConfig(5, 6, 1, 2, 3, 4, 8)])
+class ConfigOfNone(Config):
+    """The config of no model."""
+
+
+@pytest.mark.parametrize("config", [ConfigOfNone(), OtherConfig(5, 6, 1, 2, 3, 4, 8)])
 def test_what_no_model_is_built_from_is_refused_by_name(config):
     words = rf"one of ClassifierConfig, .*, got a {type(config).__name__}$"
     with pytest.raises(TypeError, match=words):
