@@ -333,5 +333,8 @@ def test_language_is_counted_in_tokens_and_the_rest_in_examples():
             found[kind.unit].add(kind.__name__)
     assert found == {
         "tokens": {"CharacterTask", "DialogueTask", "TranslationTask"},
-        "examples": {"PictureTask", "PublishedSequenceTask", "SequenceTask", "SubstringTask"},
+        "examples": {
+            *("PictureTask", "PublishedSequenceTask", "SequenceTask", "SubstringTask"),
+            "TensorTask",
+        },
     }
