@@ -36,7 +36,7 @@ ONE_CHARACTER = {
 
 
 class UnsupportedStep(ValueError):
-    """A step of a pipeline that our own classes do not compute."""
+    """A tokenizer.json asks for a step that our own tokenizers do not have."""
 
 
 class UnsupportedTokenizer(BadFile):

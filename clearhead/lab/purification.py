@@ -250,7 +250,7 @@ def _draw(n: Mapping[str, Any], curves: Mapping[str, list[float]]) -> Picture:
 
 
 def _draw_shares(axes: Axes, n: Mapping[str, Any]) -> None:
-    """Draw a curve for each λ; it meets the conditions if all its marks lie in the grey areas."""
+    """Draw a curve for each λ. A λ meets the conditions if its marks all lie in grey areas."""
     low, strong, weak, high = 0.006, SIGMAS[N_KEPT - 1], SIGMAS[N_KEPT], 60.0
     axes.fill_between([strong, high], AT_LEAST, 1, color=ALLOWED, linewidth=0)
     axes.fill_between([low, weak], 0, AT_MOST, color=ALLOWED, linewidth=0)

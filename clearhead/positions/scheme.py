@@ -37,5 +37,5 @@ class PositionScheme(nn.Module):
         return self(T, S) if self.acts_on == "scores" else None
 
     def rotation_table(self, n: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
-        """What `rotate` multiplies by at positions 0 … n − 1: (n, 2, Dh), see rotary.rotations."""
+        """The factors of `rotate` at positions 0 … n − 1, (n, 2, Dh): see rotary.rotations."""
         return None

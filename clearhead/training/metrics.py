@@ -16,7 +16,7 @@ def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def is_right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether each prediction is its label, (B,).
+    """Whether each prediction equals its label, (B,).
 
     logits (B, T, 1), of which the first of T counts, with labels (B,) of 0 and 1; or logits (B, C)
     with labels (B,) from 0 to C − 1.

@@ -139,7 +139,7 @@ class Recipe:
 
     @property
     def sections(self) -> dict[str, Config]:
-        """Data, model and training by their names."""
+        """The three configs by section: "data", "model" and "training"."""
         return {name: getattr(self, name) for name in SECTIONS}
 
     def to_dict(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class State:
         return state
 
     def check(self) -> None:
-        """Refuse numbers that no run can have."""
+        """Refuse impossible numbers, such as a negative step."""
         counts = {name: value for name, value in vars(self).items() if type(value) is int}
         for name, count in {**counts, **self.sizes}.items():
             if count < 0:

@@ -100,7 +100,7 @@ def _look_at_text(model: Any, tokenizer: Any, text: str, words: str) -> Look:
 
 
 def name_by_number(names: Sequence[str]) -> list[str]:
-    """stack.blocks.0.attention → layer 0; as they are if that would not tell them apart."""
+    """Short names: stack.blocks.0.attention → layer 0. Kept whole if two would be equal."""
     numbers = [re.findall(r"\d+", name) for name in names]
     short = [f"layer {found[0]}" for found in numbers if len(found) == 1]
     return short if len(set(short)) == len(names) else list(names)

@@ -92,7 +92,7 @@ class SubstringTask(Task):
     learned_from = "texts drawn at random while it learned; short ones come again and again"
 
     def __init__(self, data: SubstringData) -> None:
-        self.data = data
+        self.data, self.trained_lengths = data, data.haystack
         self.train, self.validation = (
             Substrings(data.alphabet, data.haystack, data.needle, data.seed, part)
             for part in ("train", "validation")
@@ -142,10 +142,6 @@ class SubstringTask(Task):
                 total += float(class_token_loss(logits, batch.targets)) * len(batch)
                 n_right += int(is_right(logits, batch.targets).sum())
         return {"val_loss": total / n, "val_accuracy": n_right / n}
-
-    @property
-    def trained_lengths(self) -> tuple[int, int]:
-        return self.data.haystack
 
     def accuracy_by_length(self, model: SequenceClassifier) -> dict[int, float]:
         """Haystacks of each length up to twice that of training, or to what the model can read."""

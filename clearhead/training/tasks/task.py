@@ -156,6 +156,7 @@ class Task(ABC):
     fingerprint: str  # the SHA-256 of all examples in 64 hexadecimal digits
     n_examples: int  # of the training part
     max_len: int = 1  # tokens of the longest example
+    trained_lengths: tuple[int, int]  # least and greatest, if there is accuracy_by_length
     class_names: Sequence[str] = ()  # of a classifier
     learned_from: str = "training examples"  # in words, for the report
     measured_on: str = "examples that it did not learn from"
@@ -274,11 +275,6 @@ class Task(ABC):
     def accuracy_by_length(self, model: Any) -> dict[int, float]:
         """Accuracy on new inputs of each length, also of lengths that training did not have."""
         return {}
-
-    @property
-    def trained_lengths(self) -> tuple[int, int]:
-        """The least and the greatest length of a training input, for `accuracy_by_length`."""
-        raise NotImplementedError
 
     def examples(self, n: int) -> list[tuple[str, str]]:
         """Up to n validation inputs, each with its right answer."""
