@@ -1,7 +1,6 @@
 """Runs on a disk. Read in this order:
 
 folder.py          the folder of a run and its files
-lock.py            one process at a time writes to it
 checkpoint.py      everything a run needs to resume, written whole and checked when read
 own_code.py        classes of your own: the file that defines them, run only if it is trusted
 storage.py         the storage that the training loop writes to
@@ -17,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from clearhead.files.lock import Busy
     from clearhead.runs.checkpoint import NoGoodCheckpoint
     from clearhead.runs.folder import RunFolder, find_runs
-    from clearhead.runs.lock import Busy
     from clearhead.runs.own_code import NotTrusted
     from clearhead.runs.run import Run, load_run
     from clearhead.runs.signals import Interrupted
@@ -39,18 +38,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "checkpoint": ["NoGoodCheckpoint"],
-    "folder": ["RunFolder", "find_runs"],
-    "lock": ["Busy"],
-    "own_code": ["NotTrusted"],
-    "run": ["Run", "load_run"],
-    "signals": ["Interrupted"],
-    "train_recipe": ["RunResult", "train"],
+    "files.lock": ["Busy"],
+    "runs.checkpoint": ["NoGoodCheckpoint"],
+    "runs.folder": ["RunFolder", "find_runs"],
+    "runs.own_code": ["NotTrusted"],
+    "runs.run": ["Run", "load_run"],
+    "runs.signals": ["Interrupted"],
+    "runs.train_recipe": ["RunResult", "train"],
 }
 
 
 def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"clearhead.runs.{home}"), name)
+            return getattr(import_module(f"clearhead.{home}"), name)
     raise AttributeError(f"clearhead.runs has no {name!r}")

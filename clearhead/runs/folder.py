@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from clearhead import __version__
+from clearhead.files.lock import lock_folder
 from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
@@ -40,7 +41,6 @@ from clearhead.files.writing import (
     replace_file,
     sync_folder,
 )
-from clearhead.runs.lock import lock_folder
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"

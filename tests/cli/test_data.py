@@ -185,7 +185,8 @@ def test_C05_a_set_that_another_process_fetches_is_6(toy, home, get):
     (home / ".fetch" / "toy").mkdir(parents=True)
     with fetch._lock(home / ".fetch" / "toy"):
         found = get("toy")
-    assert found == (6, "", not_fetched("another process is fetching it; wait until it is done"))
+    words = f"{home / '.fetch'} is in use by process {os.getpid()}; wait or stop it"
+    assert found == (6, "", not_fetched(f"another process is fetching it: {words}"))
 
 
 def test_C05_a_wrong_name_or_a_file_in_the_way_is_2(toy, home, get):

@@ -11,14 +11,14 @@ from small_runs import small_recipe, small_run
 from training.tiny_task import tiny
 
 from clearhead.files import BadFile
+from clearhead.files.lock import LOCK, MARKER
 from clearhead.files.writing import open_own
 from clearhead.inspection.tensorboard import EVENTS, write_events
 from clearhead.runs import checkpoint, find_runs, load_run, train
 from clearhead.runs.folder import CONFIG, ENVIRONMENT, FORCED, METRICS, REPORT, SAMPLES, RunFolder
-from clearhead.runs.lock import LOCK, MARKER
 from clearhead.runs.run import read_recipe
 
-WRITTEN = (CONFIG, ENVIRONMENT, METRICS, SAMPLES, FORCED, REPORT, LOCK, MARKER)
+WRITTEN = (CONFIG, ENVIRONMENT, METRICS, SAMPLES, FORCED, REPORT, LOCK, LOCK + MARKER)
 
 
 @pytest.fixture

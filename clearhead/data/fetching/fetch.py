@@ -28,6 +28,8 @@ from clearhead.data.fetching.clients import (
 from clearhead.data.fetching.download import download, matches_checksum
 from clearhead.data.fetching.sword import pair_verses, read_verses
 from clearhead.files import read_members
+from clearhead.files.lock import Busy as InUse
+from clearhead.files.lock import lock_folder
 from clearhead.files.reading import quote
 from clearhead.files.writing import DISK_FAULTS, sync_folder, write_new
 
@@ -150,16 +152,12 @@ def _find_base_name(member: str) -> str:
 @contextmanager
 def _lock(work: Path) -> Iterator[None]:
     """Let only one process at a time fetch a data set."""
-    with open(work.with_suffix(".lock"), "ab") as file:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy("another process is fetching it; wait until it is done") from None
-        except (ImportError, OSError):
-            pass  # no locks on this system or this disk
-        yield
+    try:
+        # Beside the folder, not in it: the folder is removed while the lock is held.
+        with lock_folder(work.parent, f"{work.name}.lock"):
+            yield
+    except InUse as reason:
+        raise Busy(f"another process is fetching it: {reason}") from None
 
 
 def _check_room(data: DataSet, work: Path) -> None:

@@ -266,6 +266,28 @@ def test_a_kill_in_the_middle_leaves_a_part_that_the_next_run_resumes_from(
     assert [wish for _, wish in registry.asked] == ["bytes=1000-"]
 
 
+NO_FCNTL = """
+import sys
+sys.modules["fcntl"] = None  # as on Windows: importing it fails
+"""
+SECOND = """
+import pytest
+from clearhead.data.fetching.clients import Busy
+from clearhead.data.fetching.fetch import _lock
+with _lock(catalogue.folder() / ".fetch" / "toy"), pytest.raises(Busy, match="is in use by"):
+    get("toy")
+"""
+
+
+def test_a_system_without_fcntl_fetches_and_locks(toy, home):
+    toy()
+    path = [str(Path(__file__).parents[2])]
+    code = NO_FCNTL + PROGRAM.format(path=path).replace('get("toy")', SECOND + 'get("toy")')
+    (home / ".fetch").mkdir(parents=True)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert {path.name: path.read_bytes() for path in (home / "toy").iterdir()} == FILES
+
+
 def test_two_at_once_do_not_meet(toy, home, registry):
     toy()
     registry.slow = threading.Event()
@@ -273,7 +295,7 @@ def test_two_at_once_do_not_meet(toy, home, registry):
     first.start()
     while not registry.asked:
         time.sleep(0.01)
-    with pytest.raises(Busy, match="another process is fetching it; wait until it is done"):
+    with pytest.raises(Busy, match=r"another process is fetching it: .* is in use by process \d+"):
         get("toy")
     registry.slow.set()
     first.join(30)
@@ -527,6 +549,26 @@ def test_F19_a_folder_that_is_not_ours_to_write_is_the_disks_fault(toy, home, mo
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     words = rf"/data cannot be written \({fault.strerror.lower()}\); choose another folder"
+    with pytest.raises(DiskFault, match=words):
+        get("toy")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_F19_a_lock_that_may_not_be_written_is_the_disks_fault(toy, home, monkeypatch, is_there):
+    """Not taken for a lock that another process holds, nor waited for."""
+    toy()
+    opened = os.open
+    if is_there:  # another user's
+        (home / ".fetch").mkdir(parents=True)
+        (home / ".fetch/toy.lock").touch()
+
+    def refuse(path, *rest, **options):
+        if str(path).endswith("toy.lock"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *rest, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    words = r"/data cannot be written \(permission denied\); choose another folder"
     with pytest.raises(DiskFault, match=words):
         get("toy")
 

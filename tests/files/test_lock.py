@@ -1,4 +1,4 @@
-"""One process at a time writes to a run folder."""
+"""One process at a time works in a folder."""
 
 import errno
 import fcntl
@@ -9,7 +9,7 @@ import time
 import pytest
 from runs.tiny_runs import Child
 
-from clearhead.runs.lock import LOCK, MARKER, NO_LOCKS, Busy, lock_folder
+from clearhead.files.lock import LOCK, MARKER, NO_LOCKS, Busy, lock_folder
 
 
 @pytest.fixture(params=["flock", *NO_LOCKS])
@@ -91,9 +91,9 @@ def test_a_marker_of_another_machine_is_respected_and_the_way_out_named(tmp_path
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", missing)
-    (tmp_path / MARKER).write_text("123\nanother-machine\n")
+    (tmp_path / (LOCK + MARKER)).write_text("123\nanother-machine\n")
     sentence = refused(tmp_path)
     assert "in use by process 123; wait or stop it, or remove .lock-marker" in sentence
-    (tmp_path / MARKER).unlink()
+    (tmp_path / (LOCK + MARKER)).unlink()
     with lock_folder(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""One process at a time writes to a run folder.
+"""One process at a time works in a folder: a run is written, or a data set fetched, by one alone.
 
 The lock is filelock's: flock on Unix, its counterpart on Windows. The system releases it when the
 process ends, however it ends. On a disk without locks, such as some network disks, a marker file
@@ -19,36 +19,39 @@ from clearhead.files.writing import check_own, open_own
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-LOCK, MARKER = ".lock", ".lock-marker"
+LOCK, MARKER = ".lock", "-marker"  # MARKER is added to the name of a lock file
 MAX_OWNER = 1 << 16  # bytes of either, of which the first few are read
 # The errors of a disk without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 class Busy(RuntimeError):
-    """Another process works in this run folder."""
+    """Another process works in this folder."""
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Within a `with` block, no other process may write to a folder; Busy if one does now."""
-    lock = _acquire(folder)
+def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
+    """Within a `with` block, no other process may hold this lock of a folder; Busy if one does.
+
+    name: of the lock file, for a folder with several locks.
+    """
+    lock = _acquire(folder, name)
     try:
-        if Path(lock.lock_file).name == LOCK:  # a marker names its owner itself
+        if Path(lock.lock_file).name == name:  # a marker names its owner itself
             # Windows allows no writing to a locked file.
-            with suppress(OSError), open_own(folder / LOCK, "wb") as file:
+            with suppress(OSError), open_own(folder / name, "wb") as file:
                 file.write(f"{os.getpid()}\n".encode())
         yield
     finally:
         lock.release()
 
 
-def _acquire(folder: Path) -> "BaseFileLock":
+def _acquire(folder: Path, name: str) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
-    path, way_out = folder / LOCK, "wait or stop it"
+    path, marker, way_out = folder / name, folder / f"{name}{MARKER}", "wait or stop it"
     check_own(path)
-    check_own(folder / MARKER)
+    check_own(marker)
     try:
         try:
             lock: BaseFileLock = FileLock(path, timeout=0, fallback_to_soft=False)
@@ -56,8 +59,8 @@ def _acquire(folder: Path) -> "BaseFileLock":
         except OSError as fault:
             if fault.errno not in NO_LOCKS:
                 raise
-            path = folder / MARKER
-            way_out += f", or remove {MARKER} if it has ended on another machine"
+            path = marker
+            way_out += f", or remove {marker.name} if it has ended on another machine"
             lock = SoftFileLock(path, timeout=0)
             lock.acquire()
     except Timeout:
