@@ -17,6 +17,7 @@ Read the package in this order; each folder imports only from those above it.
     runs/          a run on a disk: folder, checkpoints, resuming, loading
     inspection/    looking inside: record(model), measures, figures, the report of a run
     lab/           every claim as an experiment with numbers and a picture
+    exercises/     checking the code of others: contracts, named mistakes, sandbox
     bench/         speed, as ratios measured in one run
     interop/       weights of other projects in our models, and ours in theirs
     cli/           the command line, one file per verb
@@ -46,6 +47,7 @@ FOLDERS = (
     "runs",
     "inspection",
     "lab",
+    "exercises",
     "bench",
     "interop",
 )

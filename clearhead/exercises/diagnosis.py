@@ -1,0 +1,265 @@
+"""From a wrong answer to its mistake: named, narrowed to a term, or unknown. Never a guess.
+
+1. Every case is asked, and the answers are compared with the reference.
+2. If one differs, each named mistake is put into the formula, then each pair in different terms.
+   A mistake is named only if it explains every answer, wrong and right ones.
+3. If none does, the first failing case tells the term to look at, and general properties are
+   tried: is it repeatable, does it change its input, do other rows of the batch matter?
+4. The smallest failing example is found among tiny cases with small whole numbers.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.comparison import compare_results, describe_difference
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Answer, Case, Exercise, Mistake
+from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
+from clearhead.exercises.student import CannotCall, Student
+
+SMALL_TRIES = 40
+
+
+@dataclass
+class Diagnosis:
+    """What is known of one part. verdict: passed, failed, error or missing; outcome: named,
+    narrowed, unknown or None; mistakes: ids, two for a pair; term: where to look."""
+
+    verdict: str
+    outcome: str | None = None
+    mistakes: tuple[str, ...] = ()
+    term: str | None = None
+    sentence: str = ""
+    line: int | None = None
+    example: Mapping[str, Any] | None = None
+    share: float = 0.0  # of the points
+    notes: list[str] = field(default_factory=list)
+
+
+def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
+    """Check one part with inputs drawn from this seed."""
+    try:
+        asked = _ask_all(exercise, student, exercise.cases(Draw(seed)))
+    except CannotCall as fault:
+        return Diagnosis("error", sentence=str(fault))
+    except Stopped as fault:
+        return Diagnosis("error", sentence=f"the code was stopped: {fault}")
+    if not asked:
+        return Diagnosis("error", sentence=f"it cannot be called as {exercise.signature}")
+    choice, failed = _best_choice(exercise, asked)
+    if not failed:
+        return _examine_behaviour(exercise, student, asked)
+    found = _explain(exercise, asked, choice, failed)
+    found.share = _credit(asked, failed)
+    try:
+        found.example = find_example(exercise, student, seed, choice)
+    except (Stopped, CannotCall):
+        found.notes.append("no small example: the code stopped")
+    return found
+
+
+Asked = Sequence[tuple[Case, Answer]]
+
+
+def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
+    asked = []
+    for number, case in enumerate(cases):
+        student.seed = number + 1
+        answer = exercise.ask(student, case)
+        if answer is not None:
+            asked.append((case, answer))
+    return asked
+
+
+def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
+    """The reading of the weights with the fewest failing cases, and these cases."""
+    best: tuple[int, list[int]] | None = None
+    for choice in range(max(len(answer.choices) for _, answer in asked)):
+        failed = [
+            i for i, (case, answer) in enumerate(asked) if differs(exercise, case, answer, choice)
+        ]
+        if best is None or len(failed) < len(best[1]):
+            best = choice, failed
+        if not failed:
+            break
+    assert best is not None
+    return best
+
+
+def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> str | None:
+    """How an answer differs from the formula; None if it does not."""
+    inputs = answer.choices[min(choice, len(answer.choices) - 1)]
+    expected, gradients = evaluate(exercise, case, inputs)
+    if isinstance(expected, Exception):
+        return None if answer.error is not None else "error"
+    if answer.error is not None or answer.results is None:
+        return "error"
+    difference = compare_results(answer.results, expected, exercise.tolerance)
+    if difference or not case.gradient or gradients is None:
+        return difference
+    if answer.gradients is None or set(answer.gradients) != set(gradients):
+        return "gradient"
+    for name, expected_gradient in gradients.items():
+        got = answer.gradients[name]
+        got = torch.zeros_like(expected_gradient) if got is None else got
+        if describe_difference(got, expected_gradient, 10 * exercise.tolerance):
+            return "gradient"
+    return None
+
+
+def evaluate(
+    exercise: Exercise, case: Case, inputs: Mapping[str, Any]
+) -> tuple[Any, dict[str, Tensor] | None]:
+    """The results of the formula and their gradient at the inputs; an exception as a value."""
+    values = dict(inputs)
+    leaves: dict[str, Tensor] = {}
+    if case.gradient:
+        leaves = {
+            name: value.clone().requires_grad_()
+            for name, value in inputs.items()
+            if name in case.inputs and isinstance(value, Tensor) and value.is_floating_point()
+        }
+    try:
+        results = exercise.results({**values, **leaves})
+    except Exception as fault:  # a mistake may make the formula impossible for this case
+        return fault, None
+    if not leaves:
+        return results, None
+    first = next(iter(results.values()))
+    if not first.requires_grad:
+        return results, {name: torch.zeros_like(x) for name, x in leaves.items()}
+    n = torch.arange(first.numel(), dtype=first.dtype)
+    total = (first.reshape(-1) * torch.cos(n)).sum()
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return results, {n: torch.zeros_like(x) if g is None else g for (n, x), g in pairs}
+
+
+def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -> Diagnosis:
+    """Name the mistake, or the term of the first failing case."""
+    mistakes = name_mistakes(exercise, asked, choice)
+    if mistakes:
+        return Diagnosis(
+            "failed",
+            "named",
+            tuple(each.id for each in mistakes),
+            mistakes[0].term,
+            "; and ".join(each.sentence for each in mistakes),
+        )
+    case, answer = asked[failed[0]]
+    if answer.error is not None and len(failed) == len(asked):
+        return _report_error(answer.error)
+    return _narrow(exercise, case, answer, choice)
+
+
+def name_mistakes(exercise: Exercise, asked: Asked, choice: int) -> tuple[Mistake, ...]:
+    """The mistake, or the pair of mistakes, that explains every answer; empty if none does."""
+    n_choices = max(len(answer.choices) for _, answer in asked)
+    choices = [choice, *(i for i in range(min(n_choices, 8)) if i != choice)]
+    for found in _suspects(exercise):
+        wrong = exercise.with_mistakes(*(each.id for each in found))
+        for reading in choices:
+            if not any(differs(wrong, case, answer, reading) for case, answer in asked):
+                return found
+    return ()
+
+
+def _suspects(exercise: Exercise) -> Iterator[tuple[Mistake, ...]]:
+    """Single mistakes first, then pairs in different terms."""
+    mistakes = list(exercise.mistakes.values())
+    yield from ((each,) for each in mistakes)
+    for a, b in combinations(mistakes, 2):
+        if a.term != b.term:
+            yield a, b
+
+
+def _report_error(error: StudentError) -> Diagnosis:
+    where = f" in line {error.line}" if error.line else ""
+    return Diagnosis(
+        "error", sentence=f"it raises {error.type}{where}: {error.message}", line=error.line
+    )
+
+
+def _narrow(exercise: Exercise, case: Case, answer: Answer, choice: int) -> Diagnosis:
+    how = differs(exercise, case, answer, choice)
+    words = exercise.terms[case.term]
+    if how == "error":
+        sentence = f"it raises {answer.error}, although {case.says}; look at {words}"
+    elif how == "shape":
+        got, expected = _shapes(exercise, case, answer, choice)
+        sentence = f"the output has the shape {got} instead of {expected}; look at {words}"
+    elif how == "gradient":
+        sentence = f"the values are right, but not the gradient: {case.says}; look at {words}"
+    else:
+        sentence = f"it is not so that {case.says}; look at {words}"
+    line = answer.error.line if answer.error is not None else None
+    return Diagnosis("failed", "narrowed", (), case.term, sentence, line)
+
+
+def _shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
+    expected, _ = evaluate(exercise, case, answer.choices[min(choice, len(answer.choices) - 1)])
+    name = next(name for name in expected if name in (answer.results or {}))
+    got = (answer.results or {})[name]
+    return tuple(getattr(got, "shape", ())), tuple(getattr(expected[name], "shape", ()))
+
+
+def _credit(asked: Asked, failed: list[int]) -> float:
+    """The share of the cases that are right; never all of it."""
+    total = math.fsum(case.worth for case, _ in asked)
+    right = math.fsum(case.worth for i, (case, _) in enumerate(asked) if i not in failed)
+    return min(right / total, 0.9) if total else 0.0
+
+
+def _examine_behaviour(exercise: Exercise, student: Student, asked: Asked) -> Diagnosis:
+    """All values are right; does it also leave its inputs alone, and answer the same again?"""
+    if any(answer.is_changed for _, answer in asked):
+        return Diagnosis(
+            "failed",
+            "named",
+            ("modifies_input",),
+            None,
+            "the values are right, but it changes the tensors it is given: a caller who uses them "
+            "again computes with other numbers; work on a copy, as masked_fill without _ does",
+            share=0.8,
+        )
+    for number, (case, answer) in enumerate(asked):
+        student.seed = number + 1  # the same weights, asked once more
+        again = exercise.ask(student, case)
+        if again is None or again.error is not None or again.results is None:
+            return _forgets("it raises when it is called a second time")
+        assert answer.results is not None
+        if compare_results(again.results, answer.results, exercise.tolerance):
+            return _forgets("called again with the same inputs it gives another answer")
+    return Diagnosis("passed", share=1.0, sentence="right in every case")
+
+
+def _forgets(sentence: str) -> Diagnosis:
+    advice = (
+        "; is dropout still active in evaluation, or does it keep something from the last call?"
+    )
+    return Diagnosis("failed", "named", ("not_repeatable",), None, sentence + advice, share=0.5)
+
+
+def find_example(
+    exercise: Exercise, student: Student, seed: int, choice: int
+) -> dict[str, Any] | None:
+    """The first of the tiny cases, smallest first, that the answer gets wrong."""
+    for number, case in enumerate(exercise.small_cases(Draw(seed))):
+        student.seed = number + 1
+        answer = exercise.ask(student, case)
+        if answer is None or not differs(exercise, case, answer, choice):
+            continue
+        inputs = answer.choices[min(choice, len(answer.choices) - 1)]
+        expected, _ = evaluate(exercise, case, inputs)
+        return {
+            "inputs": case.inputs,
+            "expected": expected,
+            "got": answer.error if answer.error is not None else answer.results,
+        }
+    return None

@@ -1,0 +1,44 @@
+"""Inputs drawn at check time from a secret seed, so that no answer can be prepared."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Draw:
+    """Random inputs; the same seed gives the same ones."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
+        """Numbers of mean 0 and this standard deviation."""
+        return scale * torch.randn(shape, generator=self.generator)
+
+    def whole(self, low: int, high: int, *shape: int) -> Tensor:
+        """Whole numbers from low to high, both included."""
+        return torch.randint(low, high + 1, shape, generator=self.generator)
+
+    def small(self, *shape: int) -> Tensor:
+        """Floats that are whole numbers from −2 to 2, easy to read and to compute with."""
+        return self.whole(-2, 2, *shape).float()
+
+    def number(self, low: int, high: int) -> int:
+        """One whole number from low to high, both included."""
+        return int(self.whole(low, high))
+
+    def choose(self, values: Sequence[Any]) -> Any:
+        """One of the values."""
+        return values[self.number(0, len(values) - 1)]
+
+    def text(self, letters: str, length: int) -> str:
+        """A text of these letters."""
+        return "".join(self.choose(letters) for _ in range(length))
+
+    def allowed(self, *shape: int) -> Tensor:
+        """A boolean mask in which every row allows at least one key, and most hide some."""
+        mask = torch.rand(shape, generator=self.generator) < 0.6
+        keep = torch.randint(shape[-1], (*shape[:-1], 1), generator=self.generator)
+        return mask.scatter(-1, keep, True)

@@ -1,0 +1,169 @@
+"""What an exercise is: a formula in terms, the mistakes people make in each, and cases to try.
+
+An exercise is a class. Its methods are the terms of the formula, and `answer` puts them together:
+that is the reference. A named mistake is a method too: it stands for one term written wrongly.
+
+    class Attention(Exercise):
+        def scale(self, scores, q, v):
+            return scores / math.sqrt(q.size(-1))
+
+        @mistake("scale", "the scores are not divided by √d_k", line=("@", "matmul"))
+        def no_scaling(self, scores, q, v):
+            return scores
+
+`with_mistakes("no_scaling")` is the formula with this mistake in it, so the answer of a student can
+be compared with what each mistake, and each pair of mistakes in different terms, would give.
+
+Cases are ordered: the first ones need few terms of the formula, later ones need more. So the first
+case that a wrong answer fails says where to look, even if no named mistake fits.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MethodType
+from typing import Any, Self
+
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.weights import Assignment, Role
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A named mistake in one term. line: pieces of source text that point at its line.
+
+    category: the category of DEFault++ (arXiv 2604.28118) that it belongs to, if any.
+    """
+
+    id: str
+    term: str
+    sentence: str
+    line: tuple[str, ...] = ()
+    category: str | None = None
+
+
+def mistake(
+    term: str, sentence: str, *, line: Sequence[str] = (), category: str | None = None
+) -> Callable[[Any], Any]:
+    """Mark a method as a wrong form of a term; the name of the method is the mistake's id."""
+
+    def mark(function: Any) -> Any:
+        function.mistake = Mistake(function.__name__, term, sentence, tuple(line), category)
+        return function
+
+    return mark
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one call, by the exercise's own names of the arguments.
+
+    says: a sentence that is true of a right answer and begins "…". term: the term of the formula
+    to look at if this is the first case that fails. sizes: arguments of the constructor, if the
+    student wrote a class. gradient: also compare the gradient at the inputs. worth: its weight in
+    partial credit; 0 for a case that is only noted. free: the case may be impossible to call.
+    """
+
+    says: str
+    term: str
+    inputs: Mapping[str, Any]
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    gradient: bool = False
+    worth: float = 1.0
+
+
+@dataclass
+class Answer:
+    """What the student's code gave for a case.
+
+    choices: the inputs for the reference, one for each way to read the student's weights; a
+    function has one. results: by name, such as output and weights. error: what was raised.
+    """
+
+    choices: Sequence[Mapping[str, Any]]
+    results: Mapping[str, Any] | None = None
+    gradients: Mapping[str, Any] | None = None
+    error: Any = None
+    is_changed: bool = False
+
+
+class Exercise:
+    """The base of all exercises; see the top of this file.
+
+    name: as on the command line. names: what students call it, the usual name first; a dotted
+    name is a method. formula: one line. terms: each term of the formula in words. parameters: the
+    arguments of a call and what students call them; `optional` need not exist. constructor: the
+    same for the arguments of a class. forbidden: functions of PyTorch that may not be used.
+    """
+
+    name: str
+    title: str
+    formula: str
+    page: str
+    signature: str
+    names: tuple[str, ...]
+    terms: Mapping[str, str]
+    parameters: Mapping[str, str]
+    points: float = 10
+    optional: tuple[str, ...] = ()
+    constructor: Mapping[str, str] = {}
+    forbidden: tuple[str, ...] = ()
+    helpers: str = ""  # source of objects that a call needs, run after the student's file
+    tolerance: float = 1e-4
+
+    # What each exercise defines
+
+    answer: Callable[..., Any]  # the reference: one value, or several by name
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        """The cases to try, those that need the fewest terms first."""
+        raise NotImplementedError
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        """Tiny cases with small whole numbers, the smallest first, for a counter-example."""
+        raise NotImplementedError
+
+    def roles(self, *_: Any, **sizes: Any) -> Mapping[str, Role]:
+        """The weights of a class by role; none for a function."""
+        return {}
+
+    def convert(self, name: str, parameter: str, value: Any) -> Any:
+        """An input as the student's parameter of this name expects it."""
+        return value
+
+    def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Results by name from what the student's code returned: here (output, weights)."""
+        if isinstance(output, tuple | list) and output and hasattr(output[0], "shape"):
+            return {"output": output[0]}
+        return {"output": output}
+
+    # What follows from it
+
+    @cached_property
+    def mistakes(self) -> Mapping[str, Mistake]:
+        """The named mistakes by id, in the order of the file."""
+        marked = (getattr(value, "mistake", None) for value in vars(type(self)).values())
+        return {each.id: each for each in marked if each is not None}
+
+    def with_mistakes(self, *ids: str) -> Self:
+        """The same formula with these mistakes in it."""
+        wrong = copy.copy(self)
+        for each in ids:
+            setattr(wrong, self.mistakes[each].term, MethodType(getattr(type(self), each), wrong))
+        return wrong
+
+    def results(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The results of the formula by name."""
+        found = self.answer(**inputs)
+        return found if isinstance(found, dict) else {"output": found}
+
+    def ask(self, student: Any, case: Case) -> Answer | None:
+        """Call the student's code for a case; None if it does not take such a case."""
+        return student.ask(self, case)
+
+    def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
+        """Every way to read the parameters of the student's module as the roles."""
+        from clearhead.exercises.weights import assign
+
+        return assign(parameters, self.roles(**sizes))

@@ -1,0 +1,253 @@
+"""Runs a student's file and calls what is in it, as the supervisor asks.
+
+This is the untrusted side: it knows inputs, never expected values, and never says right or wrong.
+Started by path, not imported: it must import nothing of clearhead. Requests are frames:
+
+    {"do": "load", "cells": [[first line, source], …], "helpers": source, "forbidden": [names]}
+    {"do": "build", "name": class, "args": […], "kwargs": {…}, "as": label}
+    {"do": "set", "object": label, "weights": {name: tensor}, "dtype": …}
+    {"do": "call", "object": label or name, "method": …, "args": …, "kwargs": …, "gradient": …}
+    {"do": "get", "name": …}
+
+A value {"make": …} in args is replaced by an object built here: see `_resolve`.
+"""
+
+import contextlib
+import inspect
+import linecache
+import os
+import sys
+import traceback
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import frames  # type: ignore[import-not-found]  # beside this file
+import torch
+
+FILE = "student.py"
+EXPECTED_STOPS = (KeyboardInterrupt, SystemExit, Exception)
+
+
+class Student:
+    """The names a student's file defines, and the objects built from them."""
+
+    def __init__(self) -> None:
+        self.module = types.ModuleType("student")
+        self.module.__file__ = FILE
+        sys.modules["student"] = self.module
+        self.objects: dict[str, Any] = {}
+
+    def load(
+        self,
+        cells: list[list[Any]],
+        helpers: str = "",
+        forbidden: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Run the cells in order; a cell that fails is reported and the next one is run."""
+        for name in forbidden:
+            _forbid(name)
+        text = "\n".join(source for _, source in cells)
+        linecache.cache[FILE] = (len(text), None, text.splitlines(True), FILE)
+        failures = []
+        for line, source in [*cells, *([[0, helpers]] if helpers else [])]:
+            try:
+                code = compile("\n" * (line - 1) + source, FILE, "exec")
+                exec(code, self.module.__dict__)
+            except EXPECTED_STOPS as fault:
+                failures.append(_describe(fault))
+        return {"failures": failures, "names": [n for n in vars(self.module) if n[:2] != "__"]}
+
+    def find(self, path: str) -> Any:
+        """The object of a label, or the one the file defines under a dotted name."""
+        if path in self.objects:
+            return self.objects[path]
+        first, *rest = path.split(".")
+        found = vars(self.module).get(first)
+        if found is None:
+            raise NameError(f"name {first!r} is not defined")
+        for name in rest:
+            found = getattr(found, name)
+        return found
+
+    def build(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
+        """Build an object of a class; a module also tells its parameters."""
+        found = self.find(name)(*self.resolve(args), **self.resolve(kwargs))
+        self.objects[label] = found
+        return {"type": type(found).__name__, **_describe_parameters(found)}
+
+    def set(self, label: str, weights: dict[str, Any]) -> Any:
+        """Give parameters these values, and switch the module to evaluation."""
+        module = self.objects[label]
+        named = dict(torch.nn.Module.named_parameters(module))
+        with torch.no_grad():
+            for name, value in weights.items():
+                named[name].copy_(value)
+        module.eval()
+        return None
+
+    def call(
+        self,
+        target: str,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        method: str | None = None,
+        gradient: bool = False,
+        train: bool | None = None,
+    ) -> dict[str, Any]:
+        """Call a function or a method; gradient: also of the sum of cosines times the output."""
+        args, kwargs = self.resolve(args), self.resolve(kwargs)
+        inputs = [x for x in [*args, *kwargs.values()] if isinstance(x, torch.Tensor)]
+        leaves = [x for x in inputs if gradient and x.is_floating_point()]
+        copies = [x.clone() for x in inputs]
+        function = self.find(target)
+        if train is not None and isinstance(function, torch.nn.Module):
+            function.train(train)
+        if method:
+            function = getattr(function, method)
+        used = {id(x): x.clone().requires_grad_() for x in leaves}
+        args = [used.get(id(x), x) for x in args]
+        kwargs = {name: used.get(id(x), x) for name, x in kwargs.items()}
+        output = function(*args, **kwargs)
+        after = [used.get(id(x), x) for x in inputs]
+        reply = {"output": output, "is_changed": _differ(copies, after)}
+        if gradient:
+            reply["gradients"] = _differentiate(output, list(used.values()))
+        return reply
+
+    def parameters(self, label: str) -> dict[str, Any]:
+        """Name, shape and class of the owner of each parameter of a module."""
+        return _describe_parameters(self.objects[label])
+
+    def get(self, name: str) -> Any:
+        """A value that the file defines."""
+        return self.find(name)
+
+    def describe(self, name: str, method: str | None = None) -> dict[str, Any]:
+        """The parameters of a function or class, as Python knows them."""
+        found = self.find(name)
+        found = getattr(found, method) if method else found
+        return {"parameters": _read_signature(found)}
+
+    def resolve(self, value: Any) -> Any:
+        """Replace {"make": name, "args": […]} by the object it describes, at any depth."""
+        if isinstance(value, dict):
+            if "make" in value:
+                made = self.find(value["make"])
+                if "args" in value:
+                    made = made(*self.resolve(value["args"]), **value.get("kwargs", {}))
+                return made
+            return {key: self.resolve(each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return type(value)(self.resolve(each) for each in value)
+        return value
+
+
+def _read_signature(function: Any) -> list[list[Any]]:
+    """(name, kind, has a default) of each parameter."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [[p.name, p.kind.name, p.default is not p.empty] for p in parameters]
+
+
+def _describe_parameters(module: Any) -> dict[str, Any]:
+    """Name, shape and class of the owner of each parameter of a module."""
+    if not isinstance(module, torch.nn.Module):
+        return {}
+    owners = dict(module.named_modules())
+    found = []
+    for name, p in module.named_parameters(remove_duplicate=False):
+        owner = owners.get(name.rpartition(".")[0])
+        is_lazy = isinstance(p, torch.nn.parameter.UninitializedParameter)
+        found.append([name, None if is_lazy else list(p.shape), type(owner).__name__])
+    return {"parameters": found}
+
+
+def _differ(before: list[Any], after: list[Any]) -> bool:
+    return any(
+        a.shape != b.shape or not torch.equal(a.detach().nan_to_num(), b.detach().nan_to_num())
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+def _differentiate(output: Any, leaves: list[Any]) -> list[Any] | None:
+    """The gradient of Σ cos(i) output_i at the inputs; None if the output has no gradient."""
+    first = output[0] if isinstance(output, list | tuple) else output
+    if not isinstance(first, torch.Tensor) or not first.requires_grad:
+        return None
+    n = torch.arange(first.numel(), dtype=first.dtype)
+    total = (first.reshape(-1) * torch.cos(n)).sum()
+    return list(torch.autograd.grad(total, leaves, allow_unused=True))
+
+
+def _forbid(name: str) -> None:
+    """Replace a function of PyTorch by one that refuses."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{name} is not allowed in this exercise: write it yourself")
+
+    *path, last = name.split(".")
+    owner: Any = torch
+    for part in path[1:]:
+        owner = getattr(owner, part)
+    setattr(owner, last, refuse)
+
+
+def _describe(fault: BaseException) -> dict[str, Any]:
+    """Type, message and the line of the student's file."""
+    frames_ = traceback.extract_tb(fault.__traceback__)
+    lines = [frame.lineno for frame in frames_ if frame.filename == FILE]
+    line = lines[-1] if lines else None
+    if isinstance(fault, SyntaxError) and fault.filename == FILE:
+        line = fault.lineno
+    return {"type": type(fault).__name__, "message": str(fault)[:400], "line": line}
+
+
+def serve(source: Any, sink: Any) -> None:
+    """Answer requests until the supervisor closes the pipe."""
+    student = Student()
+
+    def take(n: int) -> bytes:
+        data = source.read(n)
+        if len(data) != n:
+            raise EOFError
+        return bytes(data)
+
+    while True:
+        try:
+            request = frames.read(take)
+        except EOFError:
+            return
+        sink.write(answer(student, request))
+        sink.flush()
+
+
+def answer(student: Student, request: dict[str, Any]) -> bytes:
+    """The frame that answers a request; what the student's code raises is an answer, too."""
+    number, do = request.pop("number"), request.pop("do")
+    try:
+        seed = request.pop("seed", None)
+        if seed is not None:
+            torch.manual_seed(seed)
+        value = getattr(student, do)(**request)
+        return frames.pack({"number": number, "value": value})
+    except frames.BadFrame as fault:
+        return frames.pack({"number": number, "error": _describe(fault)})
+    except EXPECTED_STOPS as fault:
+        return frames.pack({"number": number, "error": _describe(fault)})
+
+
+def main() -> None:
+    """Serve on two pipes whose numbers are the arguments."""
+    source = os.fdopen(int(sys.argv[1]), "rb")
+    sink = os.fdopen(int(sys.argv[2]), "wb")
+    torch.set_num_threads(1)
+    with contextlib.suppress(BrokenPipeError):
+        serve(source, sink)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

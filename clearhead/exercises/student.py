@@ -1,0 +1,171 @@
+"""A student's function or class, called through the sandbox with the arguments it expects.
+
+Arguments are matched by name first (`queries` is q), then by position. What had to be adapted is
+kept in `notes` and printed, so that nobody is surprised by a convention.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Answer, Case, Exercise
+from clearhead.exercises.sandbox.supervisor import Session, StudentError
+from clearhead.exercises.weights import Assignment, draw_weights
+
+MODULE = "module"  # the label of the object built from a class
+
+
+class CannotCall(Exception):
+    """The student's code cannot be called for an exercise; the message says why."""
+
+
+@dataclass
+class Student:
+    """One object of a student's file.
+
+    name: the function or class, dotted for a method. is_class: it must be built first.
+    """
+
+    session: Session
+    name: str
+    is_class: bool = False
+    seed: int = 0
+    notes: list[str] = field(default_factory=list)
+    _signatures: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
+
+    def ask(self, exercise: Exercise, case: Case) -> Answer | None:
+        """Build the object if it is a class, give it weights, call it, and read the answer."""
+        try:
+            choices = self._prepare(exercise, case)
+            target, method = (MODULE, None) if self.is_class else (self.name, None)
+            arranged = self.arrange(exercise, case.inputs, "forward" if self.is_class else None)
+            if arranged is None:
+                return None
+            args, kwargs, order = arranged
+            reply = self.session.request(
+                "call", target=target, method=method, args=args, kwargs=kwargs,
+                gradient=case.gradient, seed=self.seed,
+            )  # fmt: skip
+        except StudentError as error:
+            return Answer([dict(case.inputs)], error=error)
+        return self.read(exercise, case, choices, reply, order)
+
+    def _prepare(self, exercise: Exercise, case: Case) -> list[dict[str, Any]]:
+        """Build the module of a class with new weights; the inputs for the reference."""
+        if not self.is_class:
+            return [dict(case.inputs)]
+        parameters = self.build(exercise, case)
+        if not parameters:
+            return [dict(case.inputs)]
+        values = draw_weights(parameters, Draw(self.seed))
+        self.session.request("set", label=MODULE, weights=values)
+        assignments = exercise.assign(parameters, case.sizes)
+        if not assignments:
+            raise CannotCall(_describe_misfit(exercise, case, parameters))
+        return [{**case.inputs, **take_parts(each, values)} for each in assignments]
+
+    def build(self, exercise: Exercise, case: Case) -> Sequence[Any]:
+        """Build an object of the class; (name, shape, owner) of each parameter."""
+        arranged = arrange(self.signature(self.name), exercise.constructor, case.sizes, ())
+        if arranged is None:
+            raise CannotCall(f"the constructor of {self.name} does not take what the exercise asks")
+        args, kwargs, _ = arranged
+        reply = self.session.request(
+            "build", name=self.name, args=args, kwargs=kwargs, label=MODULE, seed=self.seed
+        )
+        found = reply.get("parameters", []) if isinstance(reply, dict) else []
+        if any(shape is None for _, shape, _ in found):  # lazy layers learn their sizes when called
+            called = self.arrange(exercise, case.inputs, "forward")
+            if called is not None:
+                args, kwargs, _ = called
+                self.session.request("call", target=MODULE, args=args, kwargs=kwargs)
+            found = self.session.request("parameters", label=MODULE)["parameters"]
+        return found
+
+    def signature(self, name: str, method: str | None = None) -> list[tuple[str, bool]]:
+        """(name, has a default) of each parameter that can be given by position or name."""
+        key = f"{name}.{method}"
+        if key not in self._signatures:
+            found = self.session.request("describe", name=name, method=method)["parameters"]
+            self._signatures[key] = [
+                (parameter, has_default)
+                for parameter, kind, has_default in found
+                if kind in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
+            ]
+        return self._signatures[key]
+
+    def arrange(
+        self, exercise: Exercise, inputs: Mapping[str, Any], method: str | None
+    ) -> tuple[list[Any], dict[str, Any], list[str]] | None:
+        """The inputs in the student's order; None if an optional one is not taken."""
+        names = self.signature(MODULE if method else self.name, method)
+        return arrange(names, exercise.parameters, inputs, exercise.optional, exercise.convert)
+
+    def read(
+        self,
+        exercise: Exercise,
+        case: Case,
+        choices: list[dict[str, Any]],
+        reply: Any,
+        order: list[str],
+    ) -> Answer:
+        """An answer from the worker's reply, which is not trusted."""
+        if not isinstance(reply, dict) or "output" not in reply:
+            error = StudentError("ProtocolError", "the answer has no output", None)
+            return Answer(choices, error=error)
+        results = exercise.read(reply["output"], case.inputs)
+        gradients = None
+        if case.gradient:
+            found = reply.get("gradients")
+            floats = [n for n in order if getattr(case.inputs[n], "is_floating_point", bool)()]
+            known = found if isinstance(found, list) else [None] * len(floats)
+            gradients = dict(zip(floats, known, strict=False))
+        return Answer(
+            choices, results=results, gradients=gradients, is_changed=bool(reply.get("is_changed"))
+        )
+
+
+def arrange(
+    names: Sequence[tuple[str, bool]],
+    parameters: Mapping[str, str],
+    inputs: Mapping[str, Any],
+    optional: Iterable[str],
+    convert: Any = lambda name, parameter, value: value,
+) -> tuple[list[Any], dict[str, Any], list[str]] | None:
+    """Match inputs to parameters: by name, then the rest by position. None if one is not taken.
+
+    Returns positional arguments, keyword arguments, and the inputs' names in this order.
+    """
+    known = {word.lower(): name for name, words in parameters.items() for word in words.split()}
+    matched = {p: known[p.lower()] for p, _ in names if known.get(p.lower()) in inputs}
+    if len(set(matched.values())) < len(matched):  # two parameters with one meaning
+        matched = {}
+    left = [name for name in inputs if name not in matched.values()]
+    for parameter, has_default in names:
+        if parameter in matched or not left:
+            continue
+        if has_default and (left[0] in optional or known.get(parameter.lower())):
+            continue
+        if known.get(parameter.lower()) in (None, left[0]):
+            matched[parameter] = left.pop(0)
+    if left:
+        return None
+    kwargs = {p: convert(name, p, inputs[name]) for p, name in matched.items()}
+    args: list[Any] = []
+    for parameter, _ in names:  # leading ones by position: forward(x, *rest) may rename them
+        if parameter not in kwargs:
+            break
+        args.append(kwargs.pop(parameter))
+    return args, kwargs, [matched[p] for p, _ in names if p in matched]
+
+
+def take_parts(assignment: Assignment, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of the formula, such as Linear, with the values of the student's parameters."""
+    return {role: piece.take(values) for role, piece in assignment.items()}
+
+
+def _describe_misfit(exercise: Exercise, case: Case, parameters: Sequence[Any]) -> str:
+    wanted = ", ".join(f"{n} {r.shape}" for n, r in exercise.roles(**case.sizes).items())
+    given = ", ".join(f"{name} {tuple(shape)}" for name, shape, _ in parameters) or "none"
+    return f"its parameters do not fit: expected {wanted}; it has {given}"

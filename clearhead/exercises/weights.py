@@ -1,0 +1,218 @@
+"""Which parameter of a student's module is the query matrix? Found by name, shape and order.
+
+A module is compared with the reference under the same weights, so each role of the formula (query,
+key, feed-forward in, …) must be found among the module's parameters, whatever they are called:
+
+    names     W_q, query, q_proj, to_q, … hint at the role
+    shapes    all sizes of a case differ, so most roles have a shape of their own
+    fused     one layer with three times the rows is split into query, key, value
+    lists     H layers of d_head rows each are joined into one
+
+Where several readings remain, all are returned, the likeliest first. The answer is right if one of
+them gives the student's numbers in every case: which of two equal roles is the query is free.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.draw import Draw
+
+MAX_READINGS = 64
+
+
+@dataclass(frozen=True)
+class Role:
+    """A part with weights. kind: linear (out, in), table (n, d), norm (d,) or vector (any shape).
+
+    names: pieces of names that hint at it, the surest first.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    names: str = ""
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Linear:
+    """x ↦ x Wᵀ + b, with weight (out, in) and a bias (out,) or none."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = x @ self.weight.mT.to(x.dtype)
+        return y if self.bias is None else y + self.bias.to(x.dtype)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Layer norm: to mean 0 and variance 1 along the last axis, times gain, plus shift."""
+
+    gain: Tensor
+    shift: Tensor | None = None
+    eps: float = 1e-5
+
+    def __call__(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        y = centred / (centred.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.gain
+        return y if self.shift is None else y + self.shift
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one parameter (and of its bias) that serve a role; whole: all rows."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    weights: tuple[str, ...]  # names of parameters, joined along the rows
+    biases: tuple[str, ...] = ()
+    rows: tuple[int, int] | None = None  # None: all
+    is_transposed: bool = False
+
+    def take(self, values: Mapping[str, Tensor]) -> Any:
+        """The part with these values of the parameters."""
+        rows = slice(*self.rows) if self.rows else slice(None)
+        weight = torch.cat([values[name] for name in self.weights])[rows]
+        bias = torch.cat([values[name] for name in self.biases])[rows] if self.biases else None
+        if self.kind == "linear":
+            return Linear(weight.mT if self.is_transposed else weight, bias)
+        return Norm(weight, bias) if self.kind == "norm" else weight.reshape(self.shape)
+
+
+Assignment = Mapping[str, Piece]
+
+
+def draw_weights(parameters: Sequence[Any], draw: Draw) -> dict[str, Tensor]:
+    """New values for each parameter: none is 0 or 1, so nothing hides behind a start value."""
+    return {name: _draw(name, shape, owner, draw) for name, shape, owner in parameters}
+
+
+def _draw(name: str, shape: Sequence[int], owner: str, draw: Draw) -> Tensor:
+    x = draw.normal(*shape)
+    if "Norm" in owner:
+        return 1 + 0.3 * x if name.endswith("weight") else 0.3 * x
+    if owner == "Linear" or owner.startswith("Conv"):
+        return x / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.5 * x
+    return x / math.sqrt(shape[0]) if len(shape) == 2 and owner != "Embedding" else x
+
+
+def assign(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Assignment]:
+    """Every reading of the parameters as roles, the likeliest first; empty if none fits."""
+    pieces = _find_pieces(parameters, roles)
+    options = []
+    for role in roles.values():
+        fitting = [p for p in pieces if p.kind == role.kind and p.shape == role.shape]
+        fitting.sort(key=lambda p: _rank(p.name, role.names))
+        options.append([*fitting, None] if role.optional else fitting)
+    found = []
+    for chosen in islice(product(*options), 200_000):
+        used = [(p.weights, p.rows) for p in chosen if p is not None]
+        if len(set(used)) == len(used):
+            found.append(chosen)
+            if len(found) >= 4096:
+                break
+    found.sort(key=lambda chosen: _unlikeliness(chosen, roles, pieces))
+    return [
+        {name: p for name, p in zip(roles, chosen, strict=True) if p is not None}
+        for chosen in found[:MAX_READINGS]
+    ]
+
+
+def _unlikeliness(
+    chosen: Sequence[Piece | None], roles: Mapping[str, Role], pieces: Sequence[Piece]
+) -> tuple[float, int, int]:
+    """How badly names fit, how many optional roles are missing, how far from the file's order."""
+    ranks = [
+        _rank(p.name, role.names)
+        for p, role in zip(chosen, roles.values(), strict=True)
+        if p is not None
+    ]
+    places = [pieces.index(p) for p in chosen if p is not None]
+    inversions = sum(a > b for i, a in enumerate(places) for b in places[i + 1 :])
+    return sum(ranks), chosen.count(None), inversions
+
+
+def _rank(name: str, hints: str) -> int:
+    """0 if the name has one of the hints as a word, 1 if inside a word, else 2."""
+    words = set(re.split(r"[._\d]+", name.lower())) | {name.lower()}
+    words |= {re.sub(r"\d+", "", part.lower()) for part in name.split(".")}
+    plain = name.lower().replace("_", "").replace(".", "")
+    wanted = hints.lower().split()
+    if any(hint in words for hint in wanted):
+        return 0
+    return 1 if any(len(hint) > 1 and hint.replace("_", "") in plain for hint in wanted) else 2
+
+
+def _find_pieces(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Piece]:
+    shapes = {name: tuple(shape) for name, shape, _ in parameters}
+    pieces: list[Piece] = []
+    for name, shape, owner in parameters:
+        module = name.rpartition(".")[0] or name
+        bias = (f"{module}.bias",) if f"{module}.bias" in shapes and "." in name else ()
+        if name.endswith("bias") and owner in ("Linear", "LayerNorm", "Conv2d", "Conv1d"):
+            continue
+        if owner == "Linear":
+            pieces.append(Piece(module, "linear", tuple(shape), (name,), bias))
+        elif "Norm" in owner:
+            pieces.append(Piece(module, "norm", tuple(shape), (name,), bias))
+        elif owner == "Embedding":
+            pieces.append(Piece(module, "table", tuple(shape), (name,)))
+        elif owner.startswith("Conv"):
+            flat = (shape[0], math.prod(shape[1:]))
+            pieces.append(Piece(module, "conv", tuple(shape), (name,), bias))
+            pieces.append(Piece(module, "flat conv", flat, (name,), bias))
+        else:
+            pieces += _read_plain_parameter(name, tuple(shape))
+    return pieces + _join_lists(pieces) + _split_fused(pieces + _join_lists(pieces), roles)
+
+
+def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
+    """A parameter outside any layer: x @ W, or W as a layer has it, or a table, or a vector."""
+    pieces = [Piece(name, "vector", shape, (name,)), Piece(name, "table", shape, (name,))]
+    if len(shape) > 2:  # learned positions and class tokens often have a leading axis of 1
+        kept = tuple(n for n in shape if n != 1)
+        pieces += [Piece(name, "table", kept, (name,)), Piece(name, "vector", kept, (name,))]
+    if len(shape) == 2:
+        turned = (shape[1], shape[0])
+        pieces.append(Piece(name, "linear", turned, (name,), is_transposed=True))
+        pieces.append(Piece(name, "linear", shape, (name,)))
+    return pieces
+
+
+def _join_lists(pieces: Sequence[Piece]) -> list[Piece]:
+    """heads.0.query, heads.1.query, … as one layer."""
+    groups: dict[tuple[str, str], list[Piece]] = {}
+    for p in pieces:
+        if p.kind == "linear" and not p.is_transposed and re.search(r"\d", p.name):
+            groups.setdefault((re.sub(r"\d+", "#", p.name), p.kind), []).append(p)
+    joined = []
+    for (name, kind), group in groups.items():
+        if len(group) > 1 and len({p.shape for p in group}) == 1:
+            rows = sum(p.shape[0] for p in group)
+            weights = tuple(name for p in group for name in p.weights)
+            biases = tuple(name for p in group for name in p.biases)
+            joined.append(Piece(name, kind, (rows, *group[0].shape[1:]), weights, biases))
+    return joined
+
+
+def _split_fused(pieces: Sequence[Piece], roles: Mapping[str, Role]) -> list[Piece]:
+    """One layer that computes query, key and value at once, as two or three."""
+    split = []
+    wanted = {role.shape for role in roles.values() if role.kind == "linear"}
+    for p, shape, n in product(pieces, wanted, (2, 3)):
+        if p.kind == "linear" and not p.is_transposed and p.shape == (n * shape[0], shape[1]):
+            for i, letter in enumerate("qkv"[3 - n :]):
+                rows = (i * shape[0], (i + 1) * shape[0])
+                split.append(
+                    Piece(f"{p.name}.{letter}", "linear", shape, p.weights, p.biases, rows)
+                )
+    return split
