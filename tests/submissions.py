@@ -3,7 +3,7 @@
 from clearhead.exercises.contracts import find_exercise
 from clearhead.exercises.diagnosis import Diagnosis, diagnose
 from clearhead.exercises.intake import find_definition, read_definitions
-from clearhead.exercises.sandbox.direct import open_direct
+from clearhead.exercises.sandbox.direct import DirectSession
 from clearhead.exercises.student import Student
 
 
@@ -13,7 +13,7 @@ def check_source(name: str, source: str, seed: int = 1) -> Diagnosis:
     definitions = read_definitions(source)
     found = find_definition(exercise.names, definitions)
     assert found is not None, f"none of {exercise.names} among {list(definitions)}"
-    session = open_direct()
+    session = DirectSession()
     loaded = session.request("load", cells=[[1, source]], helpers=exercise.helpers)
     assert not loaded["failures"], loaded
     return diagnose(exercise, Student(session, found.name, found.is_class), seed)

@@ -10,6 +10,7 @@ from typing import Any
 
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise
+from clearhead.exercises.sandbox.direct import DirectSession
 from clearhead.exercises.sandbox.supervisor import Session, StudentError
 from clearhead.exercises.weights import Assignment, draw_weights
 
@@ -27,7 +28,7 @@ class Student:
     name: the function or class, dotted for a method. is_class: it must be built first.
     """
 
-    session: Session
+    session: Session | DirectSession
     name: str
     is_class: bool = False
     seed: int = 0

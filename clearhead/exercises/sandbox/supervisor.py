@@ -124,7 +124,7 @@ _START = """
 import sys
 folder = sys.argv.pop(1)
 sys.path.insert(0, folder)
-import worker
+import frames, worker
 sys.path.remove(folder)
-worker.main()
+worker.main(frames)
 """

@@ -1,7 +1,8 @@
 """Runs a student's file and calls what is in it, as the supervisor asks.
 
 This is the untrusted side: it knows inputs, never expected values, and never says right or wrong.
-Started by path, not imported: it must import nothing of clearhead. Requests are frames:
+In its process there is no clearhead: it imports nothing of it, and `main` is given frames.py, which
+lies beside this file. Requests are frames:
 
     {"do": "load", "cells": [[first line, source], …], "helpers": source, "forbidden": [names]}
     {"do": "build", "name": class, "args": […], "kwargs": {…}, "as": label}
@@ -22,7 +23,6 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-import frames  # type: ignore[import-not-found]  # beside this file
 import torch
 
 FILE = "student.py"
@@ -205,7 +205,7 @@ def _describe(fault: BaseException) -> dict[str, Any]:
     return {"type": type(fault).__name__, "message": str(fault)[:400], "line": line}
 
 
-def serve(source: Any, sink: Any) -> None:
+def serve(frames: Any, source: Any, sink: Any) -> None:
     """Answer requests until the supervisor closes the pipe."""
     student = Student()
 
@@ -220,11 +220,11 @@ def serve(source: Any, sink: Any) -> None:
             request = frames.read(take)
         except EOFError:
             return
-        sink.write(answer(student, request))
+        sink.write(answer(frames, student, request))
         sink.flush()
 
 
-def answer(student: Student, request: dict[str, Any]) -> bytes:
+def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
     """The frame that answers a request; what the student's code raises is an answer, too."""
     number, do = request.pop("number"), request.pop("do")
     try:
@@ -232,22 +232,16 @@ def answer(student: Student, request: dict[str, Any]) -> bytes:
         if seed is not None:
             torch.manual_seed(seed)
         value = getattr(student, do)(**request)
-        return frames.pack({"number": number, "value": value})
-    except frames.BadFrame as fault:
-        return frames.pack({"number": number, "error": _describe(fault)})
+        return bytes(frames.pack({"number": number, "value": value}))
     except EXPECTED_STOPS as fault:
-        return frames.pack({"number": number, "error": _describe(fault)})
+        return bytes(frames.pack({"number": number, "error": _describe(fault)}))
 
 
-def main() -> None:
+def main(frames: Any) -> None:
     """Serve on two pipes whose numbers are the arguments."""
     source = os.fdopen(int(sys.argv[1]), "rb")
     sink = os.fdopen(int(sys.argv[2]), "wb")
     torch.set_num_threads(1)
     with contextlib.suppress(BrokenPipeError):
-        serve(source, sink)
+        serve(frames, source, sink)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
