@@ -117,8 +117,8 @@ print(load_run(learned.run).predict("CAC"))
 # %% [markdown]
 # ## 6. A run, from training to its report
 #
-# Does the needle occur in the haystack? The whole recipe takes two minutes; these few steps only show how it is done.
-# Every setting of a recipe can be changed by its name.
+# Does the needle occur in the haystack? The whole recipe takes two minutes; these few steps only show how it is done,
+# and its answers are still often wrong. Every setting of a recipe can be changed by its name.
 
 # %%
 from clearhead.inspection.report import look_at, write_report
@@ -134,7 +134,7 @@ show(look_at(run, "abccab|cca").picture, "needle")
 
 # %% [markdown]
 # From the command line: `clearhead train substring`, `clearhead predict runs/substring-0001 'abccab|cca'`, and
-# `clearhead recipes list` for the other ten.
+# `clearhead recipes list` for the other recipes.
 
 # %% [markdown]
 # ## 7. The laboratory

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Json, Quiet, print_json
+from clearhead.cli.options import Json, Quiet, print_json, print_table
 from clearhead.cli.streams import find_raw
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 from clearhead.timing import Timer, format_duration
@@ -34,9 +34,10 @@ def list_sets(out: Home = None, json: Json = False) -> None:
         described = [_describe(data, home) for data in CATALOGUE.values()]
         print_json({"folder": str(home), "data": described})
         return
-    for data in CATALOGUE.values():
-        here = "here" if is_here(data, home) else ""
-        typer.echo(f"{data.name:12} {_format_size(data.n_fetched):>8}  {here:4}  {data.about}")
+    print_table(
+        (d.name, f"{_format_size(d.n_fetched):>8}", "here" if is_here(d, home) else "", d.about)
+        for d in CATALOGUE.values()
+    )
     typer.echo(f"\nkept in {home}\nfetch one: clearhead data get NAME")
 
 

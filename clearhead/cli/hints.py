@@ -2,7 +2,7 @@
 
 clearhead train substring --lr 0.1      hint: write training.lr=0.1; clearhead recipes show …
 clearhead train substring model.n=1     hint: clearhead recipes show substring lists its settings
-clearhead eval runs                     hint: clearhead eval --help says what it takes
+clearhead eval runs                     hint: clearhead runs lists your runs
 """
 
 import ast
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from clearhead.config import find_nearest, suggest
+from clearhead.config import find_nearest
 from clearhead.training.recipes import RECIPES
 
 PACKAGE = Path(__file__).parents[1]
@@ -23,16 +23,47 @@ SECTIONS = {
 }
 HINTS = {  # by words of the error
     "there is no recipe": "clearhead recipes list names the recipes",
-    "holds runs, but is none": "clearhead runs FOLDER lists the runs of a folder",
+    "a recipe is missing": "clearhead recipes list names the recipes",
+    "is not a run folder": "clearhead runs lists your runs",
+    "is a folder of runs": "clearhead runs lists your runs",
+    "Missing argument 'RUN'": "clearhead runs lists your runs",
+    "experiment must be": "clearhead lab lists the experiments",
+    "data set must be": "clearhead data list names the data sets",
+    "is not here yet": "clearhead data list says which data sets are here",
 }
 
 
-def describe_usage_error(error: Any) -> str:
+MISSING_NAME = {  # by the verb
+    "clearhead data get": "clearhead data list names the data sets",
+    "clearhead recipes show": "clearhead recipes list names the recipes",
+    "clearhead recipes copy": "clearhead recipes list names the recipes",
+}
+NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
+
+
+def describe_usage_error(error: Any, arguments: Sequence[str] = ()) -> str:
     """The sentence of an error that the option parser found."""
     if (option := getattr(error, "option_name", None)) and hasattr(error, "possibilities"):
-        params = error.ctx.command.params if error.ctx else ()
-        return f"No such option: {option}{suggest(option, [o for p in params for o in p.opts])}"
-    return str(error.format_message())
+        command = error.ctx.command if error.ctx else None
+        if any(option in _list_options(verb) for verb in _list_verbs(command)):
+            return f"{option} must follow the verb: clearhead VERB … {option}"
+        known = {name.lstrip("-"): name for name in _list_options(command)}
+        near = find_nearest(option.lstrip("-"), known, cutoff=0.6)
+        return f"No such option: {option}" + (f"; did you mean {known[near]}?" if near else "")
+    sentence = str(error.format_message())
+    option = next(iter(getattr(getattr(error, "param", None), "opts", ())), "")
+    for words, kind in NUMBERS.items():
+        if words in sentence and option.startswith("--"):
+            return f"{option} must be {kind}, got {_find_value(option, arguments)!r:.40}"
+    return sentence
+
+
+def _list_options(command: Any) -> list[str]:
+    return [name for param in getattr(command, "params", ()) for name in param.opts]
+
+
+def _list_verbs(command: Any) -> list[Any]:
+    return list(getattr(command, "commands", {}).values())
 
 
 def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
@@ -47,8 +78,11 @@ def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
             return f"a setting is written without dashes: {setting}={value}; {show} lists all"
         if recipe and any("=" in word for word in arguments):
             return f"clearhead recipes show {recipe} lists its settings"
+    sentence = error.format_message() if hasattr(error, "format_message") else str(error)
+    if "Missing argument 'NAME'" in sentence and " ".join(path) in MISSING_NAME:
+        return MISSING_NAME[" ".join(path)]
     for words, hint in HINTS.items():
-        if words in str(error):
+        if words in sentence:
             return hint
     words = "lists the verbs" if len(path) == 1 else "says what it takes"
     return f"{' '.join(path)} --help {words}"

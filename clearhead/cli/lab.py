@@ -63,8 +63,8 @@ def _print_list(json: bool) -> None:
     if json:
         options.print_json(EXPERIMENTS)
         return
-    for name, claim in EXPERIMENTS.items():
-        typer.echo(f"{name:20} {claim}")
+    options.print_table(EXPERIMENTS.items())
+    typer.echo("\nrun one: clearhead lab NAME")
 
 
 def _save_picture(finding: "Finding", path: Path) -> Path:

@@ -107,7 +107,7 @@ def main() -> None:
 def _describe(error: Exception, arguments: list[str]) -> str | None:
     """The sentence for the user; None for a bug of ours, which is shown as a traceback."""
     if hasattr(error, "format_message"):  # wrong usage, found by the option parser
-        return describe_usage_error(error)
+        return describe_usage_error(error, arguments)
     if isinstance(error, OSError):
         return _describe_disk_error(error)
     if _find_class_code(error) is not None:

@@ -1,8 +1,10 @@
-"""The options that mean the same in every verb, and how --json prints."""
+"""The options that mean the same in every verb, and how tables and --json print."""
 
 import json
+import shutil
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,8 @@ from clearhead.config import suggest
 if TYPE_CHECKING:
     import torch
 
+NO_TERMINAL = 1000  # columns where output is not wrapped, such as in a pipe
+LEAST_ROOM = 24  # columns of a wrapped text; with less room it gets a line of its own
 _SEED = typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures.")]
 Seed = Annotated[int, _SEED]
@@ -46,6 +50,21 @@ def print_json(values: Mapping[str, Any]) -> None:
     except UnicodeEncodeError:
         text = json.dumps(values)
     typer.echo(text)
+
+
+def print_table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns; in a terminal, the last column is wrapped to its width."""
+    table = list(rows)
+    widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:-1]]
+    indent = sum(widths) + 2 * len(widths)
+    columns = shutil.get_terminal_size((NO_TERMINAL, 0)).columns
+    is_narrow = columns - indent < LEAST_ROOM
+    indent = 4 if is_narrow else indent
+    for *cells, last in table:
+        line = "".join(cell.ljust(width + 2) for cell, width in zip(cells, widths, strict=True))
+        wrapped = textwrap.wrap(last, max(LEAST_ROOM, columns - indent), break_on_hyphens=False)
+        first = line.rstrip() + "\n" + " " * indent if is_narrow else line
+        typer.echo(first + ("\n" + " " * indent).join(wrapped))
 
 
 def warn(sentence: str) -> None:

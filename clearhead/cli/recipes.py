@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import Json, print_json
+from clearhead.cli.options import Json, print_json, print_table
 from clearhead.files.reading import open_regular, prefix_errors, quote
 from clearhead.training.recipes import RECIPES, check_name, read_source, read_start
 
@@ -43,8 +43,7 @@ def list_recipes(json: Json = False) -> None:
             {name: {fact: getattr(r, fact) for fact in facts} for name, r in RECIPES.items()}
         )
         return
-    for name, r in RECIPES.items():
-        typer.echo(f"{name:22} {r.minutes:10} {r.result:17} {r.about}")
+    print_table((name, r.minutes, r.result, r.about) for name, r in RECIPES.items())
     typer.echo("\ntimes on 2 cores; run one: clearhead train NAME")
 
 

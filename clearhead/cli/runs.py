@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from clearhead.cli.options import Json, print_json
+from clearhead.files.lock import is_locked
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.runs.folder import MAX_METRICS, METRICS, SAMPLES, RunFolder, list_runs
 
@@ -45,16 +46,19 @@ def _describe(run: RunFolder) -> dict[str, Any]:
     with suppress(BadFile):
         config = run.config
     measure, value = _choose_measure(state.get("best_metrics"))
+    finished = state.get("finished") is True
+    running = not finished and is_locked(run.path)
     return {
         "run": str(run.path),
         "recipe": config.get("recipe"),
         "step": state.get("step", 0),
         "steps": _get(config, "training", "steps"),
-        "finished": state.get("finished") is True,
+        "finished": finished,
+        "running": running,
         "measure": measure,
         "best": value,
         "age": max(0.0, time.time() - _find_last_change(run)),
-        "next": _choose_next(run, config, state),
+        "next": _choose_next(run, config, finished, running),
     }
 
 
@@ -78,10 +82,12 @@ def _find_last_change(run: RunFolder) -> float:
     return (path if path.exists() else run.path).stat().st_mtime
 
 
-def _choose_next(run: RunFolder, config: dict[str, Any], state: dict[str, Any]) -> str:
-    """Resume an unfinished run; try a finished one with an input from its last sample."""
+def _choose_next(run: RunFolder, config: dict[str, Any], finished: bool, running: bool) -> str:
+    """Look at a running run, resume a stopped one, try a finished one with a known input."""
     path = str(run.path)
-    if state.get("finished") is not True:
+    if running:
+        return shlex.join(["clearhead", "plot", "curves", path])
+    if not finished:
         return shlex.join(["clearhead", "train", "--resume", path])
     if (run / "example.png").exists():
         return shlex.join(["clearhead", "predict", path, str(run / "example.png")])
@@ -111,6 +117,8 @@ def _format_row(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _format_age(row: dict[str, Any]) -> str:
-    """3 min, 2 h, 5 days."""
+    """3 min, 2 h, 5 days; running if it is being trained now."""
+    if row["running"]:
+        return "running"
     unit, size = next((each for each in AGES if row["age"] >= 2 * each[1]), AGES[-1])
     return f"{row['age'] // size:.0f} {unit}"

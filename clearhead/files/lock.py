@@ -46,6 +46,19 @@ def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
         lock.release()
 
 
+def is_locked(folder: Path, name: str = LOCK) -> bool:
+    """Whether another process writes to a folder now."""
+    if not any((folder / file).exists() for file in (name, f"{name}{MARKER}")):
+        return False
+    try:
+        _acquire(folder, name).release()
+    except Busy:
+        return True
+    except (BadFile, OSError):  # a folder that this process may not write to
+        return False
+    return False
+
+
 def _acquire(folder: Path, name: str) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 

@@ -56,6 +56,7 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "clearhead",  # the same picture is the same file
 }
 FONTS = ("DejaVu Sans", "Noto Sans CJK JP", "Hiragino Sans", "Microsoft YaHei", "Noto Emoji")
+LEGEND_ROW = 0.19  # the height of a line of a legend, in inches
 # Colour and dashes of each line: they differ in grey too.
 LINES = [("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"), ("#000000", "-")]
 
@@ -200,6 +201,20 @@ def open_axes(axes: Axes) -> None:
     axes.grid(color="#e3e3e3", linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def add_legend_above(axes: Axes, columns: int = 1, **options: Any) -> None:
+    """A legend inside the panel, above the curves; the vertical axis is extended to make room."""
+    legend = axes.legend(**{"loc": "upper right", "ncols": columns, "frameon": False} | options)
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    rows = -(-len(legend.get_texts()) // columns)
+    inches = axes.get_window_extent().height / axes.get_figure(root=True).dpi
+    share = min((rows + 0.5) * LEGEND_ROW / inches, 0.5)  # of the panel
+    to_scale = axes.transScale + axes.transLimits
+    top = to_scale.inverted().transform((0, 1 / (1 - share)))[1]
+    axes.set_ylim(low, top)
+    axes.set_yticks(ticks)
 
 
 def draw_dimmed(axes: Axes, image: Array, light: Array, darkness: float) -> None:

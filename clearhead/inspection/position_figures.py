@@ -11,6 +11,7 @@ from clearhead.inspection.picture import (
     LINES,
     Array,
     Picture,
+    add_legend_above,
     keep_outer_labels,
     open_axes,
     panel_grid,
@@ -45,7 +46,7 @@ def position_waves(
         axes.margins(x=0.01)
         open_axes(axes)
         if dimensions:
-            figure.legend(loc="outside right upper", frameon=False)
+            add_legend_above(axes, columns=4, loc="upper center")
     return Picture(
         figure, f"Positional encoding over {len(table)} positions, dimensions {list(dimensions)}"
     )

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from clearhead.attention import EluFeatures, LinearAttention, dot_product, summed_attention
-from clearhead.inspection.picture import Picture
+from clearhead.inspection.picture import Picture, add_legend_above
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_style, panels
+from clearhead.lab.tools.drawing import NOTE, Axes, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.lab.tools.measuring import best_milliseconds, count_costs, fit_slope
 from clearhead.layers import LinearRNN
@@ -209,14 +209,14 @@ def _draw(costs: Costs, slopes: Slopes) -> Picture:
         "megabytes": ("memory (MB)", "Memory: T² where all pairs are stored"),
         "steps": ("sequential steps", "Steps: T in the RNN, few in attention"),
     }
-    with panels(11.0, 4.2, len(kinds)) as (figure, grid):
+    with panels(11.0, 3.9, len(kinds)) as (figure, grid):
         for axes, (kind, (label, title)) in zip(grid, kinds.items(), strict=True):
             _draw_costs(axes, costs[kind], slopes.get(kind))
             axes.set(xscale="log", yscale="log", xlabel="T (inputs)", ylabel=label, title=title)
         end = max(costs["steps"]["linear"].items())
         note = "adds up 1024 keys\nat a time"
         grid[-1].annotate(note, end, (0, 8), textcoords="offset points", ha="right", **NOTE)
-        figure.legend(grid[-1].lines, NAMES.values(), **LEGEND_BELOW)
+        add_legend_above(grid[-1])
     return Picture(
         figure,
         "Time, memory and sequential steps of an RNN, softmax, summed and linear attention over "
@@ -229,7 +229,7 @@ def _draw_costs(axes: Axes, costs: Curves, slopes: dict[str, tuple[float, float]
     for order, (form, curve) in enumerate(costs.items()):
         look = line_style(order, markersize=4, markevery=2)
         if slopes is None:
-            axes.plot(list(curve), list(curve.values()), **look)
+            axes.plot(list(curve), list(curve.values()), **look, label=NAMES[form])
             continue
         axes.plot(list(curve), list(curve.values()), **look | {"linestyle": "none"})
         ends, heights = _fitted_line(_select_range(curve, form), slopes[form][0])

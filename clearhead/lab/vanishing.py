@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from clearhead.attention import SelfAttention
 from clearhead.inspection.picture import Picture
 from clearhead.lab import EXPERIMENTS
-from clearhead.lab.tools.drawing import LEGEND_BELOW, NOTE, Axes, line_style, panels
+from clearhead.lab.tools.drawing import NOTE, Axes, line_style, panels
 from clearhead.lab.tools.finding import Finding, Table, wrap
 from clearhead.layers import LinearRNN
 
@@ -180,7 +180,7 @@ def _draw(left: Curves, share: Curves) -> Picture:
         _annotate(first, left["rnn_1.1"], "× 1.1 each step", (-6, 6))
         _annotate(first, left["rnn_0.9"], "× 0.9 each step", (6, 6))
         _annotate(second, share["attention_even"], "1/T", (0, -16))
-        figure.legend(first.lines, NAMES.values(), **LEGEND_BELOW)
+        second.legend(loc="lower left", frameon=False)
     return Picture(
         figure,
         "What is left of the first input and its share among all inputs, over the number of inputs "

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from clearhead import __version__
+from clearhead.config import find_nearest
 from clearhead.files.lock import lock_folder
 from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
@@ -69,10 +70,12 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The content of config.json."""
         if not self.path.is_dir():
-            raise BadFile(f"{quote(self.path)} is no run folder: there is no such folder")
+            found = "it is a file" if self.path.exists() else "there is no such folder"
+            near = _suggest_run(self.path)
+            raise BadFile(f"{quote(self.path)} is not a run folder: {found}{near}")
         if not (self / CONFIG).exists() and (inside := list_runs(self.path)):
             names = ", ".join(quote(run.path) for run in inside[-N_NAMED:][::-1])
-            raise BadFile(f"{quote(self.path)} holds runs, but is none; give one of them: {names}")
+            raise BadFile(f"{quote(self.path)} is a folder of runs; give one of them: {names}")
         return self._read(CONFIG)
 
     @property
@@ -96,7 +99,7 @@ class RunFolder:
         return hash_json({name: config[name] for name in config if name not in CHANGEABLE})
 
     def check(self) -> None:
-        """Refuse a folder that is no run folder, or whose config cannot be read."""
+        """Refuse a folder that is not a run folder, or whose config cannot be read."""
         _ = self.config  # reading it checks it
 
     def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
@@ -235,6 +238,13 @@ def list_runs(parent: Path) -> list[RunFolder]:
     """All runs directly below a folder, the newest last."""
     started = sorted(parent.glob(f"[!.]*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
     return [RunFolder(path.parent) for path in started]
+
+
+def _suggest_run(path: Path) -> str:
+    """The end of an error message: the run with the most similar name, here or in runs/."""
+    known = {run.path.name: run.path for run in (*list_runs(Path("runs")), *list_runs(path.parent))}
+    near = find_nearest(path.name, known, cutoff=0.6)
+    return f"; did you mean {quote(known[near])}?" if near else ""
 
 
 def _find_numbered(parent: Path, name: str) -> Iterator[tuple[int, Path]]:

@@ -18,6 +18,7 @@ def run(monkeypatch, capfd):
             command.main()
         return (stop.value.code or 0, *capfd.readouterr())
 
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
     before = torch.get_num_threads()
     yield run
     torch.set_num_threads(before)

@@ -53,8 +53,8 @@ def test_which_chooses_the_checkpoint(run, folder):
         (["{run}", "--threads", "0"], "--threads must be auto or a number of at least 1"),
         (["{run}", "--device", "abacus"], "--device 'abacus' cannot be used on this machine"),
         (["{run}", "--nothing"], "--nothing"),
-        (["nowhere"], "nowhere is no run folder: there is no such folder"),
-        (["file"], "file is no run folder"),
+        (["nowhere"], "nowhere is not a run folder: there is no such folder"),
+        (["file"], "file is not a run folder: it is a file"),
         (["empty"], "empty/config.json is not there"),
         (["odd"], "odd/config.json: "),
         (["fresh"], "fresh has no checkpoint yet; let it train a little longer"),
@@ -76,7 +76,10 @@ def test_C01_a_mistake_is_one_line_and_a_hint(
     code, out, err = run(*verb, *words[:1], *text, *words[1:])
     assert_a_mistake(code, out, err)
     assert sentence in err.splitlines()[0]
-    assert err.splitlines()[1] == f"hint: clearhead {verb[0]} --help says what it takes"
+    asks_for_run = any(words in sentence for words in ("not a run folder", "Missing"))
+    usage = f"clearhead {verb[0]} --help says what it takes"
+    hint = "clearhead runs lists your runs" if asks_for_run else usage
+    assert err.splitlines()[1] == f"hint: {hint}"
 
 
 def damage(checkpoint):

@@ -30,19 +30,6 @@ def _same_threads_afterwards():
     torch.set_num_threads(before)
 
 
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Run a command in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["clearhead", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            command.main()
-        return (stop.value.code or 0, *capfd.readouterr())
-
-    return run
-
-
 def run_outside(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **variables):
     """Run a command in a process of its own, as a user does."""
     package = str(Path(clearhead.__file__).parents[1])
@@ -103,7 +90,7 @@ def test_every_verb_has_help_for_every_option(run, verb):
 def test_lab_alone_lists_the_experiments(run):
     code, out, err = run("lab")
     assert (code, err) == (0, "")
-    assert [line.split(maxsplit=1) for line in out.splitlines()] == [
+    assert [line.split(maxsplit=1) for line in out.split("\n\n")[0].splitlines()] == [
         [name, claim] for name, claim in EXPERIMENTS.items()
     ]
 
@@ -412,7 +399,12 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
         (["plot"], "clearhead plot --help says what it takes"),
         (["plot", "tables"], "clearhead plot --help says what it takes"),
         (["data", "gte", "mnist"], "clearhead data --help says what it takes"),
-        (["data", "get", "mnits"], "clearhead data get --help says what it takes"),
+        (["data", "get", "mnits"], "clearhead data list names the data sets"),
+        (["data", "get"], "clearhead data list names the data sets"),
+        (["recipes", "show"], "clearhead recipes list names the recipes"),
+        (["train"], "clearhead recipes list names the recipes"),
+        (["lab", "atention"], "clearhead lab lists the experiments"),
+        (["predict"], "clearhead runs lists your runs"),
         (["--nothing", "plot"], "clearhead --help lists the verbs"),
         (["train", "substrin"], "clearhead recipes list names the recipes"),
         (
@@ -434,6 +426,32 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
 )
 def test_the_hint_is_about_the_verb_that_was_asked(run, arguments, hint):
     assert run(*arguments)[2].splitlines()[1] == f"hint: {hint}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--seed", "1", "train"], "--seed must follow the verb: clearhead VERB … --seed"),
+        (["--jason", "train"], "No such option: --jason"),
+        (["lab", "attention", "--slide"], "No such option: --slide; did you mean --slides?"),
+        (["train", "first", "--seed", "x"], "--seed must be a whole number, got 'x'"),
+        (["bench", "--seconds=x"], "--seconds must be a number, got 'x'"),
+    ],
+)
+def test_a_wrong_option_is_answered_in_words_of_the_command_line(run, arguments, sentence):
+    assert run(*arguments)[2].splitlines()[0] == f"error: {sentence}"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("listing", [["recipes"], ["lab"], ["data"]])
+def test_lists_fit_the_terminal(run, monkeypatch, listing, columns):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = run(*listing)[1]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    wrapped = run(*listing)[1]
+    assert max(map(len, wrapped.split("kept in")[0].splitlines())) <= columns
+    assert wrapped.split() == whole.split()
+    assert columns < max(map(len, whole.splitlines())) or wrapped == whole
 
 
 def test_a_file_that_is_named_like_an_option_is_no_option(run, tmp_path, monkeypatch):

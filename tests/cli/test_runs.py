@@ -11,6 +11,7 @@ import pytest
 from small_runs import SMALL, assert_a_mistake, small_run
 
 from clearhead.files.strict_json import read_json, write_json
+from clearhead.runs.folder import RunFolder
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -40,6 +41,23 @@ def test_the_newest_run_stands_first_with_what_to_do_next(run, folder):
     assert "val_accuracy" in lines[3]
     assert lines[3].endswith("2 h")
     assert lines[4].startswith(f"    clearhead predict {folder / 'substring-0001'} ")
+
+
+def test_a_run_that_is_being_trained_is_said_to_be_running(run, folder):
+    busy = RunFolder(folder / "identity-0001")
+    with busy.lock():
+        lines = run("runs", folder)[1].splitlines()
+    assert lines[1].endswith(" running")
+    assert lines[2] == f"    clearhead plot curves {busy.path}"
+    assert "running" not in run("runs", folder)[1]
+
+
+@pytest.mark.parametrize("given", ["substring-0001", "runs/substring-001", "runs/sbstring-0001"])
+def test_a_misspelt_run_is_answered_with_the_nearest(run, folder, monkeypatch, given):
+    monkeypatch.chdir(folder.parent)
+    code, out, err = run("eval", given)
+    assert_a_mistake(code, out, err)
+    assert err.splitlines()[0].endswith("; did you mean runs/substring-0001?")
 
 
 def test_the_next_command_of_a_finished_run_works(run, folder):

@@ -302,9 +302,9 @@ MISTAKES = {
         ["substring", "--seed", str(2**70)],
         "--seed must be less than 2^63",
     ),
-    "resume nothing": (["--resume", "nowhere"], "nowhere is no run folder: there is no such"),
+    "resume nothing": (["--resume", "nowhere"], "nowhere is not a run folder: there is no such"),
     "resume an empty folder": (["--resume", "empty"], "empty/config.json is not there"),
-    "resume a file": (["--resume", "file"], "file is no run folder"),
+    "resume a file": (["--resume", "file"], "file is not a run folder"),
     "resume last of none": (["--resume", "last"], "--resume last: runs has no run; start one"),
     "resume and dry": (["--resume", "last", "--dry-run"], "--dry-run keeps nothing"),
     "out is a file": (["substring", "--out", "file"], "--out is file, which is a file"),
@@ -314,6 +314,8 @@ MISTAKES = {
 
 
 HINTS = {
+    "resume nothing": "clearhead runs lists your runs",
+    "resume a file": "clearhead runs lists your runs",
     "unknown recipe": "clearhead recipes list names the recipes",
     "unknown name": "clearhead recipes show substring lists its settings",
     "no section": "clearhead recipes show substring lists its settings",

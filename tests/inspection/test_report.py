@@ -174,7 +174,7 @@ def test_of_many_samples_a_few_are_shown(folder, tmp_path):
 def test_it_says_what_it_learned_from_and_what_it_is_measured_on(text):
     told = html.unescape(text)
     assert "learned from texts drawn at random while it learned; short ones come again" in told
-    assert "It is measured on 32 texts drawn from those that it never learned from." in told
+    assert "It is measured on 32 texts that it was not trained on." in told
     assert "64 training examples" not in told  # 64 make an epoch, and each epoch draws others
     assert "come from its best checkpoint by val_accuracy (step" in told
 

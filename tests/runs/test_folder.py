@@ -123,9 +123,9 @@ def test_a_fault_of_filling_is_told_and_leaves_nothing(tmp_path):
 
 
 def test_what_is_no_run_is_refused_by_its_name(tmp_path, run):
-    with pytest.raises(BadFile, match="is no run folder: there is no such folder"):
+    with pytest.raises(BadFile, match="is not a run folder: there is no such folder"):
         _ = RunFolder(tmp_path / "none").config
-    with pytest.raises(BadFile, match=r"holds runs, but is none; give one of them: .*tiny-0001"):
+    with pytest.raises(BadFile, match=r"is a folder of runs; give one of them: .*tiny-0001"):
         _ = RunFolder(tmp_path).config
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadFile, match=r"config\.json is not there"):

@@ -70,9 +70,9 @@ def test_resume_takes_a_path_or_the_last_of_this_recipe(stopped):
     assert run_tiny(stopped, resume="last").run.name == "tiny-0001"
     with pytest.raises(BadFile, match="has no run of tiny; start one: clearhead train tiny"):
         run_tiny(stopped / "none", resume="last")
-    with pytest.raises(BadFile, match="is no run folder"):
+    with pytest.raises(BadFile, match="is not a run folder"):
         run_tiny(stopped, resume=str(stopped / "tiny-0007"))
-    with pytest.raises(BadFile, match=r"holds runs, but is none"):
+    with pytest.raises(BadFile, match=r"is a folder of runs"):
         find_run(stopped, str(stopped), "tiny")
 
 

@@ -220,7 +220,7 @@ def test_weights_that_do_not_fit_are_refused_whole(trained):
 def test_best_or_last_and_nothing_else(trained):
     with pytest.raises(ValueError, match="which must be one of 'best', 'last', got 'first'"):
         load_run(trained, which="first")
-    with pytest.raises(BadFile, match="is no run folder"):
+    with pytest.raises(BadFile, match="is not a run folder"):
         load_run(trained / "none")
 
 

@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from clearhead.inspection.matrices import NUMBER_INCHES, array, draw_weights, write_cells
-from clearhead.inspection.picture import LINES, Axes, Picture, open_axes, panel_grid, panels
+from clearhead.inspection.picture import (
+    LINES,
+    Axes,
+    Picture,
+    add_legend_above,
+    open_axes,
+    panel_grid,
+    panels,
+)
 from clearhead.training.schedule import Schedule
 
 Points = Sequence[tuple[float, float]]
@@ -30,7 +38,7 @@ def curve(title: str, lines: Lines, baselines: Mapping[str, float] | None = None
         _draw(axes, title, lines, baselines or {})
         names = [*lines, *(baselines or {})]
         if len(names) > 1 and max(map(len, names)) > LONG_NAME:
-            figure.legend(loc="outside upper left", frameon=False)
+            add_legend_above(axes)
         elif len(names) > 1:
             axes.legend(frameon=False)
     return Picture(figure, f"{title} over the steps of the run")
@@ -53,12 +61,11 @@ def lengths_picture(accuracy: Mapping[int, float], trained: tuple[int, int]) -> 
 def compare_runs(runs: Mapping[str, Mapping[str, Points]]) -> Picture:
     """Several runs, name → metric → (step, value) pairs: a panel for each metric."""
     names = list(dict.fromkeys(name for series in runs.values() for name in series))
-    with panel_grid(len(names), CURVE_INCHES, (0, 0.3), most_columns=3) as (figure, grid):
+    with panel_grid(len(names), CURVE_INCHES, (0, 0), most_columns=3) as (figure, grid):
         for axes, name in zip(grid, names, strict=True):
             _draw(axes, name, {run: series.get(name, ()) for run, series in runs.items()})
         if len(runs) > 1:
-            handles, labels = grid[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=3, frameon=False)
+            add_legend_above(grid[0])
     return Picture(figure, f"{', '.join(names)} of {', '.join(runs)}")
 
 

@@ -15,7 +15,6 @@ from clearhead.inspection.picture import LINES, Axes, Figure, open_axes
 MARKERS = "osD^v"
 SMALL: dict[str, Any] = {"fontsize": 8}
 NOTE: dict[str, Any] = {"fontsize": 8, "color": "#555555"}  # of words inside a panel
-LEGEND_BELOW: dict[str, Any] = {"loc": "outside lower center", "ncols": 5, "frameon": False}
 
 
 @contextmanager

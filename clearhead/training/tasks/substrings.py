@@ -105,7 +105,7 @@ class SubstringTask(Task):
         texts, _ = self.train.examples(range(64))  # all others are drawn by the same rule
         self.fingerprint = hash_text("\n".join(texts))
         n = f"{self.n_validation:,}"
-        self.measured_on = f"{n} texts drawn from those that it never learned from"
+        self.measured_on = f"{n} texts that it was not trained on"
 
     def overfit(self, n: int) -> Self:
         self.n_examples = self.n_validation = n
