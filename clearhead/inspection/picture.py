@@ -205,7 +205,8 @@ def open_axes(axes: Axes) -> None:
 
 def add_legend_above(axes: Axes, columns: int = 1, **options: Any) -> None:
     """A legend inside the panel, above the curves; the vertical axis is extended to make room."""
-    legend = axes.legend(**{"loc": "upper right", "ncols": columns, "frameon": False} | options)
+    look: dict[str, Any] = {"loc": "upper right", "columnspacing": 1.5, "frameon": False}
+    legend = axes.legend(ncols=columns, **look | options)
     low, high = axes.get_ylim()
     ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
     rows = -(-len(legend.get_texts()) // columns)

@@ -39,14 +39,15 @@ def position_waves(
         )
     with panels(7.5, 3.4) as (figure, [axes]):
         for order, i in enumerate(dimensions):
-            colour, dashes = LINES[order % len(LINES)]
+            colour, _ = LINES[order % len(LINES)]
+            _, dashes = LINES[(order + order // len(LINES)) % len(LINES)]  # no two lines alike
             kind = "" if isinstance(d_model, Tensor) else (" (cos)" if i % 2 else " (sin)")
             axes.plot(table[:, i], color=colour, linestyle=dashes, label=f"dimension {i}{kind}")
         axes.set(xlabel="position (tokens)", ylabel="value of the encoding")
         axes.margins(x=0.01)
         open_axes(axes)
         if dimensions:
-            add_legend_above(axes, columns=4, loc="upper center")
+            add_legend_above(axes, columns=4, loc="upper center", fontsize=8)
     return Picture(
         figure, f"Positional encoding over {len(table)} positions, dimensions {list(dimensions)}"
     )

@@ -26,7 +26,7 @@ from clearhead.inspection import (
     toeplitz_matrices,
 )
 from clearhead.inspection.matrices import readable_token
-from clearhead.inspection.picture import panels
+from clearhead.inspection.picture import panels, style
 from clearhead.layers import Block, Stack
 from clearhead.positions import AlibiBias, ToeplitzBias, sinusoid_table
 
@@ -372,6 +372,22 @@ def test_waves_are_the_columns_of_the_table() -> None:
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), table[:, 7])
     assert axes.lines[0].get_linestyle() != axes.lines[1].get_linestyle()
     assert axes.get_xlabel() == "position (tokens)"
+
+
+@pytest.mark.parametrize("n", [2, 4, 6, 9])
+def test_the_legend_of_waves_is_inside_the_axes_above_all_lines(n) -> None:
+    picture = position_waves(20, range(n), 60)
+    with style():
+        picture.figure.draw_without_rendering()
+    (axes,) = picture.figure.axes
+    box, panel = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert panel.x0 <= box.x0 < box.x1 <= panel.x1
+    assert box.y1 <= panel.y1
+    tops = [axes.transData.transform((0, line.get_ydata().max()))[1] for line in axes.lines]
+    assert max(tops) <= box.y0
+    assert max(axes.get_yticks()) == 1
+    looks = {(line.get_color(), line.get_linestyle()) for line in axes.lines}
+    assert len(looks) == n
 
 
 def test_a_finished_table_may_be_given() -> None:

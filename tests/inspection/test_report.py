@@ -330,22 +330,28 @@ def test_a_picture_model_shows_confusion_and_attention(tmp_path, pool):
     assert f"What {what} attends to in validation pictures" in text
     assert "What it answers" not in text
     loaded = load_run(run)
-    few = look_at(loaded, "3,17").picture.figure
+    few = look_at(loaded, "3,17").picture.figure.axes  # a row for each: image, three maps
     labels = loaded.task.validation.labels.tolist()
-    titles = [axes.get_title().split("\n")[0] for axes in few.axes if axes.get_title()]
+    titles = [axes.get_xlabel().split("\n")[0] for axes in few[::4]]
     assert titles == [loaded.task.class_names[labels[i]] for i in (3, 17)]
+    assert [axes.get_title() for axes in few[4:]] == [""] * 4
+    assert few[0].get_title() == "image"
+    assert few[3].get_title() == "mean, before\ntraining"
     with pytest.raises(ValueError, match="no validation picture 30: they go from 0 to 29"):
         look_at(loaded, "30")
     mistakes, look = look_at_examples(loaded, None)
     assert mistakes.caption.startswith("Its worst mistakes")
-    titles = [axes.get_title() for axes in mistakes.picture.figure.axes if axes.get_title()]
-    assert titles
-    assert all("taken for" in title for title in titles)
-    drawn = [axes for axes in look.picture.figure.axes if axes.images]
+    shown = mistakes.picture.figure.axes
+    assert all("taken for" in axes.get_xlabel() for axes in shown[::4] if axes.images)
+    drawn = look.picture.figure.axes
     assert len(drawn) == 40  # 10 images; by the mean, by rollout, and before training
-    assert all("%" in axes.get_xlabel() for axes in drawn[10:])
-    maps = [axes.images[0].get_array() for axes in drawn]
-    assert any((a != b).any() for a, b in zip(maps[10:20], maps[30:], strict=True))
+    for image, *maps in (drawn[i : i + 4] for i in range(0, 40, 4)):
+        assert all("%" in axes.get_xlabel() for axes in maps)
+        assert image.images[0].get_extent() == maps[0].images[0].get_extent()
+        mean, _, untrained = (axes.images[0].get_array() for axes in maps)
+        assert (mean != untrained).any()
+    columns = {round(axes.get_position().x0, 3) for axes in drawn}
+    assert len(columns) == 8  # two images in a row, each with its maps beside it
 
 
 def test_the_run_of_unique_shows_its_signs_beside_those_by_hand_and_the_right_ones(tmp_path):

@@ -204,6 +204,7 @@ def test_the_picture_has_a_line_for_each_fit_and_marks_for_each_measurement(find
         assert list(line.get_ydata()) == pytest.approx([CLOCK[form](T) for T in RANGES[form]])
         assert marks.get_ydata()[-1] == CLOCK[form](RANGES[form][1])
     assert len(steps.lines) == len(NAMES)
+    assert [text.get_text() for text in steps.get_legend().get_texts()] == list(NAMES.values())
 
 
 @pytest.mark.slow

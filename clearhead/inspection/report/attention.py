@@ -25,7 +25,7 @@ from clearhead.inspection.measures import (
     mean_attention,
     rollout,
 )
-from clearhead.inspection.picture import Picture, image_box, panels
+from clearhead.inspection.picture import Array, Axes, Picture, image_box, panels
 from clearhead.inspection.record import record
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.viewer import AttentionView, attention_view
@@ -37,10 +37,11 @@ from clearhead.runs import Run
 
 MAX_TOKENS = 32  # of a text: more cannot be read in a grid of heads
 N_MISTAKES = 8  # pictures
+MAX_SINGLE = 4  # images, of which each has a row of its own
 LETTERS = ("A", "B", "C", "CLS")  # of the smallest transformer
-UNTRAINED = "mean,\nbefore\ntraining"
+UNTRAINED = "mean, before\ntraining"
 MAP_COLOURS = "viridis"  # lightness grows with the weight, so that it can be read in grey too
-METHODS = {"mean": "mean of\nheads and\nlayers", "rollout": "rollout\nthrough\nthe layers"}
+METHODS = {"mean": "mean of heads\nand layers", "rollout": "rollout through\nthe layers"}
 
 
 class Look(NamedTuple):
@@ -204,8 +205,8 @@ def _look_at_images(
     return Look(
         _draw_images(images / 255, maps, titles),
         f"What {what} attends to in {where}: lighter = more weight. Each map has its own scale, "
-        f"given below it: its smallest and its largest weight. The last row is the same model "
-        f"before training, for comparison.",
+        f"given below it: its smallest and its largest weight. The last one is the same "
+        f"model before training, for comparison.",
     )
 
 
@@ -226,21 +227,28 @@ def _map_attention(model: VisionTransformer, trace: Any, images: Tensor, method:
 
 
 def _draw_images(images: Any, maps: Mapping[str, Any], titles: Sequence[str]) -> Picture:
-    """A column for each image: the image, and below it each map with its range in percent."""
+    """Each image and, beside it, its maps with their ranges in percent; of many, two in a row."""
     shown = [np.repeat(x.transpose(1, 2, 0), 3 // x.shape[0], axis=2) for x in array(images)]
-    n, rows = len(shown), 1 + len(maps)
-    with panels(1.15 * n + 0.9, 1.32 * rows + 0.5, n, rows) as (figure, grid):
-        for axes, image, title in zip(grid, shown, titles, strict=False):
-            axes.imshow(image)
-            axes.set_title(title, fontsize=8, parse_math=False)
-        for row, (name, heats) in enumerate(maps.items(), start=1):
-            for axes, image, heat in zip(grid[row * n :], shown, array(heats), strict=False):
-                axes.imshow(heat, cmap=MAP_COLOURS, extent=image_box(image))
-                low, high = 100 * float(heat.min()), 100 * float(heat.max())
-                axes.set_xlabel(f"{low:.1f}–{high:.1f} %", size=7, labelpad=2)
-            grid[row * n].set_ylabel(name, size=8)
-        grid[0].set_ylabel("image", size=8)
+    n, in_row = len(shown), 1 if len(shown) <= MAX_SINGLE else 2
+    width, rows = 1 + len(maps), -(-len(shown) // in_row)
+    size = 1.25 * width * in_row, 1.35 * rows + 0.4
+    with panels(*size, width * in_row, rows) as (figure, grid):
+        for i, (image, title) in enumerate(zip(shown, titles, strict=True)):
+            one = grid[i * width : (i + 1) * width]
+            one[0].imshow(image)
+            one[0].set_xlabel(title, size=8, labelpad=2, parse_math=False)
+            for axes, heats in zip(one[1:], maps.values(), strict=True):
+                _draw_map(axes, array(heats[i]), image_box(image))
+            if i < in_row:
+                for axes, name in zip(one, ("image", *maps), strict=True):
+                    axes.set_title(name, size=8)
         for axes in grid:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
     return Picture(figure, f"What the model attends to in {n} images")
+
+
+def _draw_map(axes: Axes, heat: Array, box: tuple[float, float, float, float]) -> None:
+    axes.imshow(heat, cmap=MAP_COLOURS, extent=box)
+    low, high = 100 * float(heat.min()), 100 * float(heat.max())
+    axes.set_xlabel(f"{low:.1f}–{high:.1f} %", size=8, labelpad=2)

@@ -11,7 +11,7 @@ from typing import Any
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.viewer import hash_script
 
-WIDE_INCHES = 6.5
+WIDE_INCHES = 5.5  # a wider picture cannot be read in the width of a phone
 
 
 def page(title: str, body: str) -> bytes:
