@@ -231,7 +231,8 @@ def _draw_images(images: Any, maps: Mapping[str, Any], titles: Sequence[str]) ->
     shown = [np.repeat(x.transpose(1, 2, 0), 3 // x.shape[0], axis=2) for x in array(images)]
     n, in_row = len(shown), 1 if len(shown) <= MAX_SINGLE else 2
     width, rows = 1 + len(maps), -(-len(shown) // in_row)
-    size = 1.25 * width * in_row, 1.35 * rows + 0.4
+    lines = max(title.count("\n") for title in titles)  # beyond the first
+    size = 1.25 * width * in_row, (1.35 + 0.13 * lines) * rows + 0.4
     with panels(*size, width * in_row, rows) as (figure, grid):
         for i, (image, title) in enumerate(zip(shown, titles, strict=True)):
             one = grid[i * width : (i + 1) * width]
