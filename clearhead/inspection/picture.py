@@ -210,7 +210,7 @@ def add_legend_above(axes: Axes, columns: int = 1, **options: Any) -> None:
     low, high = axes.get_ylim()
     ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
     rows = -(-len(legend.get_texts()) // columns)
-    inches = axes.get_window_extent().height / axes.get_figure(root=True).dpi
+    inches = axes.get_window_extent().height / axes.figure.dpi
     share = min((rows + 0.5) * LEGEND_ROW / inches, 0.5)  # of the panel
     to_scale = axes.transScale + axes.transLimits
     top = to_scale.inverted().transform((0, 1 / (1 - share)))[1]
