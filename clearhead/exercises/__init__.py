@@ -7,6 +7,11 @@ student.py       a student's function or class, called with the arguments it exp
 comparison.py    whether two results are the same
 diagnosis.py     from a wrong answer to its mistake
 intake.py        files, notebooks and folders as students hand them in
+catalogue.py     the exercises and their mistakes, without importing torch
+lines.py         the line where a mistake probably stands
+report.py        what a check found, as text, JSON and HTML
+judge.py         one part: run, diagnose, put into words
+check.py         a whole submission
 corpus.py        submissions with known verdicts
 contracts/       the exercises, one file each
 sandbox/         running code that nobody trusts

@@ -39,6 +39,7 @@ class Diagnosis:
     line: int | None = None
     example: Mapping[str, Any] | None = None
     share: float = 0.0  # of the points
+    says: str | None = None  # what is not so, of the first failing case
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,6 +58,7 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         return _examine_behaviour(exercise, student, asked)
     found = _explain(exercise, asked, choice, failed)
     found.share = _credit(asked, failed)
+    found.says = asked[failed[0]][0].says
     try:
         found.example = find_example(exercise, student, seed, choice)
     except (Stopped, CannotCall):
@@ -80,7 +82,7 @@ def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
 def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
     """The reading of the weights with the fewest failing cases, and these cases."""
     best: tuple[int, list[int]] | None = None
-    for choice in range(max(len(answer.choices) for _, answer in asked)):
+    for choice in range(max(1, *(len(answer.choices) for _, answer in asked))):
         failed = [
             i for i, (case, answer) in enumerate(asked) if differs(exercise, case, answer, choice)
         ]
@@ -94,6 +96,8 @@ def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
 
 def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> str | None:
     """How an answer differs from the formula; None if it does not."""
+    if not answer.choices:
+        return "error"
     inputs = answer.choices[min(choice, len(answer.choices) - 1)]
     expected, gradients = evaluate(exercise, case, inputs)
     if isinstance(expected, Exception):
@@ -259,6 +263,7 @@ def find_example(
         expected, _ = evaluate(exercise, case, inputs)
         return {
             "inputs": case.inputs,
+            "sizes": case.sizes,
             "expected": expected,
             "got": answer.error if answer.error is not None else answer.results,
         }

@@ -77,8 +77,9 @@ class Case:
 class Answer:
     """What the student's code gave for a case.
 
-    choices: the inputs for the reference, one for each way to read the student's weights; a
-    function has one. results: by name, such as output and weights. error: what was raised.
+    choices: the inputs for the reference, one for each way to read the student's weights; one for
+    a function, none if building failed. results: by name, such as output and weights. error: what
+    was raised.
     """
 
     choices: Sequence[Mapping[str, Any]]

@@ -37,19 +37,23 @@ class Student:
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
         """Build the object if it is a class, give it weights, call it, and read the answer."""
+        choices: list[dict[str, Any]] = []
         try:
             choices = self._prepare(exercise, case)
-            target, method = (MODULE, None) if self.is_class else (self.name, None)
             arranged = self.arrange(exercise, case.inputs, "forward" if self.is_class else None)
             if arranged is None:
                 return None
             args, kwargs, order = arranged
             reply = self.session.request(
-                "call", target=target, method=method, args=args, kwargs=kwargs,
-                gradient=case.gradient, seed=self.seed,
-            )  # fmt: skip
+                "call",
+                target=MODULE if self.is_class else self.name,
+                args=args,
+                kwargs=kwargs,
+                gradient=case.gradient,
+                seed=self.seed,
+            )
         except StudentError as error:
-            return Answer([dict(case.inputs)], error=error)
+            return Answer(choices, error=error)
         return self.read(exercise, case, choices, reply, order)
 
     def _prepare(self, exercise: Exercise, case: Case) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from clearhead.exercises.exercise import Exercise
 
-__all__ = ["EXERCISES", "find_exercise"]
+__all__ = ["EXERCISES", "check_name", "find_exercise"]
 
 # Name of the exercise → (file, class), in reading order.
 EXERCISES = {
@@ -19,15 +19,18 @@ EXERCISES = {
 }
 
 
-def find_exercise(name: str) -> "Exercise":
-    """The exercise of this name; it imports torch."""
+def check_name(name: str) -> None:
+    """Refuse a name that no exercise has."""
     if name not in EXERCISES:
         from clearhead.config import suggest
 
-        raise ValueError(
-            f"exercise must be one of {', '.join(EXERCISES)}, got {name!r}"
-            f"{suggest(name, EXERCISES)}"
-        )
+        known = ", ".join(EXERCISES)
+        raise ValueError(f"exercise must be one of {known}, got {name!r}{suggest(name, EXERCISES)}")
+
+
+def find_exercise(name: str) -> "Exercise":
+    """The exercise of this name; it imports torch."""
+    check_name(name)
     file, kind = EXERCISES[name]
     found: Exercise = getattr(import_module(f"clearhead.exercises.contracts.{file}"), kind)()
     return found

@@ -4,7 +4,7 @@ This is the untrusted side: it knows inputs, never expected values, and never sa
 In its process there is no clearhead: it imports nothing of it, and `main` is given frames.py, which
 lies beside this file. Requests are frames:
 
-    {"do": "load", "cells": [[first line, source], …], "helpers": source, "forbidden": [names]}
+    {"do": "load", "cells": [[first line, source], …], "files": …, "helpers": …, "forbidden": …}
     {"do": "build", "name": class, "args": […], "kwargs": {…}, "as": label}
     {"do": "set", "object": label, "weights": {name: tensor}, "dtype": …}
     {"do": "call", "object": label or name, "method": …, "args": …, "kwargs": …, "gradient": …}
@@ -15,12 +15,12 @@ A value {"make": …} in args is replaced by an object built here: see `_resolve
 
 import contextlib
 import inspect
-import linecache
 import os
 import sys
 import traceback
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -42,13 +42,17 @@ class Student:
         self,
         cells: list[list[Any]],
         helpers: str = "",
+        files: Mapping[str, str] = MappingProxyType({}),
         forbidden: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Run the cells in order; a cell that fails is reported and the next one is run."""
         for name in forbidden:
             _forbid(name)
-        text = "\n".join(source for _, source in cells)
-        linecache.cache[FILE] = (len(text), None, text.splitlines(True), FILE)
+        for name, text in files.items():  # so that the cells can import them
+            with open(name, "w", encoding="utf-8") as file:
+                file.write(text)
+        if files:
+            sys.path.insert(0, os.getcwd())
         failures = []
         for line, source in [*cells, *([[0, helpers]] if helpers else [])]:
             try:

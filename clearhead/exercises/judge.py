@@ -1,0 +1,159 @@
+"""One part of a submission: run it in the sandbox, diagnose it, and put the result into words."""
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from clearhead.exercises.contracts import find_exercise
+from clearhead.exercises.diagnosis import Diagnosis, diagnose
+from clearhead.exercises.exercise import Exercise
+from clearhead.exercises.intake import Definition, Submission
+from clearhead.exercises.lines import find_line
+from clearhead.exercises.report import Part
+from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError
+from clearhead.exercises.student import Student
+
+
+def judge(
+    submission: Submission, name: str, definition: Definition | None, sandbox: Any, seed: int
+) -> Part:
+    """The result for one exercise; whatever the code does, there is one."""
+    exercise = find_exercise(name)
+    if definition is None:
+        usual = ", ".join(exercise.names[:4])
+        sentence = f"nothing in the file is called {usual}; --map {name}=NAME says what is meant"
+        return Part(name, "missing", sentence=sentence, max_points=exercise.points)
+    try:
+        with sandbox.open() as session:
+            found = _diagnose(exercise, submission, definition, session, seed)
+    except Stopped as stop:
+        found = Diagnosis("error", sentence=f"the code was stopped: {stop}")
+    return _write_part(exercise, submission, definition, found)
+
+
+def _diagnose(
+    exercise: Exercise, submission: Submission, definition: Definition, session: Session, seed: int
+) -> Diagnosis:
+    loaded = session.request(
+        "load",
+        cells=[list(cell) for cell in submission.cells],
+        files=dict(submission.files),
+        helpers=exercise.helpers,
+        forbidden=list(exercise.forbidden),
+    )
+    failures = loaded.get("failures") if isinstance(loaded, dict) else None
+    names = loaded.get("names") if isinstance(loaded, dict) else None
+    if not isinstance(failures, list) or not isinstance(names, list):
+        raise Stopped("its answer could not be read")
+    if definition.name.split(".")[0] not in names:
+        return _describe_failures(definition, failures)
+    student = Student(session, definition.name, definition.is_class)
+    try:
+        return diagnose(exercise, student, seed)
+    except StudentError as error:
+        where = f" in line {error.line}" if error.line else ""
+        sentence = f"it raises {error.type}{where}: {error.message}"
+        return Diagnosis("error", sentence=sentence, line=error.line)
+
+
+def _describe_failures(definition: Definition, failures: list[Any]) -> Diagnosis:
+    """Why a definition that stands in the file does not exist after the file was run."""
+    first, last = definition.lines
+    own = [f for f in failures if isinstance(f, dict) and first <= (f.get("line") or 0) <= last]
+    fault = (own or failures or [{}])[0]
+    line = fault.get("line")
+    what = f"{fault.get('type')}: {fault.get('message')}" if fault else "nothing"
+    where = f" in line {line}" if line else ""
+    sentence = f"{definition.name} could not be defined: running the file gave {what}{where}"
+    return Diagnosis("error", sentence=sentence, line=line if isinstance(line, int) else None)
+
+
+def _write_part(
+    exercise: Exercise, submission: Submission, definition: Definition, found: Diagnosis
+) -> Part:
+    line = found.line
+    if line is None and found.mistakes:
+        pieces = [
+            piece
+            for each in found.mistakes
+            if each in exercise.mistakes
+            for piece in exercise.mistakes[each].line
+        ]
+        line = find_line(submission.source, definition, pieces) or definition.lines[0]
+    points = exercise.points * (1.0 if found.verdict == "passed" else found.share)
+    return Part(
+        exercise.name,
+        found.verdict,
+        found.outcome,
+        " + ".join(found.mistakes) or None,
+        found.sentence,
+        line,
+        _write_example(exercise, definition, submission, found),
+        points=math.floor(10 * points) / 10 if found.verdict != "error" else 0.0,
+        max_points=exercise.points,
+        term=found.term,
+        says=found.says,
+        term_in_words=exercise.terms.get(found.term) if found.term else None,
+        formula=exercise.formula,
+        page=exercise.page,
+        where=submission.describe_line(line) if line else None,
+        code=_get_line(submission.source, line),
+        notes=found.notes,
+    )
+
+
+def _get_line(source: str, line: int | None) -> str | None:
+    lines = source.splitlines()
+    return lines[line - 1].strip() if line and 0 < line <= len(lines) else None
+
+
+def _write_example(
+    exercise: Exercise, definition: Definition, submission: Submission, found: Diagnosis
+) -> dict[str, Any] | None:
+    """The counter-example as plain lists, and as lines that one can run."""
+    if found.example is None:
+        return None
+    example = found.example
+    inputs = {name: to_plain(value) for name, value in example["inputs"].items()}
+    expected = to_plain(example["expected"])
+    got = example["got"]
+    got = f"{got}" if isinstance(got, Exception) else to_plain(got)
+    if isinstance(expected, dict) and isinstance(got, dict):
+        expected = {name: value for name, value in expected.items() if name in got}
+    sizes = example.get("sizes") or {}
+    plain = {"inputs": inputs, "expected": expected, "got": got}
+    if sizes and definition.is_class:
+        plain["sizes"] = to_plain(sizes)
+    if not definition.is_class and submission.name.endswith(".py"):
+        plain["snippet"] = _write_snippet(definition, submission, inputs, expected)
+    return plain
+
+
+def _write_snippet(
+    definition: Definition, submission: Submission, inputs: dict[str, Any], expected: Any
+) -> str:
+    module = submission.name.removesuffix(".py")
+    arguments = ", ".join(
+        f"torch.tensor({value})" if isinstance(value, list) else repr(value)
+        for value in inputs.values()
+    )
+    root = definition.name.split(".")[0]
+    return (
+        f"import torch\nfrom {module} import {root}\n"
+        f"print({definition.name}({arguments}))\n# expected: {expected}"
+    )
+
+
+def to_plain(value: Any) -> Any:
+    """A value as JSON can hold it: tensors and arrays as nested lists, four digits each."""
+    if isinstance(value, Tensor | np.ndarray):
+        return to_plain(value.tolist())
+    if isinstance(value, float):
+        return round(value, 4) if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {str(key): to_plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(each) for each in value]
+    return value if isinstance(value, str | int | bool | None) else repr(value)

@@ -1,0 +1,151 @@
+"""What a check found, as text for a terminal, as JSON, and as HTML in a notebook."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+SHOWN = ["exercise", "verdict", "outcome", "mistake", "sentence", "line", "example", "points"]
+SHOWN += ["max_points", "term", "page", "notes"]
+LEVELS = ("property", "term", "line")  # how much a hint tells
+
+
+@dataclass
+class Part:
+    """The result for one exercise. verdict: passed, failed, error or missing; outcome: named,
+    narrowed, unknown or None; mistake: its id, or two joined by " + "."""
+
+    exercise: str
+    verdict: str
+    outcome: str | None = None
+    mistake: str | None = None
+    sentence: str = ""
+    line: int | None = None
+    example: Mapping[str, Any] | None = None
+    points: float = 0.0
+    max_points: float = 10.0
+    term: str | None = None
+    says: str | None = None
+    term_in_words: str | None = None
+    formula: str = ""
+    page: str = ""
+    where: str | None = None
+    code: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in SHOWN}
+
+    def limit(self, level: str) -> "Part":
+        """The same result with no more than this level of hints: property, term or line."""
+        if self.verdict == "passed" or level == "line":
+            return self
+        hidden: dict[str, Any] = {"line": None, "where": None, "code": None, "mistake": None}
+        if level == "property":
+            sentence = f"it is not so that {self.says}" if self.says else "some values are wrong"
+            hidden |= {"sentence": sentence, "term": None, "term_in_words": None}
+        elif self.term_in_words:
+            hidden["sentence"] = f"look at {self.term_in_words}"
+        return Part(**{**vars(self), **hidden})
+
+
+@dataclass
+class Report:
+    """The results for one submission. sandbox: the level of protection it ran under."""
+
+    file: str
+    sandbox: str
+    parts: list[Part] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_passed(self) -> bool:
+        return bool(self.parts) and all(part.verdict == "passed" for part in self.parts)
+
+    @property
+    def points(self) -> float:
+        return sum(part.points for part in self.parts)
+
+    @property
+    def max_points(self) -> float:
+        return sum(part.max_points for part in self.parts)
+
+    def limit(self, level: str) -> "Report":
+        """The same report with no more than this level of hints."""
+        return Report(
+            self.file, self.sandbox, [part.limit(level) for part in self.parts], self.notes
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "file": self.file,
+            "sandbox": self.sandbox,
+            "parts": [part.to_json() for part in self.parts],
+            "notes": self.notes,
+        }
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        lines = [line for part in self.parts for line in [*_write_lines(part), ""]]
+        lines += [f"note: {note}" for note in self.notes]
+        n = sum(part.verdict == "passed" for part in self.parts)
+        total = f"{self.points:g} of {self.max_points:g} points"
+        lines.append(f"{n} of {len(self.parts)} parts passed, {total}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        rows = "".join(_write_row(part) for part in self.parts)
+        return f'<table class="clearhead-check">{rows}</table>'
+
+
+def _write_lines(part: Part) -> Iterator[str]:
+    """passed in one line; else what is wrong, where, an example, and where to read."""
+    yield f"{part.exercise}: {part.verdict}" + (f", {part.sentence}" if part.sentence else "")
+    if part.verdict == "passed":
+        return
+    if part.term_in_words:
+        yield f"  term     {part.term_in_words}, in {part.formula}"
+    if part.where:
+        yield f"  {part.where + ':':8} {part.code or ''}"
+    if part.example:
+        yield from _write_example(part.example)
+    if part.mistake:
+        yield f"  name     {part.mistake}"
+    if part.page:
+        yield f"  read     docs/{part.page}"
+    for note in part.notes:
+        yield f"  note     {note}"
+
+
+def _write_example(example: Mapping[str, Any]) -> Iterator[str]:
+    start = "  example  "
+    for name, value in {**example.get("sizes", {}), **example["inputs"]}.items():
+        yield f"{start}{name} = {_shorten(value)}"
+        start = " " * 11
+    for word in ("expected", "got"):
+        value = example[word]
+        values = value if isinstance(value, dict) else {"": value}
+        for name, each in values.items():
+            yield f"           {word + ' ' + name:16} {_shorten(each)}"
+
+
+def _shorten(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+def _write_row(part: Part) -> str:
+    words = [f"<b>{escape(part.verdict)}</b>"]
+    if part.sentence and part.verdict != "passed":
+        words.append(escape(part.sentence))
+    if part.where:
+        words.append(f"{escape(part.where)}: <code>{escape(part.code or '')}</code>")
+    if part.example:
+        lines = "\n".join(_write_example(part.example))
+        words.append(f"<pre>{escape(lines)}</pre>")
+    return f"<tr><th>{escape(part.exercise)}</th><td>{'<br>'.join(words)}</td></tr>"
