@@ -57,6 +57,8 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
     if not failed:
         return _examine_behaviour(exercise, student, asked)
     found = _explain(exercise, asked, choice, failed)
+    if found.outcome == "narrowed" and _is_random(exercise, student, asked, failed[0]):
+        found = _forgets("called twice with the same inputs it gives two answers")
     found.share = _credit(asked, failed)
     found.says = asked[failed[0]][0].says
     try:
@@ -241,6 +243,21 @@ def _examine_behaviour(exercise: Exercise, student: Student, asked: Asked) -> Di
         if compare_results(again.results, answer.results, exercise.tolerance):
             return _forgets("called again with the same inputs it gives another answer")
     return Diagnosis("passed", share=1.0, sentence="right in every case")
+
+
+def _is_random(exercise: Exercise, student: Student, asked: Asked, number: int) -> bool:
+    """Whether the answer to a case is another one if PyTorch's generator has another seed."""
+    case, answer = asked[number]
+    student.seed, student.shift = number + 1, 1000
+    try:
+        again = exercise.ask(student, case)
+    except (Stopped, CannotCall):
+        return False
+    finally:
+        student.shift = 0
+    if again is None or again.results is None or answer.results is None:
+        return False
+    return compare_results(again.results, answer.results, exercise.tolerance) is not None
 
 
 def _forgets(sentence: str) -> Diagnosis:

@@ -62,7 +62,8 @@ class Case:
     says: a sentence that is true of a right answer and begins "…". term: the term of the formula
     to look at if this is the first case that fails. sizes: arguments of the constructor, if the
     student wrote a class. gradient: also compare the gradient at the inputs. worth: its weight in
-    partial credit; 0 for a case that is only noted. free: the case may be impossible to call.
+    partial credit; 0 for a case that is only noted. given: the inputs as the student's code gets
+    them, where they are not those of the formula: a mask as 0 and 1, NumPy arrays.
     """
 
     says: str
@@ -71,6 +72,7 @@ class Case:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     gradient: bool = False
     worth: float = 1.0
+    given: Mapping[str, Any] | None = None
 
 
 @dataclass
@@ -96,6 +98,7 @@ class Exercise:
     name is a method. formula: one line. terms: each term of the formula in words. parameters: the
     arguments of a call and what students call them; `optional` need not exist. constructor: the
     same for the arguments of a class. forbidden: functions of PyTorch that may not be used.
+    impossible: mistakes of a base class that cannot be made here.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Exercise:
     optional: tuple[str, ...] = ()
     constructor: Mapping[str, str] = {}
     forbidden: tuple[str, ...] = ()
+    impossible: tuple[str, ...] = ()
     helpers: str = ""  # source of objects that a call needs, run after the student's file
     tolerance: float = 1e-4
 
@@ -129,6 +133,13 @@ class Exercise:
         """The weights of a class by role; none for a function."""
         return {}
 
+    def forms(self, case: Case) -> Iterable[Case]:
+        """The case in every convention that is accepted, the usual one first.
+
+        The first form that the student's code takes, and that does not make it raise, counts.
+        """
+        yield case
+
     def convert(self, name: str, parameter: str, value: Any) -> Any:
         """An input as the student's parameter of this name expects it."""
         return value
@@ -143,9 +154,13 @@ class Exercise:
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
-        """The named mistakes by id, in the order of the file."""
-        marked = (getattr(value, "mistake", None) for value in vars(type(self)).values())
-        return {each.id: each for each in marked if each is not None}
+        """The named mistakes by id, in the order of the file, those of a base class first."""
+        bases = reversed(type(self).__mro__)
+        marked = (
+            getattr(value, "mistake", None) for base in bases for value in vars(base).values()
+        )
+        known = (each for each in marked if each is not None)
+        return {each.id: each for each in known if each.id not in self.impossible}
 
     def with_mistakes(self, *ids: str) -> Self:
         """The same formula with these mistakes in it."""

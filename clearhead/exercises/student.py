@@ -32,39 +32,62 @@ class Student:
     name: str
     is_class: bool = False
     seed: int = 0
+    shift: int = 0  # of the seed of a call: another one must not change the answer
     notes: list[str] = field(default_factory=list)
     _signatures: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
+        """Call it with a case, in the first accepted form that does not make it raise.
+
+        None if the case needs an optional argument that the student's code does not have.
+        """
+        raised = None
+        for form in exercise.forms(case):
+            answer = self.ask_form(exercise, form)
+            if answer is not None and answer.error is None:
+                return answer
+            raised = raised or answer
+        if raised is None and not set(case.inputs) & set(exercise.optional):
+            raise CannotCall(f"{self.name} cannot be called as {exercise.signature}")
+        return raised
+
+    def ask_form(self, exercise: Exercise, case: Case) -> Answer | None:
         """Build the object if it is a class, give it weights, call it, and read the answer."""
         choices: list[dict[str, Any]] = []
         try:
             choices = self._prepare(exercise, case)
-            arranged = self.arrange(exercise, case.inputs, "forward" if self.is_class else None)
+            given = case.inputs if case.given is None else case.given
+            arranged = self.arrange(exercise, given)
             if arranged is None:
                 return None
             args, kwargs, order = arranged
             reply = self.session.request(
-                "call",
-                target=MODULE if self.is_class else self.name,
-                args=args,
-                kwargs=kwargs,
-                gradient=case.gradient,
-                seed=self.seed,
-            )
+                "call", target=MODULE if self.owner else self.name, method=self.method, args=args,
+                kwargs=kwargs, gradient=case.gradient, seed=self.seed + self.shift,
+            )  # fmt: skip
         except StudentError as error:
             return Answer(choices, error=error)
         return self.read(exercise, case, choices, reply, order)
 
+    @property
+    def owner(self) -> str | None:
+        """The class that must be built first; None for a function."""
+        return self.name if self.is_class else self.name.rpartition(".")[0] or None
+
+    @property
+    def method(self) -> str | None:
+        """The method to call, if it is not forward."""
+        return None if self.is_class else self.name.rpartition(".")[2] if self.owner else None
+
     def _prepare(self, exercise: Exercise, case: Case) -> list[dict[str, Any]]:
         """Build the module of a class with new weights; the inputs for the reference."""
-        if not self.is_class:
+        if not self.owner:
             return [dict(case.inputs)]
         parameters = self.build(exercise, case)
-        if not parameters:
-            return [dict(case.inputs)]
         values = draw_weights(parameters, Draw(self.seed))
         self.session.request("set", label=MODULE, weights=values)
+        if self.method or not (parameters or exercise.roles(**case.sizes)):
+            return [dict(case.inputs)]
         assignments = exercise.assign(parameters, case.sizes)
         if not assignments:
             raise CannotCall(_describe_misfit(exercise, case, parameters))
@@ -72,16 +95,25 @@ class Student:
 
     def build(self, exercise: Exercise, case: Case) -> Sequence[Any]:
         """Build an object of the class; (name, shape, owner) of each parameter."""
-        arranged = arrange(self.signature(self.name), exercise.constructor, case.sizes, ())
+        assert self.owner is not None
+        names = self.signature(self.owner)
+        words = {p.lower() for p, _ in names}
+        sizes = {
+            name: value
+            for name, value in case.sizes.items()
+            if name not in exercise.optional
+            or words & set(exercise.constructor[name].lower().split())
+        }
+        arranged = arrange(names, exercise.constructor, sizes, ())
         if arranged is None:
             raise CannotCall(f"the constructor of {self.name} does not take what the exercise asks")
         args, kwargs, _ = arranged
         reply = self.session.request(
-            "build", name=self.name, args=args, kwargs=kwargs, label=MODULE, seed=self.seed
+            "build", name=self.owner, args=args, kwargs=kwargs, label=MODULE, seed=self.seed
         )
         found = reply.get("parameters", []) if isinstance(reply, dict) else []
         if any(shape is None for _, shape, _ in found):  # lazy layers learn their sizes when called
-            called = self.arrange(exercise, case.inputs, "forward")
+            called = self.arrange(exercise, case.inputs if case.given is None else case.given)
             if called is not None:
                 args, kwargs, _ = called
                 self.session.request("call", target=MODULE, args=args, kwargs=kwargs)
@@ -101,10 +133,13 @@ class Student:
         return self._signatures[key]
 
     def arrange(
-        self, exercise: Exercise, inputs: Mapping[str, Any], method: str | None
+        self, exercise: Exercise, inputs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any], list[str]] | None:
-        """The inputs in the student's order; None if an optional one is not taken."""
-        names = self.signature(MODULE if method else self.name, method)
+        """The inputs in the student's order; None if they are too many or too few."""
+        if self.owner:
+            names = self.signature(MODULE, self.method or "forward")
+        else:
+            names = self.signature(self.name)
         return arrange(names, exercise.parameters, inputs, exercise.optional, exercise.convert)
 
     def read(
@@ -138,7 +173,8 @@ def arrange(
     optional: Iterable[str],
     convert: Any = lambda name, parameter, value: value,
 ) -> tuple[list[Any], dict[str, Any], list[str]] | None:
-    """Match inputs to parameters: by name, then the rest by position. None if one is not taken.
+    """Match inputs to parameters: by name, then the rest by position. None if they do not fit:
+    an input is not taken, or a parameter without a default stays empty.
 
     Returns positional arguments, keyword arguments, and the inputs' names in this order.
     """
@@ -154,7 +190,7 @@ def arrange(
             continue
         if known.get(parameter.lower()) in (None, left[0]):
             matched[parameter] = left.pop(0)
-    if left:
+    if left or any(p not in matched and not has_default for p, has_default in names):
         return None
     kwargs = {p: convert(name, p, inputs[name]) for p, name in matched.items()}
     args: list[Any] = []

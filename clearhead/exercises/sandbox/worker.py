@@ -83,6 +83,8 @@ class Student:
     def set(self, label: str, weights: dict[str, Any]) -> Any:
         """Give parameters these values, and switch the module to evaluation."""
         module = self.objects[label]
+        if not isinstance(module, torch.nn.Module):
+            return None
         named = dict(torch.nn.Module.named_parameters(module))
         with torch.no_grad():
             for name, value in weights.items():
