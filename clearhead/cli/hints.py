@@ -31,6 +31,14 @@ HINTS = {  # by words of the error
     "data set must be": "clearhead data list names the data sets",
     "is not here yet": "clearhead data list says which data sets are here",
 }
+REPAIR = (
+    "repair the file, and give --force to resume a run that began with the old one; "
+    "--debug shows the traceback"
+)
+REPAIR_COPY = (
+    "repair the file; clearhead train FILE.py --resume RUN --force puts it into a run; "
+    "--debug shows the traceback"
+)
 
 
 MISSING_NAME = {  # by the verb
@@ -69,6 +77,8 @@ def _list_verbs(command: Any) -> list[Any]:
 def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
     """The command that helps after this error; command: that of the whole command line."""
     path = _find_verb(arguments, command)
+    if type(error).__name__ == "OwnCodeError":  # importing the class would import torch
+        return REPAIR if path == ["clearhead", "train"] else REPAIR_COPY
     if path == ["clearhead", "train"]:
         recipe = next((word for word in arguments[1:] if word in RECIPES), None)
         option = getattr(error, "option_name", None)

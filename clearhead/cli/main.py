@@ -13,7 +13,8 @@ import errno
 import os
 import sys
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 # Set before torch starts its threads: idle threads sleep instead of spinning. Spinning is up to 1.8
 # times faster on a quiet machine, but was measured 14 to 47 times slower on a busy one.
@@ -80,7 +81,8 @@ def main() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]  # anywhere
     prepare_streams()
     try:
-        code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
+        with _explain_own_code():
+            code = app(arguments or ["--help"], prog_name="clearhead", standalone_mode=False) or 0
         if code == 130:  # typer turns Ctrl-C into this code
             print("interrupted", file=sys.stderr)
         sys.exit(code)
@@ -103,6 +105,21 @@ def main() -> None:
             with suppress(OSError):  # stdout may be what failed
                 print_json({"error": sentence, "hint": hint, "exit_code": code})
         sys.exit(code)
+
+
+@contextmanager
+def _explain_own_code() -> Iterator[None]:
+    """Errors in a user's own recipe file name the file and the line."""
+    try:
+        yield
+    except (Exception, SystemExit) as fault:
+        own = sys.modules.get("clearhead.runs.own_code")  # imported if such a file was read
+        if own is None or _find_class_code(fault) is not None or hasattr(fault, "format_message"):
+            raise
+        explained = None if isinstance(fault, own.OwnCodeError) else own.explain(fault)
+        if explained is None:
+            raise
+        raise explained from fault
 
 
 def _describe(error: Exception, arguments: list[str]) -> str | None:
@@ -136,10 +153,11 @@ def _find_exit_code(error: Exception) -> int:
     known = _find_class_code(error)
     if known is not None:
         return known
-    return 4 if isinstance(error, OSError) and error.errno in DISK_FAULTS else 2
+    fault = error.__cause__ or error  # that of a sentence about a user's own file
+    return 4 if isinstance(fault, OSError) and fault.errno in DISK_FAULTS else 2
 
 
-def _find_class_code(error: Exception) -> int | None:
+def _find_class_code(error: BaseException) -> int | None:
     """The exit code of one of our error classes; None if it has none."""
     names = (
         kind.__name__ for kind in type(error).__mro__ if kind.__module__.startswith("clearhead.")

@@ -87,7 +87,7 @@ def train(
         with _choose_folder(out, dry_run) as where:
             unreported = None if run or dry_run else find_unreported(out, recipe, overfit)
             if unreported is not None:
-                _draw_missing_report(unreported, str(options.find_device(device)), json, quiet)
+                _draw_missing_report(unreported, recipe, device, json, quiet)
                 return
             with show_progress(quiet) as tell:
                 result = runs.train(
@@ -109,15 +109,22 @@ def train(
         sys.exit(128 + stop.number)
 
 
-def _draw_missing_report(run: RunFolder, device: str, json: bool, quiet: bool) -> None:
-    """Only draw the report of a finished run, which was interrupted."""
+def _draw_missing_report(
+    run: RunFolder, recipe: "Recipe", device: str, json: bool, quiet: bool
+) -> None:
+    """Only draw the report of a finished run, which was interrupted.
+
+    Classes of the user's own are those of the recipe: no code of the run folder is run.
+    """
     from clearhead.runs.run import load_run
     from clearhead.runs.train_recipe import sum_up
 
     if not quiet:
         options.warn(f"{run.path} is finished; only its report is missing, and is drawn now")
     with _stop_at_signal(run.path):
-        result = sum_up(load_run(run.path, device=device, tell=options.warn))
+        kinds = [type(section) for section in recipe.sections.values()]
+        on = str(options.find_device(device))
+        result = sum_up(load_run(run.path, device=on, kinds=kinds, tell=options.warn))
         _finish(result, json=json, quiet=quiet, dry_run=False)
 
 

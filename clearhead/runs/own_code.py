@@ -22,6 +22,7 @@ from functools import cache, cached_property
 from importlib.abc import InspectLoader
 from importlib.util import decode_source, module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
 from types import CodeType, ModuleType
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from clearhead.training.recipe import Recipe, TrainingConfig
 
 MAX_BYTES = 1 << 20  # of a file with a recipe
 MAX_KNOWN = 16 << 20  # of the list of known files
+MAX_MESSAGE = 400  # characters of the message of an error in own code
 
 Kinds = Mapping[str, type[Config]]  # classes of configs by their names
 
@@ -41,6 +43,10 @@ _loading: ContextVar[Path | None] = ContextVar("_loading", default=None)  # the 
 
 class NotTrusted(ValueError):
     """Loading a run would run code that this user has neither run before nor trusted."""
+
+
+class OwnCodeError(BadFile):
+    """An error in a user's own file: one sentence with the file, the line and the exception."""
 
 
 # The file
@@ -108,15 +114,49 @@ def explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except SyntaxError as fault:
-        raise BadFile(f"{quote(path)}, line {fault.lineno}: {fault.msg}") from fault
+        raise OwnCodeError(f"{quote(path)}, line {fault.lineno}: {fault.msg}") from fault
     except ImportError as fault:
-        raise BadFile(f"{quote(path)}: {fault}") from fault
+        raise OwnCodeError(f"{quote(path)}: {fault}") from fault
     except (Exception, SystemExit) as fault:
-        frames = traceback.extract_tb(fault.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
-        where = f"{quote(path)}, line {lines[-1]}" if lines else quote(path)
-        kind = "" if isinstance(fault, ValueError) else f"{type(fault).__name__}: "
-        raise BadFile(f"{where}: {kind}{fault}") from fault
+        raise OwnCodeError(f"{_locate(fault) or quote(path)}: {_describe(fault)}") from fault
+
+
+def explain(fault: BaseException) -> OwnCodeError | None:
+    """The error to show for one that a user's own classes raised; None if it is not theirs.
+
+    If they return a wrong type, clearhead's own lines raise AttributeError or TypeError.
+    """
+    if where := _locate(fault):
+        return OwnCodeError(f"{where}: {_describe(fault)}")
+    loaded = _find_loaded()
+    if not loaded or not isinstance(fault, AttributeError | TypeError):
+        return None
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    return OwnCodeError(
+        f"{quote(loaded[-1].path)}: {_describe(fault)} (raised at {quote(last.filename)}, line "
+        f"{last.lineno}, which uses what the classes of this file return)"
+    )
+
+
+def _locate(fault: BaseException) -> str:
+    """The innermost line of the user's own files in a traceback; empty if there is none."""
+    calls = [(frame.f_globals.get("__loader__"), n) for frame, n in walk_tb(fault.__traceback__)]
+    found = [f"{quote(by.code.path)}, line {n}" for by, n in calls if isinstance(by, _Loader)]
+    return found[-1] if found else ""
+
+
+def _find_loaded() -> list[OwnCode]:
+    """The user's own files that this process has loaded."""
+    loaders = [getattr(module, "__loader__", None) for module in list(sys.modules.values())]
+    return [loader.code for loader in loaders if isinstance(loader, _Loader)]
+
+
+def _describe(fault: BaseException) -> str:
+    """The kind and the message of an error, in one line."""
+    message = " ".join(str(fault).split())[:MAX_MESSAGE]
+    if isinstance(fault, ValueError):
+        return message
+    return f"{type(fault).__name__}: {message}" if message else type(fault).__name__
 
 
 def check_not_loading() -> None:

@@ -16,7 +16,7 @@ from clearhead.files.reading import BadFile, quote
 from clearhead.files.strict_json import hash_json
 from clearhead.runs.checkpoint import MANIFEST, find_checkpoints, is_finished
 from clearhead.runs.folder import CHANGEABLE, CODE, REPORT, RunFolder, find_runs
-from clearhead.runs.own_code import Kinds
+from clearhead.runs.own_code import Kinds, find_code
 from clearhead.runs.run import read_recipe
 from clearhead.runtime import read_omp_threads
 from clearhead.training.recipe import Recipe
@@ -54,15 +54,20 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
 
 
 def find_unreported(parent: Path, recipe: Recipe, overfit: int | None) -> RunFolder | None:
-    """The newest run of a command, if it is finished but its report was interrupted."""
+    """The newest run of a command, if it is finished but its report was interrupted.
+
+    If the recipe has classes of its own, the run was trained with the same file of classes.
+    """
     asked = digest_command(recipe, overfit)
+    code = find_code(recipe, lambda sentence: None)
+    about = None if code is None else code.describe()
     for run in reversed(find_runs(parent, recipe.name)):
         with suppress(BadFile, OSError):
             config = run.config
             if config.get("asked") == asked:
-                # Code of the user's own is loaded only by a command that is given its file.
-                is_ours = CODE not in config and not _has_report(run)
-                return run if is_ours and is_finished(run.checkpoints) else None
+                others = any(_list_differences({CODE: config.get(CODE)}, {CODE: about}))
+                is_missing = not others and not _has_report(run)
+                return run if is_missing and is_finished(run.checkpoints) else None
     return None
 
 

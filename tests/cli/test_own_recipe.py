@@ -174,6 +174,99 @@ def test_a_changed_recipe_file_is_named_and_resumes_only_by_force(run, write, mo
     assert run("predict", "runs/parity-0001", "01", *ONE)[0] == 0
 
 
+BREAK = """
+    def forward(self, *inputs, **options):
+        if __import__("os").path.exists("broken"):
+            {fault}
+        return super().forward(*inputs, **options)
+"""
+
+
+def break_model(fault):
+    """Let the model raise as soon as there is a file `broken`; returns the line of the fault."""
+    lines = Path("parity.py").read_text().splitlines()
+    (place,) = (n for n, line in enumerate(lines, 1) if line.startswith("class ParityModel"))
+    lines[place + 1 : place + 1] = BREAK.format(fault=fault).splitlines()
+    Path("parity.py").write_text("\n".join(lines) + "\n")
+    return place + 5
+
+
+def test_an_error_in_ones_own_classes_names_file_and_line_and_the_way_out(run, write):
+    line = break_model('{}["x"]')
+    words = ["train", "parity.py", *SMALL, *ONE]
+    assert run(*words, "--quiet", "--out", "good")[0] == 0
+    Path("broken").touch()
+    code, out, err = run(*words, "--quiet")
+    assert (code, out) == (2, "")
+    error, hint = err.splitlines()
+    assert error == f"error: parity.py, line {line}: KeyError: 'x'"
+    assert hint.startswith("hint: repair the file, and give --force to resume")
+    assert "Traceback" in run("--debug", *words, "--quiet")[2]
+    forget_modules()
+    for name in ("eval", "predict", "report", "attention"):
+        code, out, err = run(*(x for x in verbs("good/parity-0001")[name] if x != "--json"))
+        assert (code, out) == (2, ""), name
+        *_, error, hint = err.splitlines()
+        assert error == f"error: good/parity-0001/recipe.py, line {line}: KeyError: 'x'", name
+        assert "clearhead train FILE.py --resume RUN --force puts it into a run" in hint
+
+    # Both ways out lead there.
+    text = Path("parity.py").read_text()
+    Path("parity.py").write_text(text.replace('{}["x"]', "pass"))
+    assert run(*words, "--force", "--quiet")[0] == 0
+    resumed = ["train", "parity.py", "--resume", "good/parity-0001", "--force", *ONE, "--quiet"]
+    assert run(*resumed)[0] == 0
+    assert run(*verbs("good/parity-0001")["predict"])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("raise ValueError('too\\nodd')", "too odd"),
+        ("open('/', 'w')", "IsADirectoryError: [Errno 21] Is a directory: '/'"),
+    ],
+)
+def test_an_error_of_ones_own_is_one_line_whatever_its_kind(run, write, fault, sentence):
+    line = break_model(fault)
+    Path("broken").touch()
+    code, out, err = run("train", "parity.py", *SMALL, *ONE, "--quiet")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0] == f"error: parity.py, line {line}: {sentence}"
+
+
+def test_what_ones_own_classes_return_and_clearhead_cannot_use_is_one_line(run, write):
+    text = Path("parity.py").read_text()
+    wrong = "    def evaluate(self, model):\n        return [1]\n\n    def loss("
+    Path("parity.py").write_text(text.replace("    def loss(", wrong))
+    code, out, err = run("train", "parity.py", *SMALL, *ONE, "--quiet")
+    assert (code, out) == (2, "")
+    error = err.splitlines()[0]
+    assert error.startswith("error: parity.py: AttributeError: 'list' object has no attribute")
+    assert error.endswith("which uses what the classes of this file return)")
+
+
+def test_of_a_finished_run_of_ones_own_only_the_missing_report_is_drawn(run, write, monkeypatch):
+    words = ["train", "parity.py", *SMALL, *ONE]
+    first = run(*words)[1]
+    report = Path("runs/parity-0001/report.html")
+    report.unlink()
+    Path("runs/parity-0001/recipe.py").write_text("raise SystemExit('code of the run folder')")
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")  # nothing is known
+    forget_modules()
+    code, out, err = run(*words)
+    assert (code, out) == (0, first), err
+    assert "parity-0001 is finished; only its report is missing, and is drawn now" in err
+    assert report.exists()
+
+    # Other classes make another run.
+    report.unlink()
+    with open("parity.py", "a") as file:
+        file.write("# changed\n")
+    assert "parity-0002: 8 steps" in run(*words)[1]
+    assert not report.exists()
+
+
 def test_a_start_has_the_name_of_its_file_and_overwrites_nothing(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run("recipes", "new", "new/sums.py")[0] == 0
