@@ -29,7 +29,7 @@ first used, as in `import clearhead; clearhead.attention.Mask.causal()`.
 
 from difflib import get_close_matches
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 from clearhead import renamed as renamed
 
@@ -53,13 +53,15 @@ FOLDERS = (
 )
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in FOLDERS:
         return import_module(f"clearhead.{name}")
+    if name == "check":  # clearhead.check(my_function), as in a notebook
+        return import_module("clearhead.exercises.check").check
     near = get_close_matches(name, FOLDERS, n=1, cutoff=0.6)
     hint = f"; the nearest is {near[0]!r}" if near else ""
     raise AttributeError(f"module 'clearhead' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *FOLDERS]
+    return [*globals(), *FOLDERS, "check"]

@@ -10,6 +10,8 @@ predict.py       run a trained model on inputs
 generate.py      continue a prompt
 recipes.py       list, show, copy and write recipes
 data.py          list and fetch data sets
+check.py         find the mistakes in somebody's code
+exercise.py      write a file to start from
 lab.py           run experiments
 plot.py          draw masks, positions, schedules, metrics, attention, reports
 bench.py         measure speed

@@ -26,7 +26,19 @@ with exit_on_interrupt():
     import typer
 
     from clearhead import __version__
-    from clearhead.cli import bench, check, data, generate, lab, plot, predict, recipes, runs, train
+    from clearhead.cli import (
+        bench,
+        check,
+        data,
+        exercise,
+        generate,
+        lab,
+        plot,
+        predict,
+        recipes,
+        runs,
+        train,
+    )
     from clearhead.cli import eval as evaluation
     from clearhead.cli.hints import describe_usage_error, write_hint
     from clearhead.cli.options import print_json
@@ -52,6 +64,7 @@ app.command("generate")(generate.generate)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)
+app.command("exercise")(exercise.exercise)
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)

@@ -16,6 +16,7 @@ import typer
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json, print_json, print_table
 from clearhead.files.reading import open_regular, prefix_errors, quote
+from clearhead.files.writing import write_new_text
 from clearhead.training.recipes import RECIPES, check_name, read_source, read_start
 
 if TYPE_CHECKING:
@@ -88,12 +89,7 @@ def new(
 
 def _write_file(path: Path, text: str, way_out: str, json: bool) -> None:
     """Write a new file, and print the next step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ValueError(f"{quote(path)} exists already; move it away or {way_out}") from None
+    write_new_text(path, text, way_out)
     if json:
         print_json({"path": str(path)})
         return

@@ -1,12 +1,16 @@
 """Check a submission part by part; each part runs in a worker of its own.
 
-report = check_file(Path("my_attention.py"))
-print(report.text)
+check("my_attention.py")           a file, a notebook or a folder
+check(my_attention)                a function or a class, also one defined in a notebook
 """
 
+import ast
+import inspect
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from clearhead.exercises.catalogue import Entry, read_catalogue
 from clearhead.exercises.contracts import check_name
@@ -14,6 +18,7 @@ from clearhead.exercises.intake import (
     Definition,
     Submission,
     find_definition,
+    read_source,
     read_submission,
 )
 from clearhead.exercises.report import Part, Report
@@ -21,19 +26,52 @@ from clearhead.exercises.report import Part, Report
 SEED_BITS = 62
 
 
-def check_file(
-    path: Path,
-    exercises: Sequence[str] = (),
+def check(
+    target: Any,
+    exercise: str | None = None,
     *,
     map: Mapping[str, str] | None = None,
     seed: int | None = None,
 ) -> Report:
-    """Check the parts found in a file, notebook or folder, or these exercises.
+    """Check a file, notebook or folder by its path, or a function or class.
 
-    map: the name in the file for an exercise, such as {"attention": "MyAttn.forward"}. seed: of
-    the inputs; None draws a secret one.
+    exercise: which one; None checks all that are found. map: the name in the file for an exercise,
+    such as {"attention": "MyAttn.forward"}. seed: of the inputs; None draws a secret one.
     """
-    return check_submission(read_submission(path), exercises, map=map, seed=seed)
+    exercises = [] if exercise is None else [exercise]
+    if isinstance(target, str | Path):
+        return check_submission(read_submission(Path(target)), exercises, map=map, seed=seed)
+    submission = read_source(_get_source(target), f"{target.__name__}.py")
+    if exercise is not None:
+        map = {exercise: target.__name__}
+    own = {name: d for name, d in submission.definitions.items() if name == target.__name__}
+    if map is None:
+        submission.definitions = own
+    return check_submission(submission, [], map=map, seed=seed)
+
+
+def _get_source(target: Any) -> str:
+    """The text of the file or of the notebook cells that define a function or a class."""
+    if not inspect.isfunction(target) and not inspect.isclass(target):
+        raise TypeError(f"target must be a path, a function or a class, got {target!r:.80}")
+    cells = getattr(sys.modules.get("__main__"), "In", None)  # what was typed in a notebook
+    if target.__module__ == "__main__" and isinstance(cells, list):
+        return "\n".join(each for each in cells if _is_python(each))
+    try:
+        path = inspect.getsourcefile(target)
+        return Path(path or "").read_text(encoding="utf-8")
+    except (OSError, TypeError):
+        raise ValueError(
+            f"the source of {target.__name__} is not known; save it to a file and check that"
+        ) from None
+
+
+def _is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
 
 
 def check_submission(

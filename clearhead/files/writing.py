@@ -90,6 +90,15 @@ def write_new(path: Path, chunks: Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
+def write_new_text(path: Path, text: str, way_out: str = "give another name") -> None:
+    """Write a text file that does not exist yet, and the folders above it; refuse to replace."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_new(path, [text.encode()])
+    except FileExistsError:
+        raise ValueError(f"{quote(path)} exists already; move it away or {way_out}") from None
+
+
 @contextmanager
 def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Create a folder to fill that takes the name `path` when the block ends without an error.

@@ -1,0 +1,133 @@
+"""A file to start from: signature, formula and shapes of an exercise, and an example to reach.
+
+print(write_template("attention"))
+write_sheet(Path("sheet"))             all exercises, as Markdown and as a notebook
+"""
+
+import ast
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from clearhead.exercises.catalogue import Entry, read_catalogue, read_entry
+from clearhead.files.writing import write_new_text
+
+EXAMPLES = Path(__file__).parent / "examples.json"  # made by `make_examples`
+
+
+def write_template(name: str) -> str:
+    """A Python file in which only the body is missing."""
+    entry = read_entry(name)
+    usage = f"Check your answer with: clearhead check {name}.py"
+    head = [f'"""{entry.title}.', "", f"    {entry.formula}", "", usage, '"""', ""]
+    imports = ["import math", "", "import torch", "from torch import nn", "", ""]
+    return "\n".join([*head, *imports, *_write_body(entry), *_write_example(name), ""])
+
+
+def _write_body(entry: Entry) -> Iterator[str]:
+    """def name(arguments), or a class with __init__ and the method that is called."""
+    try:
+        call = ast.parse(entry.signature, mode="eval").body
+    except SyntaxError:  # arrays such as Km, Qm, Vm
+        yield from (f"{name} = None  # yours" for name in entry.names)
+        return
+    if not isinstance(call, ast.Call):
+        yield from (f"{name} = None  # yours" for name in entry.names)
+    elif isinstance(call.func, ast.Name):
+        yield f"def {call.func.id}({_arguments(call)}):"
+        yield from _missing(entry, "    ")
+    else:
+        built = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else "forward"
+        assert isinstance(built, ast.Call)
+        yield f"class {ast.unparse(built.func)}(nn.Module):"
+        yield f"    def __init__({_arguments(built, 'self')}):"
+        yield "        super().__init__()"
+        yield ""
+        yield f"    def {method}({_arguments(call, 'self')}):"
+        yield from _missing(entry, "        ")
+
+
+def _arguments(call: ast.Call, *first: str) -> str:
+    names = [ast.unparse(each) for each in call.args]
+    return ", ".join([*first, *names, *(ast.unparse(each) for each in call.keywords)])
+
+
+def _missing(entry: Entry, indent: str) -> Iterator[str]:
+    yield f'{indent}"""{entry.formula}"""'
+    yield f'{indent}raise NotImplementedError("write {entry.name} here")'
+
+
+def _write_example(name: str) -> Iterator[str]:
+    """An example with the expected result, as comments."""
+    example = _read_examples().get(name)
+    if example is None:
+        return
+    yield ""
+    yield ""
+    yield "# A first example:"
+    for key, value in example["inputs"].items():
+        yield f"#     {key} = {json.dumps(value, ensure_ascii=False)}"
+    yield f"#     expected: {json.dumps(example['expected'], ensure_ascii=False)}"
+
+
+@cache
+def _read_examples() -> dict[str, Any]:
+    if not EXAMPLES.exists():
+        return {}
+    found: dict[str, Any] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
+    return found
+
+
+def make_examples() -> dict[str, Any]:
+    """The first small case of each function exercise and its answer: what examples.json holds."""
+    from clearhead.exercises.contracts import find_exercise
+    from clearhead.exercises.draw import Draw
+    from clearhead.exercises.judge import to_plain
+
+    found = {}
+    for name in read_catalogue():
+        exercise = find_exercise(name)
+        case = next(iter(list(exercise.small_cases(Draw(3)))[-2:]), None)
+        if case is None or (case.sizes and exercise.roles(**case.sizes)):
+            continue
+        try:
+            expected = exercise.results(case.inputs)
+        except (TypeError, AttributeError):
+            continue
+        inputs = {key: to_plain(value) for key, value in case.inputs.items()}
+        found[name] = {"inputs": inputs, "expected": to_plain(next(iter(expected.values())))}
+    return found
+
+
+# A whole sheet
+
+
+def write_sheet(folder: Path) -> list[Path]:
+    """All exercises as sheet.md and sheet.ipynb in a folder."""
+    entries = list(read_catalogue().values())
+    cells = [_markdown("# Exercises\n\nCheck them with: `clearhead check sheet.ipynb`")]
+    text = ["# Exercises", ""]
+    for entry in entries:
+        code = "\n".join([*_write_body(entry), *_write_example(entry.name)])
+        words = f"## {entry.title}\n\n`{entry.signature}`, {entry.points:g} points\n\n"
+        words += f"    {entry.formula}\n"
+        text += [words, f"```python\n{code}\n```", ""]
+        cells += [_markdown(words), _code(code)]
+    cells.insert(1, _code("import math\n\nimport numpy as np\nimport torch\nfrom torch import nn"))
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    paths = [folder / "sheet.md", folder / "sheet.ipynb"]
+    write_new_text(paths[0], "\n".join(text))
+    write_new_text(paths[1], json.dumps(notebook, ensure_ascii=False, indent=1))
+    return paths
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "metadata": {}, "source": text}
+
+
+def _code(text: str) -> dict[str, Any]:
+    cell = {"cell_type": "code", "metadata": {}, "source": text}
+    return cell | {"execution_count": None, "outputs": []}

@@ -1,0 +1,129 @@
+"""Submissions as students hand them in."""
+
+import json
+
+import pytest
+
+from clearhead.exercises.catalogue import read_catalogue, read_entry
+from clearhead.exercises.contracts import EXERCISES, find_exercise
+from clearhead.exercises.intake import find_definition, read_submission
+from clearhead.exercises.lines import find_line
+from clearhead.files.reading import BadFile
+
+SOURCE = '''\
+import torch
+a = 1; b = 2
+
+@torch.no_grad()
+def attention(q, k, *, v):
+    """softmax over nothing"""
+    # softmax here
+    return helper(q @ k.mT) @ v
+
+def helper(scores):
+    return scores.softmax(-1)
+
+class Head:
+    def __init__(self, d_key):
+        pass
+
+    def forward(self, x):
+        return x
+'''
+
+
+def write(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_split_into_statements_and_read_without_running_it(tmp_path):
+    found = read_submission(write(tmp_path, "a.py", "raise SystemExit\n" + SOURCE))
+    assert [first for first, _ in found.cells] == [1, 2, 3, 5, 11, 14]
+    assert found.cells[2][1] == "a = 1; b = 2"
+    assert found.cells[3][1].startswith("@torch.no_grad()")
+    assert found.definitions["attention"].parameters == ("q", "k", "v")
+    assert found.definitions["Head"].parameters == ("d_key",)
+    assert found.definitions["Head.forward"].kind == "function"
+    assert found.definitions["b"].kind == "value"
+
+
+def notebook(*cells):
+    kinds = [{"cell_type": "code" if kind else "markdown", "source": text} for kind, text in cells]
+    return json.dumps({"cells": kinds})
+
+
+def test_of_a_notebook_code_cells_count_and_lines_are_those_of_the_cell(tmp_path):
+    text = notebook(
+        (True, "%matplotlib inline\n!pip install x\nimport torch"),
+        (False, "# words"),
+        (True, "def broken(:\n  pass"),
+        (True, ["def attention(q, k, v):\n", "    return v\n"]),
+    )
+    found = read_submission(write(tmp_path, "a.ipynb", text))
+    assert "2 lines with magics or shell commands are ignored" in found.notes
+    assert any(note.startswith("cell 2 is left out: invalid syntax") for note in found.notes)
+    line = found.definitions["attention"].lines[0]
+    assert found.describe_line(line + 1) == "cell 3, line 2"
+    assert found.source.splitlines()[line - 1] == "def attention(q, k, v):"
+
+
+def test_files_of_a_folder_share_their_names_and_keep_their_lines(tmp_path):
+    write(tmp_path, "a.py", "x = 1\ndef f():\n    pass\n")
+    write(tmp_path, "b.py", "from a import f\ndef g():\n    pass\n")
+    found = read_submission(tmp_path)
+    assert set(found.files) == {"a.py", "b.py"}
+    first = found.definitions["g"].lines[0]
+    assert found.source.splitlines()[first - 1] == "def g():"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.py", "def f(:\n", "cannot be read as Python: invalid syntax in line 1"),
+        ("a.py", "x = 1\0", "NUL"),
+        ("a.ipynb", "[1, 2]", "not a notebook"),
+        ("a.ipynb", "{", "not a notebook"),
+        ("a.py", "(" * 5000 + ")" * 5000, "cannot be read as Python"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tmp_path, name, text, words):
+    with pytest.raises(BadFile, match=words):
+        read_submission(write(tmp_path, name, text))
+
+
+def test_an_empty_folder_and_a_missing_file_are_said(tmp_path):
+    with pytest.raises(BadFile, match=r"no \.py file"):
+        read_submission(tmp_path)
+    with pytest.raises(BadFile, match="is not there"):
+        read_submission(tmp_path / "no.py")
+
+
+def test_a_name_is_found_nearly_spelled_but_a_function_is_no_class(tmp_path):
+    found = read_submission(write(tmp_path, "a.py", "def self_attn(x): pass\nclass attention: 0"))
+    assert find_definition(["selfAttn"], found.definitions).name == "self_attn"
+    assert find_definition(["SelfAttn"], found.definitions) is None
+
+
+def test_the_line_is_in_code_not_in_words_and_in_functions_that_are_called(tmp_path):
+    found = read_submission(write(tmp_path, "a.py", SOURCE))
+    definition = found.definitions["attention"]
+    assert find_line(SOURCE, definition, ["q@k"]) == 8
+    assert find_line(SOURCE, definition, ["softmax("]) == 11
+    assert find_line(SOURCE, definition, ["nowhere"]) is None
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_the_catalogue_says_what_the_contract_is(name):
+    entry, exercise = read_entry(name), find_exercise(name)
+    for field in ("name", "title", "formula", "signature", "page", "names", "points", "terms"):
+        assert getattr(entry, field) == getattr(exercise, field), field
+    assert {
+        id: {"term": each.term, "sentence": each.sentence} for id, each in exercise.mistakes.items()
+    } == entry.mistakes
+    assert all(each.term in exercise.terms for each in exercise.mistakes.values())
+
+
+def test_the_catalogue_is_in_reading_order():
+    assert list(read_catalogue()) == list(EXERCISES)
