@@ -11,7 +11,7 @@ def check_source(name: str, source: str, seed: int = 1) -> Diagnosis:
     """The diagnosis of the part for this exercise in a source text."""
     exercise = find_exercise(name)
     definitions = read_definitions(source)
-    found = find_definition(exercise.names, definitions)
+    found = find_definition(exercise.names, definitions, is_asked=True)
     assert found is not None, f"none of {exercise.names} among {list(definitions)}"
     session = DirectSession()
     loaded = session.request("load", cells=[[1, source]], helpers=exercise.helpers)

@@ -4,6 +4,7 @@ exercise.py      what an exercise is: a formula in terms, named mistakes, cases
 draw.py          inputs drawn from a secret seed
 weights.py       which parameter of a module plays which role
 student.py       a student's function or class, called with the arguments it expects
+forms.py         inputs as NumPy arrays, or as transposed matrices
 comparison.py    whether two results are the same
 diagnosis.py     from a wrong answer to its mistake
 intake.py        files, notebooks and folders as students hand them in

@@ -117,7 +117,7 @@ def _find_part(
             known = ", ".join(submission.definitions)
             raise ValueError(f"{submission.name} does not define {mapped!r}; it has {known}")
         return submission.definitions[mapped]
-    found = find_definition(entry.names, submission.definitions)
+    found = find_definition(entry.names, submission.definitions, by_signature)
     if found is not None or not by_signature:
         return found
     fitting = [d for d in submission.definitions.values() if _fits(d, entry)]

@@ -95,9 +95,10 @@ class Exercise:
     """The base of all exercises; see the top of this file.
 
     name: as on the command line. names: what students call it, the usual name first; a dotted
-    name is a method. formula: one line. terms: each term of the formula in words. parameters: the
-    arguments of a call and what students call them; `optional` need not exist. constructor: the
-    same for the arguments of a class. forbidden: functions of PyTorch that may not be used.
+    name is a method, and intake.find_definition reads `phi(x)` and `Km + pos`. formula: one line.
+    terms: each term of the formula in words. parameters: the arguments of a call and what
+    students call them; `optional` need not exist. constructor: the same for the arguments of a
+    class. forbidden: functions of PyTorch that may not be used.
     impossible: mistakes of a base class that cannot be made here.
     """
 

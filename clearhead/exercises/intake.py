@@ -213,18 +213,45 @@ def _parameters(node: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def find_definition(
-    names: Iterable[str], definitions: Mapping[str, Definition]
+    names: Iterable[str], definitions: Mapping[str, Definition], is_asked: bool = False
 ) -> Definition | None:
     """The definition that has one of the names: spelled so, or else nearly so.
 
-    A name with a capital letter first is that of a class.
+    A name with a capital letter first is that of a class. Some names serve several exercises:
+
+        phi(x, W)     phi, if it has two parameters
+        Km + pos      Km, if the file also defines pos; Km - pos, if it does not
+
+    is_asked: the exercise was asked for, so the condition need not hold if nothing else fits.
     """
     names = tuple(names)
+    plain = [name for name in names if _holds(name, definitions)]
+    found = _find_named([_strip(name) for name in plain], definitions)
+    if found is None and is_asked:
+        found = _find_named([_strip(name) for name in names], definitions)
+    return found
+
+
+def _find_named(names: list[str], definitions: Mapping[str, Definition]) -> Definition | None:
     nearly = {(_simplify(name), d.is_class): d for name, d in definitions.items()}
     keys = [(_simplify(name), name[:1].isupper()) for name in names]
     exact = (definitions[name] for name in names if name in definitions)
     near = (nearly[key] for key in keys if key in nearly)
     return next(exact, None) or next(near, None)
+
+
+def _strip(name: str) -> str:
+    return re.split(r"[ (]", name)[0]
+
+
+def _holds(name: str, definitions: Mapping[str, Definition]) -> bool:
+    """Whether the condition in a name holds: its number of parameters, names beside it."""
+    own = definitions.get(_strip(name))
+    parameters = re.search(r"\((.*)\)", name)
+    if parameters and own and len(own.parameters) != len(parameters[1].split(",")):
+        return False
+    beside = re.findall(r" ([+-]) (\w+)", name)
+    return all((other in definitions) == (sign == "+") for sign, other in beside)
 
 
 def _simplify(name: str) -> str:

@@ -2,6 +2,9 @@
 
 attention.py         scaled dot-product attention
 self_attention.py    a module with its own queries, keys and values
+products.py             feature maps are compared by φ(q)·φ(k)
+quadratic_features.py   the features of (q·k + 1)²
+fourier_features.py     random Fourier features
 """
 
 from importlib import import_module
@@ -16,6 +19,8 @@ __all__ = ["EXERCISES", "check_name", "find_exercise"]
 EXERCISES = {
     "attention": ("attention", "Attention"),
     "self_attention": ("self_attention", "SelfAttention"),
+    "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
+    "fourier_features": ("fourier_features", "FourierFeatures"),
 }
 
 
