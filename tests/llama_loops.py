@@ -18,6 +18,17 @@ def rms_norm(x, gain, eps=1e-6):
     return [value / root * float(g) for value, g in zip(x, gain, strict=True)]
 
 
+def slow_as_llama3(plain, factor, low, high, length):
+    """Kept below a wavelength of length / high, divided above length / low, else mixed."""
+    wavelength = 2 * math.pi / plain
+    if wavelength < length / high:
+        return plain
+    if wavelength > length / low:
+        return plain / factor
+    smooth = (length / wavelength - low) / (high - low)
+    return (1 - smooth) * plain / factor + smooth * plain
+
+
 def frequency(config, i, width):
     """The frequency of pair i, scaled as Hugging Face does."""
     plain = 1.0 / config["rope_theta"] ** (2 * i / width)
@@ -27,15 +38,9 @@ def frequency(config, i, width):
     if rope.get("type") == "linear":
         return plain / rope["factor"]
     if rope.get("rope_type") == "llama3":
-        length, factor = rope["original_max_position_embeddings"], rope["factor"]
-        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-        wavelength = 2 * math.pi / plain
-        if wavelength < length / high:
-            return plain
-        if wavelength > length / low:
-            return plain / factor
-        smooth = (length / wavelength - low) / (high - low)
-        return (1 - smooth) * plain / factor + smooth * plain
+        names = ("factor", "low_freq_factor", "high_freq_factor")
+        settings = [rope[name] for name in (*names, "original_max_position_embeddings")]
+        return slow_as_llama3(plain, *settings)
     return plain
 
 

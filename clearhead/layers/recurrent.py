@@ -110,6 +110,11 @@ class LinearRNN(nn.Module):
 
 
 def _check_activation(name: str, activation: str | Activation | None) -> None:
+    if isinstance(activation, type):
+        raise TypeError(
+            f"{name} must be a function of a tensor, got the class {activation.__name__}; "
+            f"give an instance: {activation.__name__}()"
+        )
     if activation in (None, *ACTIVATIONS) or callable(activation):
         return
     names = ", ".join(map(repr, ACTIVATIONS))

@@ -162,6 +162,10 @@ def test_mistakes_are_refused():
         built(activation="gelu")
     with pytest.raises(ValueError, match=r"^activation must be one of 'tanh', .* got 3"):
         built(activation=3)
+    with pytest.raises(TypeError, match=r"^output_activation must be a function of a tensor, got "):
+        built(output_activation=torch.nn.Tanh)
+    with pytest.raises(TypeError, match=r"got the class Tanh; give an instance: Tanh\(\)$"):
+        built(activation=torch.nn.Tanh)
     with pytest.raises(ValueError, match="but activation is <built-in method sin"):
         built(activation=torch.sin).closed_form(inputs())
     with pytest.raises(ValueError, match=r"element-wise, a tensor of shape \(2, 4\) .* \(2,\)"):

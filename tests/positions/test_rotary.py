@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from llama_loops import slow_as_llama3
 
 from clearhead.attention.masks import Mask
 from clearhead.positions import RotaryPositions
 
 B, H, T, DH = 2, 3, 5, 8
+LLAMA3 = (8.0, 1.0, 4.0, 30)  # factor, low, high, length
 
 
 def loop(x, positions, base=10000.0, scale=lambda frequency: frequency):
@@ -55,20 +57,12 @@ def test_given_positions_choose_the_angles(positions):
     assert torch.allclose(without_heads, expected[:, 1], rtol=0, atol=1e-13)
 
 
-def slow_as_llama3(frequency, factor=8.0, low=1.0, high=4.0, length=30):
-    """Kept below a wavelength of length / high, divided above length / low, else mixed."""
-    wavelength = 2 * math.pi / frequency
-    if wavelength < length / high:
-        return frequency
-    if wavelength > length / low:
-        return frequency / factor
-    share = (length / wavelength - low) / (high - low)
-    return (1 - share) * frequency / factor + share * frequency
-
-
 @pytest.mark.parametrize(
     ("scaling", "scale"),
-    [(4.0, lambda frequency: frequency / 4.0), ((8.0, 1.0, 4.0, 30), slow_as_llama3)],
+    [
+        (4.0, lambda frequency: frequency / 4.0),
+        (LLAMA3, lambda frequency: slow_as_llama3(frequency, *LLAMA3)),
+    ],
     ids=["linear", "llama3"],
 )
 def test_scaled_angles_are_those_of_the_definition(scaling, scale):

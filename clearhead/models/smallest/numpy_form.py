@@ -171,18 +171,18 @@ def _narrate(steps: Steps, d_input: int) -> Iterator[str]:
     n, d_qk = steps.Q.shape
     yield f"{n} token{'s' * (n != 1)}."
     for t, x in enumerate(steps.x):
-        place = f" at place {_format_row(x[d_input:])}" if d_input < len(x) else ""
-        yield f"Token {t} is {_format_row(x[:d_input])}{place}:"
-        yield f"  it offers the key {_format_row(steps.K[t])}"
-        yield f"  and has to say    {_format_row(steps.V[t])}."
+        position = f" with position {_format_row(x[d_input:])}" if d_input < len(x) else ""
+        yield f"Token {t} is {_format_row(x[:d_input])}{position}:"
+        yield f"  key   {_format_row(steps.K[t])}"
+        yield f"  value {_format_row(steps.V[t])}"
     for t in range(n):
-        yield f"Token {t} asks {_format_row(steps.Q[t])}:"
+        yield f"Token {t} has the query {_format_row(steps.Q[t])}:"
         for s in range(n):
             yield (
-                f"  key {s} answers {_format(steps.Q[t] @ steps.K[s])}, divided by √{d_qk} "
-                f"that is {_format(steps.scores[t, s])}: weight {_format(steps.attention[t, s])}"
+                f"  query · key {s} = {_format(steps.Q[t] @ steps.K[s])}, divided by √{d_qk}: "
+                f"{_format(steps.scores[t, s])}, weight {_format(steps.attention[t, s])}"
             )
-        yield f"  so it hears {_format_row(steps.output[t])}."
+        yield f"  output, the weighted sum of the values: {_format_row(steps.output[t])}"
 
 
 def _format_row(row: Array) -> str:

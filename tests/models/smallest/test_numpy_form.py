@@ -101,25 +101,25 @@ def test_the_narration_tells_every_step_with_its_numbers(capsys: pytest.CaptureF
     told = capsys.readouterr().out.splitlines()
     assert told == [
         "2 tokens.",
-        "Token 0 is [1 0] at place [0.125]:",
-        "  it offers the key [1 0 0 0]",
-        "  and has to say    [4].",
-        "Token 1 is [0 1] at place [0.625]:",
-        "  it offers the key [0 0 0 0]",
-        "  and has to say    [8].",
-        "Token 0 asks [2.197 0 0 0]:",
-        "  key 0 answers 2.197, divided by √4 that is 1.099: weight 0.75",
-        "  key 1 answers 0, divided by √4 that is 0: weight 0.25",
-        "  so it hears [5].",
-        "Token 1 asks [0 0 0 0]:",
-        "  key 0 answers 0, divided by √4 that is 0: weight 0.5",
-        "  key 1 answers 0, divided by √4 that is 0: weight 0.5",
-        "  so it hears [6].",
+        "Token 0 is [1 0] with position [0.125]:",
+        "  key   [1 0 0 0]",
+        "  value [4]",
+        "Token 1 is [0 1] with position [0.625]:",
+        "  key   [0 0 0 0]",
+        "  value [8]",
+        "Token 0 has the query [2.197 0 0 0]:",
+        "  query · key 0 = 2.197, divided by √4: 1.099, weight 0.75",
+        "  query · key 1 = 0, divided by √4: 0, weight 0.25",
+        "  output, the weighted sum of the values: [5]",
+        "Token 1 has the query [0 0 0 0]:",
+        "  query · key 0 = 0, divided by √4: 0, weight 0.5",
+        "  query · key 1 = 0, divided by √4: 0, weight 0.5",
+        "  output, the weighted sum of the values: [6]",
     ]
     np.testing.assert_allclose(output, [[5], [6]])
 
 
-def test_it_is_silent_unless_asked_and_tells_of_no_place_where_there_is_none(
+def test_it_is_silent_unless_asked_and_names_no_position_where_there_is_none(
     capsys: pytest.CaptureFixture,
 ) -> None:
     model = NumpyTransformer(KM, QM, VM)
@@ -128,7 +128,7 @@ def test_it_is_silent_unless_asked_and_tells_of_no_place_where_there_is_none(
     model.forward([[1, 0]], verbose=True)
     told = capsys.readouterr().out
     assert told.startswith("1 token.\nToken 0 is [1 0]:\n")
-    assert "place" not in told
+    assert "position" not in told
 
 
 # What is refused
