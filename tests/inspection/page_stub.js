@@ -19,7 +19,7 @@ class Element {
     const strokes = (this.strokes = []);
     return {
       scale() {}, beginPath() {}, moveTo() {}, lineTo() {}, putImageData() {},
-      stroke() { strokes.push(this.globalAlpha); },
+      stroke() { strokes.push(this.globalAlpha); elements.lines.colour = this.strokeStyle; },
       createImageData: (width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }),
     };
   }
@@ -31,7 +31,10 @@ const elements = {};
 for (const [, id] of page.matchAll(/ id="(\w+)"/g)) elements[id] = new Element(id);
 elements.data.text = scripts[0][2];
 const document = { getElementById: (id) => elements[id], createElement: (tag) => new Element(tag) };
-vm.runInNewContext(scripts[1][2], { document, window: {}, console });
+const darkness = new Element("darkness"); // a frame learns late that the page is dark
+darkness.matches = false;
+const window = { matchMedia: () => darkness };
+vm.runInNewContext(scripts[1][2], { document, window, console });
 
 const see = () => ({
   words: elements.words.textContent,
@@ -54,4 +57,8 @@ seen.chosen = see();
 elements.head.value = "mean";
 elements.head.fire("change");
 seen.mean = see();
+seen.colours = [elements.lines.colour];
+darkness.matches = true;
+darkness.fire("change");
+seen.colours.push(elements.lines.colour);
 console.log(JSON.stringify(seen));

@@ -144,6 +144,7 @@ def test_the_page_works_when_its_script_runs(tmp_path: Path) -> None:
         seen["start"]["lines"] == 1 + 2 + 3
     )  # each pair of tokens with some weight in the mean of heads
     assert seen["start"]["words"].startswith("Point at a query")
+    assert seen["colours"] == ["rgb(8,48,107)", "rgb(158,202,255)"]  # in light, then in dark
     assert seen["pointed"]["keys"] == ["<b> 0.1000", "</script> 0.4000", "c 0.5000"]
     assert seen["pointed"]["words"] == (
         "c (query 2) attends most to: c 0.5000,  </script> 0.4000,  <b> 0.1000"

@@ -9,6 +9,7 @@ from clearhead.runs import Run
 
 N_ASKED = 40  # examples that are answered
 N_SHOWN = 12  # of them, the worst
+SHORT = 24  # characters of answers that are not broken into lines, such as dates
 
 
 class Answer(NamedTuple):
@@ -56,7 +57,9 @@ def show_answers(run: Run) -> Iterator[str]:
         answers = sorted((Answer.of(run, *example) for example in examples), key=Answer.rank)
         yield "<h2>What it answers</h2>"
         yield "<p>Validation examples, the worst first: wrong answers are coloured and marked.</p>"
-        yield '<div class="scroll"><table>'
+        longest = max(len(words) for answer in answers for words in (answer.given, answer.right))
+        kind = ' class="short"' if longest <= SHORT else ""
+        yield f'<div class="scroll"><table{kind}>'
         yield "<tr><th>input<th>its answer<th>right answer<th>its probability</tr>"
         for answer in answers[:N_SHOWN]:
             yield answer.row()

@@ -35,7 +35,7 @@ from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer, designs
 from clearhead.runs import Run
 
-MAX_TOKENS = 32  # of a text: more cannot be read in a grid of heads
+MAX_TOKENS = 32  # of a text or a translation: more cannot be read
 N_MISTAKES = 8  # pictures
 MAX_SINGLE = 4  # images, of which each has a row of its own
 LETTERS = ("A", "B", "C", "CLS")  # of the smallest transformer
@@ -143,15 +143,16 @@ def _look_at_translation(model: Seq2Seq, predictor: Any, text: str) -> Look:
     inputs = torch.tensor([[model.config.start_id, *written[:-1]]], device=model.device)
     with evaluation_mode(model), record(model) as trace:
         model(source, inputs)
-    weights = alignment_weights(trace, model.alignment_name)[0]
+    weights = alignment_weights(trace, model.alignment_name)[0][:MAX_TOKENS]
+    which = "each token" if len(written) <= MAX_TOKENS else f"each of the first {MAX_TOKENS} tokens"
     return Look(
         alignment(
             weights,
             predictor.source.spell(ids, specials=True),
-            predictor.target.spell(written, specials=True),
+            predictor.target.spell(written[:MAX_TOKENS], specials=True),
         ),
-        f"What each token of the translation (row) attends to in “{text}” (columns); darker = more "
-        f"weight.",
+        f"What {which} of the translation (row) attends to in “{text}” (columns); "
+        f"darker = more weight.",
     )
 
 
