@@ -64,4 +64,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *FOLDERS, "check"]
+    return sorted({*globals(), *FOLDERS, "check"})

@@ -52,12 +52,17 @@ def print_json(values: Mapping[str, Any]) -> None:
     typer.echo(text)
 
 
+def count_columns() -> int:
+    """The width of the terminal; without one, such as in a pipe, no line is too long."""
+    return shutil.get_terminal_size((NO_TERMINAL, 0)).columns
+
+
 def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns; in a terminal, the last column is wrapped to its width."""
     table = list(rows)
     widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:-1]]
     indent = sum(widths) + 2 * len(widths)
-    columns = shutil.get_terminal_size((NO_TERMINAL, 0)).columns
+    columns = count_columns()
     is_narrow = columns - indent < LEAST_ROOM
     indent = 4 if is_narrow else indent
     for *cells, last in table:

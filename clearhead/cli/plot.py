@@ -12,6 +12,7 @@ clearhead plot RUN                          write the report.html of a run again
 clearhead plot RUN --tensorboard            write its metrics as an event file for TensorBoard
 """
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -105,6 +106,8 @@ def _print_path(name: str, path: Path, json: bool) -> None:
 def _check_arguments(what: str, of: Sequence[str], tensorboard: bool) -> None:
     """Refuse wrong arguments before anything slow is imported."""
     is_run = what not in PICTURES and Path(what).is_dir()
+    if os.sep in what and not is_run:
+        RunFolder(what).check()
     if what not in PICTURES and not is_run:
         known = ", ".join(PICTURES)
         near = suggest(what, PICTURES)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clearhead.cli.options import Json, print_json
+from clearhead.cli.options import Json, count_columns, print_json
 from clearhead.files.lock import is_locked
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.runs.folder import MAX_METRICS, METRICS, SAMPLES, RunFolder, list_runs
@@ -31,13 +31,10 @@ def runs(folder: Folder = Path("runs"), json: Json = False) -> None:
     if not rows:
         typer.echo(f"no runs in {quote(folder)}; clearhead train RECIPE starts one")
         return
-    table = [COLUMNS, *(_format_row(row) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for cells, command in zip(table, ["", *(row["next"] for row in rows)], strict=True):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-        typer.echo(line.rstrip())
-        if command:
-            typer.echo(f"    {command}")
+    lines = _format_table([COLUMNS, *(_format_row(row) for row in rows)])
+    typer.echo(lines[0])
+    for line, row in zip(lines[1:], rows, strict=True):
+        typer.echo(f"{line}\n    {row['next']}")
 
 
 def _describe(run: RunFolder) -> dict[str, Any]:
@@ -107,6 +104,17 @@ def _read_sample_line(run: RunFolder) -> str:
         line = next((line for line in lines if any(map(str.isalpha, line))), "").strip()
         return line if line.isprintable() else ""
     return ""
+
+
+def _format_table(table: list[tuple[str, ...]]) -> list[str]:
+    """The rows as lines; in a narrow terminal without the column of recipes."""
+    columns = list(zip(*table, strict=True))
+    for shown in (columns, [columns[0], *columns[2:]]):
+        widths = [max(map(len, column)) for column in shown]
+        if sum(widths) + 2 * len(widths) - 2 <= count_columns():
+            break
+    rows = zip(*shown, strict=True)
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _format_row(row: dict[str, Any]) -> tuple[str, ...]:

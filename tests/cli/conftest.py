@@ -19,6 +19,6 @@ def run(monkeypatch, capfd):
         return (stop.value.code or 0, *capfd.readouterr())
 
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
-    before = torch.get_num_threads()
+    before, restore = torch.get_num_threads(), torch.set_num_threads  # a test may replace it
     yield run
-    torch.set_num_threads(before)
+    restore(before)

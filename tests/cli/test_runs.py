@@ -43,6 +43,17 @@ def test_the_newest_run_stands_first_with_what_to_do_next(run, folder):
     assert lines[4].startswith(f"    clearhead predict {folder / 'substring-0001'} ")
 
 
+def test_a_narrow_terminal_has_no_column_of_recipes(run, folder, monkeypatch):
+    wide = run("runs", folder)[1].splitlines()
+    width = max(len(line) for line in (wide[0], wide[1], wide[3]))
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert run("runs", folder)[1].splitlines() == wide
+    monkeypatch.setenv("COLUMNS", str(width - 1))
+    narrow = run("runs", folder)[1].splitlines()
+    assert narrow[0].split() == ["run", "step", "best", "age"]
+    assert len(narrow[3]) < len(wide[3])
+
+
 def test_a_run_that_is_being_trained_is_said_to_be_running(run, folder):
     busy = RunFolder(folder / "identity-0001")
     with busy.lock():
@@ -55,9 +66,10 @@ def test_a_run_that_is_being_trained_is_said_to_be_running(run, folder):
 @pytest.mark.parametrize("given", ["substring-0001", "runs/substring-001", "runs/sbstring-0001"])
 def test_a_misspelt_run_is_answered_with_the_nearest(run, folder, monkeypatch, given):
     monkeypatch.chdir(folder.parent)
-    code, out, err = run("eval", given)
-    assert_a_mistake(code, out, err)
-    assert err.splitlines()[0].endswith("; did you mean runs/substring-0001?")
+    for verb in ("eval", "plot") if "/" in given else ("eval",):
+        code, out, err = run(verb, given)
+        assert_a_mistake(code, out, err)
+        assert err.splitlines()[0].endswith("; did you mean runs/substring-0001?")
 
 
 def test_the_next_command_of_a_finished_run_works(run, folder):

@@ -314,6 +314,7 @@ MISTAKES = {
 
 
 HINTS = {
+    "no recipe": "clearhead recipes list names the recipes",
     "resume nothing": "clearhead runs lists your runs",
     "resume a file": "clearhead runs lists your runs",
     "unknown recipe": "clearhead recipes list names the recipes",
