@@ -11,7 +11,7 @@ is read at one token, such as the first.
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ class ClassifierConfig(StackConfig):
     """The settings of a SequenceClassifier, and those of its stack.
 
     d_input: the size of the vocabulary; max_len: the limit of learned and Toeplitz positions, the
-    others serve any length.
+    others serve any length; rotary_base: as in RotaryPositions.
     """
 
     d_input: int
@@ -53,6 +53,8 @@ class ClassifierConfig(StackConfig):
     activation: str = "relu"
     bias: bool = True
     dropout: float = 0.0
+    _: KW_ONLY
+    rotary_base: float = 10000.0
 
     def __post_init__(self) -> None:
         if self.positions == "absolute":

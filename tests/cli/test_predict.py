@@ -13,7 +13,8 @@ from clearhead.training import load_run
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return small_run(tmp_path_factory.mktemp("runs"))
+    """A run whose model has a limit: learned positions end at max_len."""
+    return small_run(tmp_path_factory.mktemp("runs"), "model.positions=learned")
 
 
 def test_each_input_is_answered_in_its_order(run, folder):

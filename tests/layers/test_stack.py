@@ -22,7 +22,7 @@ ORDER = {
         rotary_scaling""",
     models.ClassifierConfig: """
         d_input d_output d_model n_layers n_heads d_ff max_len positions pre_norm norm norm_eps
-        activation bias dropout |""",
+        activation bias dropout | rotary_base""",
     models.TextEncoderConfig: """
         vocab_size max_len d_model n_layers n_heads d_ff n_types norm_eps activation dropout |""",
     models.Seq2SeqTransformerConfig: """

@@ -101,6 +101,8 @@ def test_positions_are_where_the_scheme_puts_them():
     ]
     assert [tuple(weight.shape) for weight in weights] == [(H, 2 * 9 + 1)] * L
     assert all(block.attention.positions is None for block in build().stack.blocks)
+    slow = build(positions="rotary", rotary_base=500.0).stack.blocks
+    assert [block.attention.positions.base for block in slow] == [500.0] * len(slow)
 
 
 def test_heads_start_with_different_distances_in_mind():

@@ -26,6 +26,7 @@ def substring() -> Recipe:
             d_model=48,
             n_layers=3,
             n_heads=4,
+            positions="rotary",
             activation="gelu",
         ),
         training=TrainingConfig(

@@ -147,9 +147,11 @@ class SubstringTask(Task):
         """Haystacks of each length up to twice that of training, or to what the model can read."""
         least, most = self.data.haystack
         needle = self.data.needle
-        room = model.config.max_len - needle[1] - 2  # [CLS] and the separator
+        longest = 2 * most
+        if model.config.scheme.has_limit:
+            longest = min(longest, model.config.max_len - needle[1] - 2)  # [CLS] and the separator
         found = {}
-        for n in range(least, min(2 * most, room) + 1):
+        for n in range(least, longest + 1):
             lengths = (n, n), (needle[0], min(needle[1], n))
             try:
                 texts = Substrings(self.data.alphabet, *lengths, self.data.seed, "validation")
