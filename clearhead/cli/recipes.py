@@ -45,7 +45,8 @@ def list_recipes(json: Json = False) -> None:
         )
         return
     print_table((name, r.minutes, r.result, r.about) for name, r in RECIPES.items())
-    typer.echo("\ntimes on 2 cores; run one: clearhead train NAME")
+    typer.echo("\nmeasured on 2 cores; CPU: processor time, beside other programs")
+    typer.echo("run one: clearhead train NAME")
 
 
 @app.command("show")

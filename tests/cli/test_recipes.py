@@ -1,7 +1,9 @@
 """clearhead recipes: list, show, copy, and a recipe of one's own."""
 
 import json
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 from small_runs import SMALL, assert_a_mistake
@@ -16,6 +18,17 @@ def test_the_list_has_every_recipe(run):
     assert [line.split()[0] for line in out.splitlines()[: len(RECIPES)]] == list(RECIPES)
     assert run("recipes")[1] == out
     assert list(json.loads(run("recipes", "list", "--json")[1])) == list(RECIPES)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_list_says_what_was_measured(name):
+    """Its numbers stand in one row of docs/measurements.md that names the recipe."""
+    page = Path(__file__).parents[2] / "docs" / "measurements.md"
+    rows = page.read_text(encoding="utf-8").splitlines()
+    rows = [row for row in rows if re.match(rf"\| ([\w-]+, )*{name}[ ,]", row)]
+    listed = re.findall(r"[\d.]+(?:e-\d+)?", f"{RECIPES[name].minutes} {RECIPES[name].result}")
+    assert listed
+    assert any(set(listed) <= set(re.findall(r"[\d.]+(?:e-\d+)?", row)) for row in rows), listed
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,12 +10,13 @@ def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
     It takes three blocks: tokens attend to their neighbours, [CLS] reads the needle, [CLS] looks
-    for it. With two blocks runs stayed at 86 %. 2 cores of a 2.8 GHz Xeon: 100.0 % in 1 min 21 s.
-    1,800 steps take a minute: 98.8 to 100.0 % on three seeds, with Toeplitz positions 99.98 to
-    100.0 %.
+    for it. With two blocks runs stayed at 86 %. One core of an AMD EPYC: 100.0 % in 122 s of its
+    time, on one seed. Rotary positions of this base also serve texts that are twice as long: 90 and
+    98 % of haystacks with 16 letters on two seeds, with learned positions 49 %.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz
+    clearhead train substring model.positions=learned training.steps=2600
     """
     return Recipe(
         "substring",
@@ -27,10 +28,11 @@ def substring() -> Recipe:
             n_layers=3,
             n_heads=4,
             positions="rotary",
+            rotary_base=1e6,
             activation="gelu",
         ),
         training=TrainingConfig(
-            steps=2600,
+            steps=2200,
             batch_size=64,
             accumulate=2,
             workers=2,
@@ -42,7 +44,7 @@ def substring() -> Recipe:
             schedule="stable",
             warmup=0.05,
             cooldown=0.4,
-            eval_every=260,
-            save_every=260,
+            eval_every=220,
+            save_every=220,
         ),
     )

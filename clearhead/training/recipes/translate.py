@@ -16,7 +16,7 @@ def translate_gru() -> Recipe:
     clearhead train translate-gru
     clearhead train translate-gru data.path=eng-spa.tsv
 
-    One thread of a shared machine: all of 500 validation dates right, 32 s. One seed.
+    One core of an AMD EPYC: all of 500 validation dates right, 38 s of its time. One seed.
     """
     return Recipe(
         "translate-gru",

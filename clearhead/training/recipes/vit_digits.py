@@ -11,7 +11,7 @@ def vit_digits() -> Recipe:
     clearhead train vit-digits
     clearhead train vit-digits data.pictures=mnist      handwritten digits
 
-    One core: 98.5 % of the test digits right, 82 s of its time. 2 cores: not measured yet.
+    One core of an AMD EPYC: 98.55 % of the test digits right, 54 s of its time. One seed.
     """
     return Recipe(
         "vit-digits",

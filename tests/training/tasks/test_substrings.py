@@ -118,7 +118,11 @@ def test_accuracy_by_length_goes_to_twice_the_training_length_or_to_what_the_mod
     made = task(haystack=(3, 5), needle=(1, 2))
     assert made.trained_lengths == (3, 5)
     # 7 letters, 2 of the needle, [CLS] and | are 11; rotary positions have no limit
-    for max_len, positions, longest in ((40, "learned", 10), (11, "rotary", 10), (11, "learned", 7)):
+    for max_len, positions, longest in (
+        (40, "learned", 10),
+        (11, "rotary", 10),
+        (11, "learned", 7),
+    ):
         model = model_of(made, max_len=max_len, positions=positions)
         found = made.accuracy_by_length(model)
         assert list(found) == list(range(3, longest + 1))
