@@ -244,7 +244,7 @@ def test_learn_trains_the_shortened_or_the_whole_recipe(monkeypatch):
     monkeypatch.setattr(heads, "train_temporarily", instead)
     for full in (False, True):
         heads.learn(7, full)
-    assert asked == [(heads.STEPS, 7, "toeplitz"), (2600, 7, "toeplitz")]
+    assert asked == [(heads.STEPS, 7, "toeplitz"), (2200, 7, "toeplitz")]
 
 
 # The trained model

@@ -10,9 +10,9 @@ def substring() -> Recipe:
     """Say whether the needle occurs in the haystack: abccab|cca → yes.
 
     It takes three blocks: tokens attend to their neighbours, [CLS] reads the needle, [CLS] looks
-    for it. With two blocks runs stayed at 86 %. One core of an AMD EPYC: 100.0 % in 122 s of its
-    time, on one seed. Rotary positions of this base also serve texts that are twice as long: 90 and
-    98 % of haystacks with 16 letters on two seeds, with learned positions 49 %.
+    for it. With two blocks runs stayed at 86 %. An AMD EPYC: 99.8 to 100.0 % on three seeds, 143 s
+    of processor time, which two cores share. Rotary positions of this base serve longer texts too:
+    91 to 98 % of haystacks with 16 letters, learned positions 49 %.
 
     clearhead train substring
     clearhead train substring model.positions=toeplitz
