@@ -1,5 +1,6 @@
 """Whether two results are the same, with a tolerance that follows the dtype."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 def describe_difference(got: Any, expected: Any, tolerance: float = 1e-4) -> str | None:
     """None if equal, else how they differ: type, shape, not finite, or values."""
+    if isinstance(expected, np.ndarray):
+        expected = torch.from_numpy(expected)
     if isinstance(expected, Tensor):
         return _compare_tensors(got, expected, tolerance)
     if isinstance(expected, dict):
@@ -29,7 +32,7 @@ def describe_difference(got: Any, expected: Any, tolerance: float = 1e-4) -> str
     if isinstance(expected, bool | str) or expected is None:
         return None if got == expected and type(got) is type(expected) else "values"
     if isinstance(got, Tensor | np.ndarray):
-        got = got.item() if np.size(got) == 1 else None
+        got = got.item() if math.prod(got.shape) == 1 else None
     if not isinstance(got, int | float):
         return "type"
     if got != got:

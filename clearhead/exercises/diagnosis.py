@@ -57,7 +57,8 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
     if not failed:
         return _examine_behaviour(exercise, student, asked)
     found = _explain(exercise, asked, choice, failed)
-    if found.outcome == "narrowed" and _is_random(exercise, student, asked, failed[0]):
+    is_narrowed = found.outcome == "narrowed"
+    if is_narrowed and any(_is_random(exercise, student, asked, i) for i in failed):
         found = _forgets("called twice with the same inputs it gives two answers")
     found.share = _credit(asked, failed)
     found.says = asked[failed[0]][0].says
@@ -73,8 +74,8 @@ Asked = Sequence[tuple[Case, Answer]]
 
 def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
     asked = []
-    for number, case in enumerate(cases):
-        student.seed = number + 1
+    for case in cases:
+        student.seed = len(asked) + 1
         answer = exercise.ask(student, case)
         if answer is not None:
             asked.append((case, answer))
@@ -149,6 +150,9 @@ def evaluate(
 
 def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -> Diagnosis:
     """Name the mistake, or the term of the first failing case."""
+    errors = [answer.error for _, answer in asked if answer.error is not None]
+    if len(errors) == len(asked):
+        return _report_error(errors[0])
     mistakes = name_mistakes(exercise, asked, choice)
     if mistakes:
         return Diagnosis(
@@ -159,8 +163,6 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
             "; and ".join(each.sentence for each in mistakes),
         )
     case, answer = asked[failed[0]]
-    if answer.error is not None and len(failed) == len(asked):
-        return _report_error(answer.error)
     return _narrow(exercise, case, answer, choice)
 
 

@@ -5,6 +5,10 @@ self_attention.py    a module with its own queries, keys and values
 products.py             feature maps are compared by φ(q)·φ(k)
 quadratic_features.py   the features of (q·k + 1)²
 fourier_features.py     random Fourier features
+sinusoidal_positions.py waves of positions
+language_model_loss.py  each token predicts the next
+warmup_schedule.py      the learning rate goes up, then down
+class_token_loss.py     loss and accuracy of [CLS]
 """
 
 from importlib import import_module
@@ -21,6 +25,10 @@ EXERCISES = {
     "self_attention": ("self_attention", "SelfAttention"),
     "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
     "fourier_features": ("fourier_features", "FourierFeatures"),
+    "sinusoidal_positions": ("sinusoidal_positions", "SinusoidalPositions"),
+    "language_model_loss": ("language_model_loss", "LanguageModelLoss"),
+    "warmup_schedule": ("warmup_schedule", "WarmupSchedule"),
+    "class_token_loss": ("class_token_loss", "ClassTokenLoss"),
 }
 
 

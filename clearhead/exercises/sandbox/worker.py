@@ -76,13 +76,15 @@ class Student:
         return found
 
     def build(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
-        """Build an object of a class; a module also tells its parameters."""
+        """Build an object of a class; a module is in evaluation, and tells its parameters."""
         found = self.find(name)(*self.resolve(args), **self.resolve(kwargs))
+        if isinstance(found, torch.nn.Module):
+            found.eval()
         self.objects[label] = found
         return {"type": type(found).__name__, **_describe_parameters(found)}
 
     def set(self, label: str, weights: dict[str, Any]) -> Any:
-        """Give parameters these values, and switch the module to evaluation."""
+        """Give parameters these values."""
         module = self.objects[label]
         if not isinstance(module, torch.nn.Module):
             return None
@@ -90,7 +92,6 @@ class Student:
         with torch.no_grad():
             for name, value in weights.items():
                 named[name].copy_(value)
-        module.eval()
         return None
 
     def call(
@@ -141,7 +142,8 @@ class Student:
     def describe(self, name: str, method: str | None = None) -> dict[str, Any]:
         """The parameters of a function or class, as Python knows them."""
         found = self.find(name)
-        found = getattr(found, method) if method else found
+        if method:
+            found = getattr(found, method, None) or found.__call__
         return {"parameters": _read_signature(found)}
 
     def resolve(self, value: Any) -> Any:

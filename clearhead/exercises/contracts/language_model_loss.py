@@ -1,0 +1,299 @@
+"""The loss of a language model: each token predicts the next one; padding is no target."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+
+Pairs = tuple[Tensor, Tensor, Tensor]  # logits, targets, whether each target is real
+PAD = 0  # the id of the padding token in all cases
+
+
+class LanguageModelLoss(Exercise):
+    """logits (B, T, V), tokens (B, T) and a mask (B, T) that is 1 for real tokens → a scalar.
+
+    The mask is given as bool, or as 0 and 1 to code that does not take bools.
+    """
+
+    name = "language_model_loss"
+    title = "The loss of a language model"
+    formula = (
+        "the mean of −log softmax(logits[t])[tokens[t+1]] over all t whose tokens[t+1] is real"
+    )
+    signature = "DialogueLoss()(logits, input_ids, inp_mask), or a function of these three"
+    page = "training.md#losses"
+    names = (
+        "DialogueLoss",
+        "LanguageModelLoss",
+        "LMLoss",
+        "NextTokenLoss",
+        "language_model_loss",
+        "next_token_loss",
+        "lm_loss",
+        "dialogue_loss",
+        "compute_lm_loss",
+        "causal_lm_loss",
+        "masked_cross_entropy",
+        "compute_loss",
+    )
+    terms = {
+        "pair": "the pairs of logits[t] and tokens[t+1]",
+        "choose": "the mask, which belongs to the targets",
+        "cost": "the cost −log softmax(logits)[target] of one prediction",
+        "average": "the mean over the real targets",
+    }
+    parameters = {
+        "logits": "logits outputs output preds predictions y_pred scores lm_logits y_hat",
+        "tokens": "tokens input_ids ids targets labels target inputs x idx token_ids y inp_ids",
+        "mask": "mask inp_mask input_mask attention_mask token_mask padding_mask loss_mask pad_mask"
+        " inputs_mask",
+        "pad": "pad pad_id pad_token_id pad_idx ignore_index padding_idx pad_index pad_token",
+    }
+    constructor = {"pad": parameters["pad"]}
+    optional = ("mask", "pad")
+
+    # The formula
+
+    def answer(self, logits: Tensor, tokens: Tensor, mask: Tensor, **_: Any) -> Tensor:
+        mask = mask.bool()
+        logits, targets, shifted = self.pair(logits, tokens, mask)
+        costs = self.cost(logits, targets)  # (B, T − 1)
+        return self.average(costs, self.choose(shifted, mask))
+
+    def pair(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits[:, :-1], tokens[:, 1:], mask[:, 1:]
+
+    def choose(self, shifted: Tensor, mask: Tensor) -> Tensor:
+        return shifted
+
+    def cost(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+
+    def average(self, costs: Tensor, is_real: Tensor) -> Tensor:
+        return torch.where(is_real, costs, 0).sum() / is_real.sum()
+
+    # Mistakes
+
+    @mistake(
+        "pair",
+        "the targets are not shifted: each token is asked for itself, which it can see; logits[t] "
+        "must predict tokens[t+1]",
+        line=("cross_entropy", "gather", "nll_loss", "criterion", "view", "reshape"),
+    )
+    def not_shifted(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits[:, 1:], tokens[:, 1:], mask[:, 1:]
+
+    @mistake(
+        "pair",
+        "the targets are not shifted, and the start token is a target, too: each token is asked "
+        "for itself",
+        line=("cross_entropy", "gather", "nll_loss", "criterion", "view", "reshape"),
+    )
+    def not_shifted_at_all(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits, tokens, mask
+
+    @mistake(
+        "pair",
+        "the targets are shifted twice: logits[t] is compared with tokens[t+2]",
+        line=("2:", ":-2", "1:", ":-1"),
+    )
+    def shifted_twice(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits[:, :-2], tokens[:, 2:], mask[:, 2:]
+
+    @mistake(
+        "pair",
+        "the shift goes the wrong way: logits[t+1] is compared with tokens[t], the past",
+        line=("1:", ":-1"),
+    )
+    def shifted_backwards(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits[:, 1:], tokens[:, :-1], mask[:, :-1]
+
+    @mistake(
+        "pair",
+        "the last logit is used, and asked for the start token: the targets are rolled instead of "
+        "cut",
+        line=("roll",),
+    )
+    def start_token_supervised(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        return logits, tokens.roll(-1, 1), mask.roll(-1, 1)
+
+    @mistake(
+        "pair",
+        "the last logit is used, although no token follows it: its target is padding",
+        line=("cat", "pad", "zeros", "full"),
+    )
+    def last_logit_used(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
+        targets = torch.cat([tokens[:, 1:], torch.full_like(tokens[:, :1], PAD)], 1)
+        return logits, targets, mask
+
+    @mistake(
+        "choose",
+        "padding is counted: the mask is not used, so the model learns to predict padding",
+        line=("cross_entropy", "mean", "nll_loss"),
+    )
+    def padding_counted(self, shifted: Tensor, mask: Tensor) -> Tensor:
+        return torch.ones_like(shifted)
+
+    @mistake(
+        "choose",
+        "the mask is not shifted with the targets: it says whether tokens[t] is real, so the first "
+        "padding after each text is a target",
+        line=("mask[:, :-1]", "mask[..., :-1]", "mask"),
+    )
+    def mask_of_inputs(self, shifted: Tensor, mask: Tensor) -> Tensor:
+        return mask[:, :-1]
+
+    @mistake(
+        "choose",
+        "the mask is inverted: only padding is counted",
+        line=("mask",),
+    )
+    def mask_inverted(self, shifted: Tensor, mask: Tensor) -> Tensor:
+        return ~shifted
+
+    @mistake(
+        "average",
+        "the sum is divided by the number of all positions, padding included; so the loss falls "
+        "when padding is added",
+        line=("mean", "numel", "/"),
+    )
+    def mean_over_all(self, costs: Tensor, is_real: Tensor) -> Tensor:
+        return torch.where(is_real, costs, 0).mean()
+
+    @mistake(
+        "average",
+        "the mean of each text is taken first, and then the mean of these: a token of a short text "
+        "counts more",
+        line=("sum(1", "sum(dim", "sum(-1", "mean"),
+    )
+    def mean_of_means(self, costs: Tensor, is_real: Tensor) -> Tensor:
+        return (torch.where(is_real, costs, 0).sum(1) / is_real.sum(1)).mean()
+
+    @mistake(
+        "average",
+        "the costs are summed, not averaged: the loss grows with the batch",
+        line=("sum",),
+    )
+    def summed(self, costs: Tensor, is_real: Tensor) -> Tensor:
+        return torch.where(is_real, costs, 0).sum()
+
+    @mistake(
+        "average",
+        "the costs are divided by the number of texts, not of tokens",
+        line=("/", "size(0)", "shape[0]", "len("),
+    )
+    def mean_over_texts(self, costs: Tensor, is_real: Tensor) -> Tensor:
+        return torch.where(is_real, costs, 0).sum() / len(costs)
+
+    @mistake(
+        "cost",
+        "the softmax is applied twice: cross_entropy takes logits and applies its own",
+        line=("softmax",),
+    )
+    def softmax_twice(self, logits: Tensor, targets: Tensor) -> Tensor:
+        again = logits.softmax(-1).log_softmax(-1)
+        return -again.gather(-1, targets[..., None])[..., 0]
+
+    @mistake(
+        "cost",
+        "the minus sign is missing: the loss is the log probability, and training makes it small",
+        line=("log_softmax", "log(", "gather", "return"),
+    )
+    def sign_forgotten(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+
+    @mistake(
+        "cost",
+        "log(softmax(x)) is computed in two steps: a probability that rounds to 0 makes the loss "
+        "infinite; use log_softmax",
+        line=("log(", ".log"),
+    )
+    def log_of_softmax(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return -logits.softmax(-1).log().gather(-1, targets[..., None])[..., 0]
+
+    @mistake(
+        "cost",
+        "the softmax overflows: exp of a large logit is infinite; use log_softmax or logsumexp",
+        line=("exp(", ".exp"),
+    )
+    def no_max_subtraction(self, logits: Tensor, targets: Tensor) -> Tensor:
+        probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
+        return -probs.log().gather(-1, targets[..., None])[..., 0]
+
+    @mistake(
+        "cost",
+        "the logits are viewed as (B, V, T) where they must be transposed: rows and columns are "
+        "mixed",
+        line=("view", "reshape"),
+    )
+    def viewed_not_transposed(self, logits: Tensor, targets: Tensor) -> Tensor:
+        B, T, V = logits.shape
+        mixed = logits.reshape(B, V, T).mT
+        return -mixed.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+
+    @mistake("cost", "the softmax runs over the positions instead of the vocabulary", line=("dim",))
+    def softmax_over_time(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return -logits.log_softmax(1).gather(-1, targets[..., None])[..., 0]
+
+    # Cases
+
+    def ask(self, student: Any, case: Case) -> Answer | None:
+        """Give mask and padding id as far as the code takes them."""
+        answer: Answer | None
+        answer = student.ask(self, replace(case, given=self._choose_inputs(student, case)))
+        return answer
+
+    def forms(self, case: Case) -> Iterable[Case]:
+        given = case.inputs if case.given is None else case.given
+        if "mask" not in given:
+            yield case
+            return
+        for dtype in (torch.bool, torch.long, torch.float):
+            yield replace(case, given={**given, "mask": given["mask"].to(dtype)})
+
+    def _choose_inputs(self, student: Any, case: Case) -> dict[str, Any]:
+        """Logits, tokens, and what else the code names; else a third argument is the mask."""
+        names = student.signature(student.name, "forward" if student.is_class else None)
+        named = {name.lower() for name, _ in names}
+        taken = [
+            name
+            for name in self.parameters
+            if name not in self.optional or named & set(self.parameters[name].lower().split())
+        ]
+        n_required = sum(not has_default for name, has_default in names if name != "self")
+        if n_required > len(taken):
+            taken = [*taken[:2], "mask", *taken[2:]]
+        return {name: case.inputs[name] for name in taken}
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        def case(
+            says: str, term: str, V: int, lengths: list[int], scale: float = 1.0, **more: Any
+        ) -> Case:
+            B, T = len(lengths), max(lengths) + more.pop("extra", 0)
+            mask = torch.arange(T) < torch.tensor(lengths)[:, None]
+            tokens = draw.whole(PAD + 1, V - 1, B, T).where(mask, PAD)
+            logits = draw.normal(B, T, V, scale=scale)
+            inputs = {"logits": logits, "tokens": tokens, "mask": mask, "pad": PAD}
+            return Case(says, term, inputs, {"pad": PAD}, **more)
+
+        yield case("one prediction costs −log softmax(logits[0])[tokens[1]]", "cost", 5, [2])
+        yield case("every token predicts the next one", "pair", 6, [5])
+        yield case("texts of one length are averaged", "average", 4, [6, 6, 6])
+        yield case("padding is no target", "choose", 7, [5, 2, 4])
+        yield case("more padding changes nothing", "average", 9, [4, 3], extra=3)
+        yield case("the gradient reaches the logits", "average", 5, [3, 6, 2], gradient=True)
+        yield case("logits as large as 1000 stay finite", "cost", 6, [5, 5, 5, 5], scale=600.0)
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        for V, T, length in ((2, 2, 2), (3, 3, 3), (3, 3, 2), (3, 4, 3)):
+            for _ in range(3):
+                mask = torch.arange(T)[None] < length
+                tokens = draw.whole(PAD + 1, V - 1, 1, T).where(mask, PAD)
+                inputs = {"logits": draw.small(1, T, V), "tokens": tokens, "mask": mask, "pad": PAD}
+                yield Case("a small example", "pair", inputs, {"pad": PAD})
+        yield from self.cases(draw)
