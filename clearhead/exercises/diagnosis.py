@@ -73,7 +73,7 @@ Asked = Sequence[tuple[Case, Answer]]
 
 
 def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
-    asked = []
+    asked: list[tuple[Case, Answer]] = []
     for case in cases:
         student.seed = len(asked) + 1
         answer = exercise.ask(student, case)
