@@ -15,9 +15,10 @@ from small_runs import small_run
 
 from clearhead.config import UNDECIDED
 from clearhead.files import BadFile
+from clearhead.inspection.picture import style
 from clearhead.inspection.report import answers, look_at, page, write_report
 from clearhead.inspection.report.attention import look_at_examples, name_by_number
-from clearhead.inspection.report.curves import confusion_picture, curve
+from clearhead.inspection.report.curves import compare_runs, confusion_picture, curve
 from clearhead.models import (
     GPTConfig,
     Seq2SeqGRUConfig,
@@ -319,6 +320,21 @@ def test_every_language_model_is_compared_with_ngram_counts(tmp_path):
         text = write_report(run).read_text()
         assert f"<small>baseline, {order}-gram counts: {loss:.4g}</small>" in text
         assert f"it counts how often each group of {order} tokens occurs" in text
+
+
+def test_the_legend_of_compared_runs_is_inside_the_first_panel_above_its_lines():
+    runs = {
+        f"a-rather-long-name-of-a-run-{i}": {"loss": [(1, i + 2.0), (9, 1.0)]} for i in range(4)
+    }
+    figure = compare_runs(runs).figure
+    with style():
+        figure.draw_without_rendering()
+    assert not figure.legends
+    axes = figure.axes[0]
+    box, panel = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert panel.x0 <= box.x0
+    assert box.y1 <= panel.y1
+    assert axes.transData.transform((1, 5.0))[1] <= box.y0
 
 
 @pytest.mark.parametrize("pool", ["class", "mean"])
