@@ -63,7 +63,7 @@ def _acquire(folder: Path, name: str) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
     path, marker, way_out = folder / name, folder / f"{name}{MARKER}", "wait or stop it"
-    check_own(path)
+    check_own(path, in_place=True)
     check_own(marker)
     try:
         try:

@@ -57,8 +57,11 @@ def replace_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
     sync_folder(target.parent)
 
 
-def check_own(path: str | os.PathLike[str]) -> None:
-    """Refuse to write to a name that is a symbolic link, a pipe, a device or a folder."""
+def check_own(path: str | os.PathLike[str], *, in_place: bool = False) -> None:
+    """Refuse to write to a name that is a symbolic link, a pipe, a device or a folder.
+
+    in_place: for a file that is changed, not replaced, also refuse one with a second name.
+    """
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -69,11 +72,16 @@ def check_own(path: str | os.PathLike[str]) -> None:
             "remove the link"
         )
     check_regular(path, found, max_bytes=found.st_size)
+    if in_place and found.st_nlink > 1:
+        raise BadFile(
+            f"{quote(path)} is a hard link: the same file has another name, under which it would "
+            "be changed too; put a copy in its place"
+        )
 
 
 def open_own(path: str | os.PathLike[str], mode: str) -> BinaryIO:
     """Open a file of a folder from elsewhere for binary writing, after `check_own`."""
-    check_own(path)
+    check_own(path, in_place=True)
     return cast(BinaryIO, open(path, mode, opener=_open_unlinked))
 
 

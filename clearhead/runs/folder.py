@@ -16,7 +16,7 @@ grow; each checkpoint records how long they were, and a run that resumes from it
 written later, so that no step appears twice.
 
 A run folder may come from elsewhere. Everything written to it goes through `open` and `replace`,
-which refuse symbolic links and whatever else is not a regular file.
+which refuse links and whatever else is not a regular file.
 """
 
 import errno
@@ -50,7 +50,8 @@ CODE = "code"  # the entry of config.json about that file
 REPORT = "report.html"
 GROWING = (METRICS, SAMPLES)
 CHANGEABLE = ("training", "asked", CODE)  # parts of config.json that --force may change
-MAX_METRICS = 256 << 20
+MAX_METRICS = 256 << 20  # bytes of metrics.jsonl
+MAX_METRIC = 1e100  # float32 ends at 3e38; a picture of larger numbers cannot be drawn
 N_NAMED = 5  # runs named in an error message
 
 
@@ -112,7 +113,7 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Within a `with` block, no other process may write here; Busy if one does now."""
         for name in (CONFIG, ENVIRONMENT, *GROWING, FORCED, REPORT):
-            check_own(self / name)
+            check_own(self / name, in_place=name in (*GROWING, FORCED))
         if self.checkpoints.is_symlink():
             raise BadFile(
                 f"{quote(self.checkpoints)} is a symbolic link, and nothing is written to where it "
@@ -202,10 +203,11 @@ def _read_line(line: bytes) -> dict[str, Any] | None:
         values = parse_json(line, METRICS)
     except BadFile:
         return None
-    is_line = isinstance(values, dict) and type(values.get("step")) is int
+    if not isinstance(values, dict) or type(values.get("step")) is not int or values["step"] < 0:
+        return None
     # Not shapes.is_number: that file imports torch, and the command line reads metrics without it.
-    are_numbers = is_line and all(type(value) in (int, float) for value in values.values())
-    return values if are_numbers else None
+    are_numbers = all(type(value) in (int, float) for value in values.values())
+    return values if are_numbers and max(map(abs, values.values())) < MAX_METRIC else None
 
 
 def new_run(parent: Path, name: str, fill: Callable[[RunFolder], object]) -> RunFolder:

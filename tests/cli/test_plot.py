@@ -184,6 +184,11 @@ def test_C01_wrong_words_are_answered(run, trained, tmp_path, words, sentence):
 
 
 ODD_LINES = ['{"step": 32, "loss": "x"}', '{"step": 33, "loss": null}', '{"step": 34, "loss": [1]}']
+ODD_LINES += [
+    '{"step": 35, "loss": 1e308}',
+    '{"step": 36, "loss": -1e308}',
+    '{"step": -1}',
+]
 
 
 @pytest.mark.parametrize("words", [["curves"], []])

@@ -54,6 +54,19 @@ def test_a_link_in_a_run_folder_is_refused_and_its_target_stays(unfinished, tmp_
         assert resume(unfinished).steps == 6
 
 
+@pytest.mark.parametrize("name", [METRICS, SAMPLES, FORCED, LOCK])
+def test_a_hard_link_is_refused_where_the_file_is_changed_in_place(unfinished, folder, name):
+    before = plant_link(unfinished / name, folder / "victim")
+    (unfinished / name).unlink()
+    (unfinished / name).hardlink_to(folder / "victim")
+    with pytest.raises(BadFile, match=f"{name} is a hard link: .* put a copy in its place"):
+        resume(unfinished)
+    assert (folder / "victim").read_bytes() == before
+    (unfinished / name).unlink()
+    (unfinished / name).write_bytes(before)
+    assert resume(unfinished).steps == 6
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_pipe_in_a_run_folder_is_refused_at_once(unfinished, name):
     (unfinished / name).unlink(missing_ok=True)
