@@ -127,7 +127,7 @@ from clearhead.training import with_changes
 short = with_changes(find_recipe("substring"), ["training.steps=60", "training.eval_every=30"])
 result = train(short, "runs", threads=1)
 run = load_run(result.run)
-print(f"{result.metrics['val_accuracy']:.0%} of {run.task.measured_on}")
+print(f"{result.metrics['val_accuracy']:.0%} right on {run.task.measured_on}")
 print(run.predict("abccab|cca"))
 print("report:", write_report(result.run))
 show(look_at(run, "abccab|cca").picture, "needle")
