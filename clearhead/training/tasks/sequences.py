@@ -198,11 +198,11 @@ class SequenceTask(Task):
         }
 
     def sample(self, model: TorchTransformer) -> str:
+        found = [self.predictor.predict(model, text) for text in ("CAC", "ABC", "BBA")]
         return "\n".join(
-            "{input} → {answer}, no number wrong by more than {error:.4f}".format(
-                **self.predictor.predict(model, text)
-            )
-            for text in ("CAC", "ABC", "BBA")
+            f"{one['input']} → {one['answer']}, "
+            f"no number wrong by more than {_format_error(one['error'])}"
+            for one in found
         )
 
     def next_command(self, run: Path) -> str:
@@ -240,3 +240,8 @@ def _select(examples: Batch, rows: Tensor | slice) -> Batch:
     longest = int(examples.token_mask[rows].sum(dim=1).max())
     parts = (examples.inputs, examples.targets, examples.token_mask)
     return Batch(*(part[rows][:, :longest] for part in parts))
+
+
+def _format_error(error: float) -> str:
+    """0.0123; of smaller errors the first digit, 7e-07."""
+    return f"{error:.0e}" if 0 < error < 5e-5 else f"{error:.4f}"

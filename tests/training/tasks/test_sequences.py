@@ -143,8 +143,16 @@ def test_the_fingerprint_stands_for_rule_and_examples():
 
 def test_the_sample_shows_inputs_and_answers():
     lines = task("first").sample(designed("first")).split("\n")
-    assert lines[0] == "CAC → CCC, no number wrong by more than 0.0000"
+    assert lines[0] == "CAC → CCC, no number wrong by more than 4e-18"  # exp(−40)
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(("error", "shown"), [(0.25, "0.2500"), (7.2e-7, "7e-07"), (0.0, "0.0000")])
+def test_the_sample_shows_an_error_however_small(monkeypatch, error, shown):
+    made = task("first")
+    answer = {"input": "CAC", "answer": "CCC", "error": error}
+    monkeypatch.setattr(made.predictor, "predict", lambda model, text: answer)
+    assert made.sample(designed("first")).split("\n")[0].endswith(f" by more than {shown}")
 
 
 def test_what_cannot_be_answered_is_named():
