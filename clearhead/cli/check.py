@@ -22,6 +22,9 @@ Map = Annotated[
 Hints = Annotated[
     str, typer.Option("--hints", help="How much to tell: property, term or line (everything).")
 ]
+SelfTest = Annotated[
+    bool, typer.Option("--self-test", help="Check the corpus of known answers; takes minutes.")
+]
 List = Annotated[bool, typer.Option("--list", help="List the exercises and their mistakes.")]
 
 
@@ -31,6 +34,7 @@ def check(
     map: Map = None,
     hints: Hints = "line",
     list_: List = False,
+    self_test: SelfTest = False,
     seed: OptionalSeed = None,
     json: Json = False,
 ) -> None:
@@ -41,6 +45,9 @@ def check(
         raise ValueError(f"--hints must be one of {', '.join(LEVELS)}, got {hints!r}")
     if list_:
         _print_list(json)
+        return
+    if self_test:
+        _run_self_test(exercise or [], seed, json)
         return
     if file is None:
         raise ValueError("FILE is missing; clearhead check --list lists the exercises")
@@ -64,6 +71,18 @@ def check(
     else:
         typer.echo(report.text)
     if not report.is_passed:
+        raise typer.Exit(1)
+
+
+def _run_self_test(exercises: list[str], seed: int | None, json: bool) -> None:
+    from clearhead.exercises.self_test import run_self_test
+
+    score = run_self_test([1 if seed is None else seed], exercises)
+    if json:
+        options.print_json(score.to_json())
+    else:
+        typer.echo(score.text)
+    if score.misses:
         raise typer.Exit(1)
 
 

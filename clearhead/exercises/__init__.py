@@ -7,6 +7,8 @@ student.py       a student's function or class, called with the arguments it exp
 forms.py         inputs as NumPy arrays, or as transposed matrices
 comparison.py    whether two results are the same
 diagnosis.py     from a wrong answer to its mistake
+properties.py    what a right answer has, without a reference
+self_test.py     the score of check itself on the corpus
 intake.py        files, notebooks and folders as students hand them in
 catalogue.py     the exercises and their mistakes, without importing torch
 lines.py         the line where a mistake probably stands

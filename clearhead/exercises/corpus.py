@@ -24,9 +24,12 @@ FOLDER = Path(__file__).parent / "corpus"
 
 
 @dataclass(frozen=True)
-class Submission:
-    """A student's file. expected: honest, the id of a mistake, two ids joined by " + ", or
-    "outside TERM"; style: how it is written."""
+class CorpusEntry:
+    """A submission and its right verdict.
+
+    expected: honest, the id of a mistake, two ids joined by " + ", or "outside TERM"; style: how
+    it is written.
+    """
 
     exercise: str
     expected: str
@@ -38,19 +41,19 @@ class Submission:
         return f"{self.expected}: {self.style}"
 
 
-def read_corpus(exercise: str) -> list[Submission]:
+def read_corpus(exercise: str) -> list[CorpusEntry]:
     """The submissions of one exercise, in the order of the file; none if it has no file."""
     path = FOLDER / f"{exercise}.txt"
     if not path.exists():
         return []
-    found: dict[str, Submission] = {}
+    found: dict[str, CorpusEntry] = {}
     for title, text in _sections(path.read_text(encoding="utf-8")):
         expected, _, style = title.partition(": ")
         if title in found:
             raise ValueError(f"{path.name}: {title!r} stands there twice")
         if text.startswith("from: "):
             text = _edit(found, text, f"{path.name}: {title}")
-        found[title] = Submission(exercise, expected, style, text)
+        found[title] = CorpusEntry(exercise, expected, style, text)
     return list(found.values())
 
 
@@ -59,7 +62,7 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
     yield from zip(parts[1::2], parts[2::2], strict=True)
 
 
-def _edit(found: dict[str, Submission], text: str, where: str) -> str:
+def _edit(found: dict[str, CorpusEntry], text: str, where: str) -> str:
     first, _, rest = text.partition("\n")
     source = found[first.removeprefix("from: ").strip()].source
     parts = re.split(r"^(replace|by):[ \t]?", rest, flags=re.MULTILINE)[1:]

@@ -4,7 +4,7 @@
 2. If one differs, each named mistake is put into the formula, then each pair in different terms.
    A mistake is named only if it explains every answer, wrong and right ones.
 3. If none does, the first failing case tells the term to look at, and general properties are
-   tried: is it repeatable, does it change its input, do other rows of the batch matter?
+   tried (properties.py).
 4. The smallest failing example is found among tiny cases with small whole numbers.
 """
 
@@ -20,10 +20,9 @@ from torch import Tensor
 from clearhead.exercises.comparison import compare_results, describe_difference
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, Mistake
+from clearhead.exercises.properties import probe
 from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
-
-SMALL_TRIES = 40
 
 
 @dataclass
@@ -63,6 +62,9 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
     found.share = _credit(asked, failed)
     found.says = asked[failed[0]][0].says
     try:
+        if found.outcome == "narrowed":
+            student.seed = failed[0] + 1
+            found.notes += probe(exercise, student, *asked[failed[0]])
         found.example = find_example(exercise, student, seed, choice)
     except (Stopped, CannotCall):
         found.notes.append("no small example: the code stopped")

@@ -6,6 +6,7 @@ write_sheet(Path("sheet"))             all exercises, as Markdown and as a noteb
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -28,13 +29,10 @@ def write_template(name: str) -> str:
 
 def _write_body(entry: Entry) -> Iterator[str]:
     """def name(arguments), or a class with __init__ and the method that is called."""
-    try:
-        call = ast.parse(entry.signature, mode="eval").body
-    except SyntaxError:  # arrays such as Km, Qm, Vm
-        yield from (f"{name} = None  # yours" for name in entry.names)
-        return
-    if not isinstance(call, ast.Call):
-        yield from (f"{name} = None  # yours" for name in entry.names)
+    call = _read_call(entry.signature)
+    if call is None:  # arrays such as Km, Qm, Vm
+        names = [re.split(r"[ (]", name)[0] for name in entry.names]
+        yield from (f"{name} = None  # yours" for name in dict.fromkeys(names))
     elif isinstance(call.func, ast.Name):
         yield f"def {call.func.id}({_arguments(call)}):"
         yield from _missing(entry, "    ")
@@ -48,6 +46,15 @@ def _write_body(entry: Entry) -> Iterator[str]:
         yield ""
         yield f"    def {method}({_arguments(call, 'self')}):"
         yield from _missing(entry, "        ")
+
+
+def _read_call(signature: str) -> ast.Call | None:
+    """The call a signature begins with; words may follow after a colon."""
+    try:
+        call = ast.parse(signature.partition(":")[0], mode="eval").body
+    except SyntaxError:
+        return None
+    return call if isinstance(call, ast.Call) else None
 
 
 def _arguments(call: ast.Call, *first: str) -> str:
