@@ -1,9 +1,9 @@
-"""Inputs in another form: NumPy arrays for tensors, matrices for x W instead of W x.
+"""The same function in another form: NumPy arrays for tensors, x W instead of W x.
 
 A contract that leaves such a form free yields the case in each of them: see Exercise.forms.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clearhead.exercises.exercise import Case
+from clearhead.exercises.exercise import Answer, Case, Exercise
+from clearhead.exercises.sandbox.supervisor import StudentError
+
+Choices = Sequence[Mapping[str, Any]]
 
 
 def to_array(value: Any) -> Any:
@@ -34,7 +37,88 @@ def change(case: Case, how: Callable[[Any], Any], *names: str) -> Case:
     return replace(case, given=changed)
 
 
-def with_arrays(*cases: Case) -> Iterator[Case]:
-    """Each case with tensors, then each with NumPy arrays, which have no gradient."""
-    yield from cases
-    yield from (change(case, to_array) for case in cases if not case.gradient)
+def with_arrays(student: Any, *cases: Case) -> list[Case]:
+    """Each case with tensors and with NumPy arrays, which have no gradient.
+
+    Arrays come first for a file without torch: NumPy may take a tensor and misread its memory.
+    """
+    arrays = [change(case, to_array) for case in cases if not case.gradient]
+    return [*cases, *arrays] if has_torch(student) else [*arrays, *cases]
+
+
+def has_torch(student: Any) -> bool:
+    """Whether the file imports torch under its own name."""
+    try:
+        student.session.request("get", name="torch")
+    except StudentError:
+        return False
+    return True
+
+
+def ask_in_forms(
+    exercise: Exercise, student: Any, cases: Iterable[Case], choices: Choices | None = None
+) -> Answer | None:
+    """The first right answer among the forms of a case, or else the first that is no error.
+
+    For forms that a wrong reading may take without raising; Exercise.forms is for the others.
+    choices: the inputs for the reference, if the student's code does not tell them.
+    """
+    from clearhead.exercises.diagnosis import differs
+
+    answers: list[Answer] = []
+    for case in cases:
+        answer: Answer | None = student.ask_form(exercise, case)
+        if answer is None:
+            continue
+        answer.choices = answer.choices if choices is None else choices
+        if any(not differs(exercise, case, answer, i) for i in range(len(answer.choices))):
+            return answer
+        answers.append(answer)
+    return next((each for each in answers if each.error is None), answers[0] if answers else None)
+
+
+LENGTHS = (64, 128)
+MOST_GROWTH = 2.7  # of the work at twice the length: 2 if it is linear, 4 if it is quadratic
+
+
+def find_growth(
+    exercise: Exercise, student: Any, build_forms: Callable[[int], Iterable[Case]]
+) -> str | None:
+    """How the work grows with the length, linear or quadratic, by the numbers that operations
+    write; None if nothing can be counted, as with NumPy. build_forms: the case of a length."""
+    work = [
+        next(filter(None, (_count_work(exercise, student, case) for case in build_forms(n))), 0)
+        for n in LENGTHS
+    ]
+    if min(work) <= 0:
+        return None
+    return "quadratic" if work[1] > MOST_GROWTH * work[0] else "linear"
+
+
+def _count_work(exercise: Exercise, student: Any, case: Case) -> int:
+    """The numbers that PyTorch's operations write; 0 if it raises."""
+    from clearhead.exercises.student import MODULE
+
+    answer = student.ask_form(exercise, case)  # builds the object, if it is a class
+    arranged = student.arrange(exercise, case.inputs if case.given is None else case.given)
+    if answer is None or answer.error is not None or arranged is None:
+        return 0
+    args, kwargs, _ = arranged
+    target = MODULE if student.owner else student.name
+    reply = student.session.request(
+        "call", target=target, method=student.method, args=args, kwargs=kwargs, count=True
+    )
+    found = reply.get("work") if isinstance(reply, dict) else None
+    return found if type(found) is int else 0
+
+
+def read_parameters(student: Any) -> list[str]:
+    """The names of the parameters of a function, or of a class's constructor, in small letters."""
+    return [name.lower() for name, _ in student.signature(student.owner or student.name)]
+
+
+def drop_axes(output: Any, n_axes: int) -> Any:
+    """Without leading axes of length 1 that a batch has and the formula has not."""
+    while hasattr(output, "shape") and len(output.shape) > n_axes and output.shape[0] == 1:
+        output = output[0]
+    return output

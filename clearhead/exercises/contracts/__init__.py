@@ -2,6 +2,7 @@
 
 attention.py         scaled dot-product attention
 self_attention.py    a module with its own queries, keys and values
+twins.py                a second function beside the first, such as a closed form
 products.py             feature maps are compared by φ(q)·φ(k)
 quadratic_features.py   the features of (q·k + 1)²
 fourier_features.py     random Fourier features
@@ -9,6 +10,10 @@ sinusoidal_positions.py waves of positions
 language_model_loss.py  each token predicts the next
 warmup_schedule.py      the learning rate goes up, then down
 class_token_loss.py     loss and accuracy of [CLS]
+kernel_attention.py     attention by features, in O(N)
+summed_attention.py     one score for each token, pair by pair or rearranged
+linear_rnn.py           a linear recurrence and its closed form
+purification.py         the matrix that purifies a mixture
 """
 
 from importlib import import_module
@@ -29,6 +34,10 @@ EXERCISES = {
     "language_model_loss": ("language_model_loss", "LanguageModelLoss"),
     "warmup_schedule": ("warmup_schedule", "WarmupSchedule"),
     "class_token_loss": ("class_token_loss", "ClassTokenLoss"),
+    "kernel_attention": ("kernel_attention", "KernelAttention"),
+    "summed_attention": ("summed_attention", "SummedAttention"),
+    "linear_rnn": ("linear_rnn", "LinearRNN"),
+    "purification": ("purification", "Purification"),
 }
 
 
