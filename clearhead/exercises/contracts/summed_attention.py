@@ -183,7 +183,8 @@ class SummedAttention(Exercise):
         line=("*", "unsqueeze", "None]"),
     )
     def not_summed(self, weights: Tensor, x: Tensor, V: Tensor) -> Tensor:
-        return weights.unsqueeze(-1) * (x @ V.mT)
+        each: Tensor = drop_axes(weights.unsqueeze(-1) * (x @ V.mT), 1)
+        return each
 
     @mistake(
         "order",
