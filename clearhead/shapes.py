@@ -237,26 +237,6 @@ def broadcasts_to(x: Tensor, shape: tuple[int, ...]) -> bool:
     return x.ndim <= len(shape) and all(have in (1, want) for have, want in axes)
 
 
-def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
-    """A floating-point bias that broadcasts to the scores, on their device."""
-    if not isinstance(bias, Tensor):
-        raise TypeError(f"bias must be a torch.Tensor, got {type(bias).__name__}")
-    if not bias.is_floating_point():
-        raise TypeError(
-            f"bias must hold floating-point numbers to add to the scores, got {bias.dtype}; "
-            f"to forbid keys use mask="
-        )
-    if bias.device != q.device:
-        raise ValueError(
-            f"bias must be on the device of q, {q.device}, got {bias.device}; use bias.to(q.device)"
-        )
-    if not broadcasts_to(bias, scores_shape):
-        raise ValueError(
-            f"bias must broadcast to the scores {tuple(scores_shape)}, got {format_shape(bias)}; "
-            f"its last axes are (heads, queries, keys)"
-        )
-
-
 def check_qkv(q: Any, k: Any, *v: Any, same_width: bool = True) -> None:
     """q (..., T, Dh), k (..., S, Dh) and, if given, v (..., S, Dv), a value for each key.
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from clearhead.attention import dot_product
 from clearhead.attention.fused_kernels import Call, run_kernel
-from clearhead.attention.inputs import dense_mask, shield
+from clearhead.attention.inputs import check_bias, dense_mask, shield
 from clearhead.attention.masks import Mask, MaskLike
-from clearhead.shapes import can_read_values, check_bias, check_qkv
+from clearhead.shapes import can_read_values, check_qkv
 
 SMALLEST_SCALE = 1e-30  # of the causal kernel; a smaller one may be 0 in float32
 

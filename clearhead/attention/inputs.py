@@ -8,14 +8,14 @@ see, are set to zero, because in floating point 0 · NaN is NaN.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from clearhead.attention.masks import Mask, MaskLike
 from clearhead.runtime import widen
-from clearhead.shapes import broadcasts_to, check_bias, check_qkv, format_shape
+from clearhead.shapes import broadcasts_to, check_qkv, format_shape
 
 
 class Inputs(NamedTuple):
@@ -54,6 +54,26 @@ def prepare(
     if for_dot_product:
         q, k = widen(q), widen(k)
     return Inputs(q, k, v, allowed, 0.0 if bias is None else bias, scale)
+
+
+def check_bias(bias: Any, scores_shape: tuple[int, ...], q: Tensor) -> None:
+    """A floating-point bias that broadcasts to the scores, on their device."""
+    if not isinstance(bias, Tensor):
+        raise TypeError(f"bias must be a torch.Tensor, got {type(bias).__name__}")
+    if not bias.is_floating_point():
+        raise TypeError(
+            f"bias must hold floating-point numbers to add to the scores, got {bias.dtype}; "
+            f"to forbid keys use mask="
+        )
+    if bias.device != q.device:
+        raise ValueError(
+            f"bias must be on the device of q, {q.device}, got {bias.device}; use bias.to(q.device)"
+        )
+    if not broadcasts_to(bias, scores_shape):
+        raise ValueError(
+            f"bias must broadcast to the scores {tuple(scores_shape)}, got {format_shape(bias)}; "
+            f"its last axes are (heads, queries, keys)"
+        )
 
 
 def dense_mask(

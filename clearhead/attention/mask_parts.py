@@ -221,6 +221,21 @@ def last_columns(x: Tensor, T: int, fill: int) -> Tensor:
     return x[:, x.size(-1) - T :]
 
 
+def count_positions(real: Tensor, document: Tensor | None) -> Tensor:
+    """The position of each token in its document, (B, S); padding gets 0 or its predecessor's."""
+    if document is None:
+        document = real.new_zeros(real.shape, dtype=torch.long)
+    real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
+    # Sorted by document, the tokens of each stand together. A position is the number of real
+    # tokens up to this one, minus those of documents sorted before its own, minus 1.
+    order = document.argsort(dim=-1, stable=True)  # (B, S)
+    count = real.gather(-1, order).cumsum(-1)  # real tokens up to here, sorted
+    first = torch.searchsorted(document.gather(-1, order), document)  # start of its document
+    before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # before it
+    positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
+    return positions.clamp(min=0)
+
+
 def _describe(x: Tensor) -> str:
     if x.ndim == 1 and x.numel() <= 8 and x.device.type == "cpu":  # no device to wait for
         return str(x.tolist())

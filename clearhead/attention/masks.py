@@ -29,6 +29,7 @@ from clearhead.attention.mask_parts import (
     Segments,
     Tokens,
     Window,
+    count_positions,
     last_columns,
     read_lengths,
     read_matrix,
@@ -250,17 +251,7 @@ class Mask:
         real, document = self.real_keys(S), self.documents(S)
         if real is None:
             return last_columns(torch.arange(S, device=device).unsqueeze(0), T, fill=0)[0]
-        if document is None:
-            document = real.new_zeros(real.shape, dtype=torch.long)
-        real, document = (x.contiguous() for x in torch.broadcast_tensors(real, document))
-        # Sorted by document, the tokens of each stand together. A position is the number of real
-        # tokens up to this one, minus those of documents sorted before its own, minus 1.
-        order = document.argsort(dim=-1, stable=True)  # (B, S)
-        count = real.gather(-1, order).cumsum(-1)  # real tokens up to here, sorted
-        first = torch.searchsorted(document.gather(-1, order), document)  # start of its document
-        before = torch.nn.functional.pad(count, (1, 0)).gather(-1, first)  # before it
-        positions = torch.empty_like(count).scatter_(-1, order, count) - before - 1
-        return last_columns(positions.clamp(min=0), T, fill=0).to(device)
+        return last_columns(count_positions(real, document), T, fill=0).to(device)
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
         """The mask as text: a row for each query, ■ where it may attend."""

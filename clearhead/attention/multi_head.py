@@ -17,18 +17,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm
 
 from clearhead.attention.cache import KVCache
-from clearhead.attention.inputs import dense_mask
+from clearhead.attention.inputs import check_bias, dense_mask
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import DotProductAttention, Mechanism
 from clearhead.attention.softmax import mix
 from clearhead.positions import PositionScheme
-from clearhead.shapes import (
-    check_bias,
-    check_divides,
-    check_positive,
-    check_sequence,
-    format_shape,
-)
+from clearhead.shapes import check_divides, check_positive, check_sequence, format_shape
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
