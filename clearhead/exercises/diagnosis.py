@@ -11,7 +11,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -101,6 +101,7 @@ def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
 
 def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> str | None:
     """How an answer differs from the formula; None if it does not."""
+    case = answer.form or case
     if not answer.choices:
         return "error"
     inputs = answer.choices[min(choice, len(answer.choices) - 1)]
@@ -173,8 +174,8 @@ def name_mistakes(exercise: Exercise, asked: Asked, choice: int) -> tuple[Mistak
     n_choices = max(len(answer.choices) for _, answer in asked)
     choices = [choice, *(i for i in range(min(n_choices, 8)) if i != choice)]
     for found in _suspects(exercise):
-        wrong = exercise.with_mistakes(*(each.id for each in found))
-        for reading in choices:
+        for methods, reading in product(product(*(each.methods for each in found)), choices):
+            wrong = exercise.with_mistakes(*methods)
             if not any(differs(wrong, case, answer, reading) for case, answer in asked):
                 return found
     return ()
@@ -283,7 +284,7 @@ def find_example(
         inputs = answer.choices[min(choice, len(answer.choices) - 1)]
         expected, _ = evaluate(exercise, case, inputs)
         return {
-            "inputs": case.inputs,
+            "inputs": (answer.form or case).inputs,
             "sizes": case.sizes,
             "expected": expected,
             "got": answer.error if answer.error is not None else answer.results,

@@ -33,7 +33,8 @@ from clearhead.exercises.weights import Assignment, Role
 class Mistake:
     """A named mistake in one term. line: pieces of source text that point at its line.
 
-    category: the category of DEFault++ (arXiv 2604.28118) that it belongs to, if any.
+    category: the category of DEFault++ (arXiv 2604.28118) that it belongs to, if any. variants:
+    methods that are other forms of it, such as a mask with −1e9 for one with −∞.
     """
 
     id: str
@@ -41,15 +42,28 @@ class Mistake:
     sentence: str
     line: tuple[str, ...] = ()
     category: str | None = None
+    variants: tuple[str, ...] = ()
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that stand for its term, the usual one first."""
+        return (self.id, *self.variants)
 
 
 def mistake(
-    term: str, sentence: str, *, line: Sequence[str] = (), category: str | None = None
+    term: str,
+    sentence: str,
+    *,
+    line: Sequence[str] = (),
+    category: str | None = None,
+    variants: Sequence[str] = (),
 ) -> Callable[[Any], Any]:
     """Mark a method as a wrong form of a term; the name of the method is the mistake's id."""
 
     def mark(function: Any) -> Any:
-        function.mistake = Mistake(function.__name__, term, sentence, tuple(line), category)
+        function.mistake = Mistake(
+            function.__name__, term, sentence, tuple(line), category, tuple(variants)
+        )
         return function
 
     return mark
@@ -89,6 +103,7 @@ class Answer:
     gradients: Mapping[str, Any] | None = None
     error: Any = None
     is_changed: bool = False
+    form: Case | None = None
 
 
 class Exercise:
@@ -163,11 +178,12 @@ class Exercise:
         known = (each for each in marked if each is not None)
         return {each.id: each for each in known if each.id not in self.impossible}
 
-    def with_mistakes(self, *ids: str) -> Self:
-        """The same formula with these mistakes in it."""
+    def with_mistakes(self, *methods: str) -> Self:
+        """The same formula with these mistakes, or variants of mistakes, in it."""
         wrong = copy.copy(self)
-        for each in ids:
-            setattr(wrong, self.mistakes[each].term, MethodType(getattr(type(self), each), wrong))
+        terms = {name: each.term for each in self.mistakes.values() for name in each.methods}
+        for name in methods:
+            setattr(wrong, terms[name], MethodType(getattr(type(self), name), wrong))
         return wrong
 
     def results(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:

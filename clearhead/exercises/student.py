@@ -44,6 +44,8 @@ class Student:
         raised = None
         for form in exercise.forms(case):
             answer = self.ask_form(exercise, form)
+            if answer is not None:
+                answer.form = form
             if answer is not None and answer.error is None:
                 return answer
             raised = raised or answer

@@ -15,7 +15,7 @@ them gives the student's numbers in every case: which of two equal roles is the 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
@@ -75,17 +75,24 @@ class Piece:
     shape: tuple[int, ...]
     weights: tuple[str, ...]  # names of parameters, joined along the rows
     biases: tuple[str, ...] = ()
-    rows: tuple[int, int] | None = None  # None: all
+    rows: tuple[int, ...] | None = None  # which ones; None: all
     is_transposed: bool = False
+    axes: tuple[int, ...] = ()  # of a parameter (H, d, d_head): in this order they are (out, in)
 
     def take(self, values: Mapping[str, Tensor]) -> Any:
         """The part with these values of the parameters."""
-        rows = slice(*self.rows) if self.rows else slice(None)
-        weight = torch.cat([values[name] for name in self.weights])[rows]
+        rows = list(self.rows) if self.rows else slice(None)
+        weight = torch.cat([self._turn(values[name]) for name in self.weights])[rows]
         bias = torch.cat([values[name] for name in self.biases])[rows] if self.biases else None
         if self.kind == "linear":
-            return Linear(weight.mT if self.is_transposed else weight, bias)
+            return Linear(weight, bias)
         return Norm(weight, bias) if self.kind == "norm" else weight.reshape(self.shape)
+
+    def _turn(self, x: Tensor) -> Tensor:
+        """A parameter with its rows first, as a linear layer has them."""
+        if self.axes:
+            return x.permute(self.axes).reshape(-1, self.shape[1])
+        return x.mT if self.is_transposed else x
 
 
 Assignment = Mapping[str, Piece]
@@ -125,6 +132,16 @@ def assign(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Assignm
         {name: p for name, p in zip(roles, chosen, strict=True) if p is not None}
         for chosen in found[:MAX_READINGS]
     ]
+
+
+def keep_named(found: Sequence[Assignment], roles: Mapping[str, Role]) -> Sequence[Assignment]:
+    """Only the readings in which every layer has the name of its role, if there is such a one."""
+    named = [
+        each
+        for each in found
+        if all(p.rows is None and _rank(p.name, roles[r].names) == 0 for r, p in each.items())
+    ]
+    return named or found
 
 
 def _unlikeliness(
@@ -185,22 +202,28 @@ def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
         turned = (shape[1], shape[0])
         pieces.append(Piece(name, "linear", turned, (name,), is_transposed=True))
         pieces.append(Piece(name, "linear", shape, (name,)))
+    if len(shape) == 3:  # a matrix for each head: (H, in, out), (in, H, out), (H, out, in)
+        a, b, c = shape
+        pieces.append(Piece(name, "linear", (a * c, b), (name,), axes=(0, 2, 1)))
+        pieces.append(Piece(name, "linear", (b * c, a), (name,), axes=(1, 2, 0)))
+        pieces.append(Piece(name, "linear", (a * b, c), (name,), axes=(0, 1, 2)))
+        pieces.append(Piece(name, "linear", (c, a * b), (name,), axes=(2, 0, 1)))
     return pieces
 
 
 def _join_lists(pieces: Sequence[Piece]) -> list[Piece]:
     """heads.0.query, heads.1.query, … as one layer."""
-    groups: dict[tuple[str, str], list[Piece]] = {}
+    groups: dict[tuple[str, bool], list[Piece]] = {}
     for p in pieces:
-        if p.kind == "linear" and not p.is_transposed and re.search(r"\d", p.name):
-            groups.setdefault((re.sub(r"\d+", "#", p.name), p.kind), []).append(p)
+        if p.kind == "linear" and not p.axes and re.search(r"\d", p.name):
+            groups.setdefault((re.sub(r"\d+", "#", p.name), p.is_transposed), []).append(p)
     joined = []
-    for (name, kind), group in groups.items():
+    for (name, is_transposed), group in groups.items():
         if len(group) > 1 and len({p.shape for p in group}) == 1:
-            rows = sum(p.shape[0] for p in group)
+            shape = (sum(p.shape[0] for p in group), *group[0].shape[1:])
             weights = tuple(name for p in group for name in p.weights)
             biases = tuple(name for p in group for name in p.biases)
-            joined.append(Piece(name, kind, (rows, *group[0].shape[1:]), weights, biases))
+            joined.append(Piece(name, "linear", shape, weights, biases, None, is_transposed))
     return joined
 
 
@@ -209,10 +232,8 @@ def _split_fused(pieces: Sequence[Piece], roles: Mapping[str, Role]) -> list[Pie
     split = []
     wanted = {role.shape for role in roles.values() if role.kind == "linear"}
     for p, shape, n in product(pieces, wanted, (2, 3)):
-        if p.kind == "linear" and not p.is_transposed and p.shape == (n * shape[0], shape[1]):
+        if p.kind == "linear" and p.shape == (n * shape[0], shape[1]):
             for i, letter in enumerate("qkv"[3 - n :]):
-                rows = (i * shape[0], (i + 1) * shape[0])
-                split.append(
-                    Piece(f"{p.name}.{letter}", "linear", shape, p.weights, p.biases, rows)
-                )
+                rows = tuple(range(i * shape[0], (i + 1) * shape[0]))
+                split.append(replace(p, name=f"{p.name}.{letter}", shape=shape, rows=rows))
     return split

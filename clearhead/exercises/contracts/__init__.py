@@ -1,19 +1,23 @@
 """The exercises, one file each: formula, named mistakes, cases. In the order of a course:
 
+conventions.py       how masks and batches may be given
+dot_product.py       the terms that the exercises on attention share, with their mistakes
 attention.py         scaled dot-product attention
+attention_head.py    a head with a 0/1 mask
 self_attention.py    a module with its own queries, keys and values
-twins.py                a second function beside the first, such as a closed form
-products.py             feature maps are compared by φ(q)·φ(k)
-quadratic_features.py   the features of (q·k + 1)²
-fourier_features.py     random Fourier features
-sinusoidal_positions.py waves of positions
+cross_attention.py   queries from one sequence, keys and values from another
+twins.py             a second function beside the first, such as a closed form
+products.py          feature maps are compared by φ(q)·φ(k)
+quadratic_features.py  the features of (q·k + 1)²
+fourier_features.py  random Fourier features
+sinusoidal_positions.py  waves of positions
 language_model_loss.py  each token predicts the next
-warmup_schedule.py      the learning rate goes up, then down
-class_token_loss.py     loss and accuracy of [CLS]
-kernel_attention.py     attention by features, in O(N)
-summed_attention.py     one score for each token, pair by pair or rearranged
-linear_rnn.py           a linear recurrence and its closed form
-purification.py         the matrix that purifies a mixture
+warmup_schedule.py   the learning rate goes up, then down
+class_token_loss.py  loss and accuracy of [CLS]
+kernel_attention.py  attention by features, in O(N)
+summed_attention.py  one score for each token, pair by pair or rearranged
+linear_rnn.py        a linear recurrence and its closed form
+purification.py      the matrix that purifies a mixture
 """
 
 from importlib import import_module
@@ -27,7 +31,9 @@ __all__ = ["EXERCISES", "check_name", "find_exercise"]
 # Name of the exercise → (file, class), in reading order.
 EXERCISES = {
     "attention": ("attention", "Attention"),
+    "attention_head": ("attention_head", "AttentionHead"),
     "self_attention": ("self_attention", "SelfAttention"),
+    "cross_attention": ("cross_attention", "CrossAttention"),
     "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
     "fourier_features": ("fourier_features", "FourierFeatures"),
     "sinusoidal_positions": ("sinusoidal_positions", "SinusoidalPositions"),

@@ -117,7 +117,9 @@ class Student:
             function.train(train)
         if method:
             function = getattr(function, method)
-        used = {id(x): x.clone().requires_grad_() for x in leaves}
+        sources = [x.clone().requires_grad_() for x in leaves]
+        # Copies, since PyTorch refuses to change the sources themselves in place.
+        used = {id(x): source.clone() for x, source in zip(leaves, sources, strict=True)}
         args = [used.get(id(x), x) for x in args]
         kwargs = {name: used.get(id(x), x) for name, x in kwargs.items()}
         counter = _WorkCounter()
@@ -128,7 +130,7 @@ class Student:
         if count:
             reply["work"] = counter.total
         if gradient:
-            reply["gradients"] = _differentiate(output, list(used.values()))
+            reply["gradients"] = _differentiate(output, sources)
         return reply
 
     def parameters(self, label: str) -> dict[str, Any]:

@@ -1,0 +1,327 @@
+"""The terms that all exercises on attention share, with their mistakes: scores, mask, softmax.
+
+    weights = softmax(q kᵀ / √d_k), only over the keys that are allowed
+    output  = weights v
+
+An exercise adds what comes before and after: projections, heads, a last layer. Which keys are
+allowed is told by a mask, True or 1 = may attend, or by the number of valid keys of each row.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.contracts.conventions import (
+    ADDITIVE,
+    LENGTHS,
+    MASKS,
+    mask_forms,
+    to_additive,
+)
+from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.weights import Assignment, keep_named
+
+PRODUCT = ("matmul", "bmm", "@", "einsum")
+ROOT = ("sqrt", "** 0.5", "**0.5", "**-0.5", "** -0.5")
+HIDE = ("masked_fill", "where", "mask", "valid_len")
+
+
+class DotProduct(Exercise):
+    """softmax(q kᵀ / √d_k) v, over the allowed keys."""
+
+    page = "attention.md#mechanisms-a-fast-forward-pass-and-weights-on-request"
+    optional = ("mask", "valid_lens", "dropout")
+    forbidden = ("torch.nn.functional.scaled_dot_product_attention", "torch.nn.MultiheadAttention")
+    terms = {
+        "order": "which of the three are queries, keys and values",
+        "weights": "the order of scaling, mask and softmax",
+        "score": "the scores q kᵀ",
+        "scale": "the division of the scores by √d_k",
+        "allow": "which keys the valid lengths allow",
+        "hide": "the mask: scores of hidden keys become −∞ before the softmax",
+        "weigh": "the softmax over the keys",
+        "mix": "the mixture of the values, weights v",
+    }
+    parameters = {"mask": MASKS, "valid_lens": LENGTHS}
+
+    # The formula: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v) → (..., T, d_v).
+    # x is what the queries are computed from, d_model wide.
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: Tensor,
+        mask: Tensor | None = None,
+        valid_lens: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        q, k, v = self.order(q, k, v)
+        if valid_lens is not None:
+            mask = self.allow(valid_lens, k.size(-2))
+            mask = mask.unsqueeze(1) if q.dim() == 4 else mask  # the same for every head
+        weights = self.weights(q, k, v, x, mask)
+        return {"output": self.mix(weights, v, k), "weights": weights}
+
+    def order(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return q, k, v
+
+    def weights(self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.scale(self.score(q, k), q, v, x)
+        return self.weigh(scores if mask is None else self.hide(scores, mask))
+
+    def score(self, q: Tensor, k: Tensor) -> Tensor:
+        return q @ k.mT  # (..., T, S)
+
+    def scale(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores / math.sqrt(q.size(-1))
+
+    def allow(self, lengths: Tensor, n_keys: int) -> Tensor:
+        """Lengths (B,) or (B, T) → (B, 1, S) or (B, T, S)."""
+        lengths = lengths.view(lengths.size(0), -1, 1)
+        return torch.arange(n_keys) < lengths
+
+    def hide(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, -math.inf)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+    def mix(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
+        return weights @ v
+
+    # Conventions
+
+    def forms(self, case: Case) -> Any:
+        yield from mask_forms(case)
+
+    def convert(self, name: str, parameter: str, value: Any) -> Any:
+        if name == "mask" and parameter.lower() in ADDITIVE:
+            return to_additive(value)
+        return value
+
+    def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
+        """A layer called W_k is the key's: names that leave no doubt are taken at their word."""
+        return keep_named(super().assign(parameters, sizes), self.roles(**sizes))
+
+    # Mistakes in the scores
+
+    @mistake(
+        "order",
+        "keys and values are swapped: the queries are compared with the values, and the keys are "
+        "mixed",
+        line=PRODUCT,
+    )
+    def swapped_keys_and_values(
+        self, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return q, v, k
+
+    @mistake("score", "queries and keys are swapped: k qᵀ has a row for each key", line=PRODUCT)
+    def swapped_queries_and_keys(self, q: Tensor, k: Tensor) -> Tensor:
+        return k @ q.mT
+
+    @mistake(
+        "scale",
+        "the scores are not divided by √d_k, so the softmax gets sharper with the width",
+        line=PRODUCT,
+        category="Score",
+    )
+    def no_scaling(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores
+
+    @mistake(
+        "scale",
+        "the scores are divided by d_k instead of √d_k: the square root is missing",
+        line=("/", "shape", "size"),
+    )
+    def scaled_by_d(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores / q.size(-1)
+
+    @mistake("scale", "the scores are multiplied by √d_k instead of divided", line=ROOT)
+    def scaled_up(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores * math.sqrt(q.size(-1))
+
+    @mistake(
+        "scale",
+        "the scores are divided by √d_v, the width of the values, instead of √d_k",
+        line=ROOT,
+    )
+    def scaled_by_values(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores / math.sqrt(v.size(-1))
+
+    @mistake(
+        "scale",
+        "the scores are divided by the square root of the number of queries instead of √d_k: "
+        "q.shape[-2] was taken for q.shape[-1]",
+        line=ROOT,
+    )
+    def scaled_by_length(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores / math.sqrt(q.size(-2))
+
+    @mistake(
+        "scale",
+        "the scores are divided by the square root of the model's width instead of √d_k, the "
+        "width of the queries",
+        line=ROOT,
+    )
+    def scaled_by_model(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return scores / math.sqrt(x.size(-1))
+
+    @mistake(
+        "weights",
+        "the weights are divided by √d_k after the softmax, so the rows do not sum to 1; the "
+        "scores must be divided before it",
+        line=ROOT,
+    )
+    def scaled_after_softmax(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        scores = self.score(q, k)
+        scores = scores if mask is None else self.hide(scores, mask)
+        return self.weigh(scores) / math.sqrt(q.size(-1))
+
+    # Mistakes in the mask
+
+    @mistake(
+        "hide",
+        "the mask is inverted: the keys that may be attended to are hidden, and the hidden ones "
+        "are used",
+        line=HIDE,
+        category="Masking",
+        variants=("mask_inverted_finite",),
+    )
+    def mask_inverted(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask, -math.inf)
+
+    def mask_inverted_finite(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(mask, -1e9)
+
+    @mistake("hide", "the mask is taken but not used: hidden keys get weight", line=HIDE)
+    def mask_ignored(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores
+
+    @mistake(
+        "hide",
+        "hidden scores are set to 0 (or to 1e-9, or multiplied by the mask) instead of −∞: "
+        "e⁰ = 1 is a full share of the softmax",
+        line=HIDE,
+        category="Masking",
+    )
+    def mask_value_zero(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, 0.0)
+
+    @mistake(
+        "hide", "hidden scores are set to −1 instead of −∞, so hidden keys get weight", line=HIDE
+    )
+    def mask_value_minus_one(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, -1.0)
+
+    @mistake(
+        "hide",
+        "the 0/1 mask is added to the scores: a hidden key is only 1 behind; hidden scores must "
+        "become −∞",
+        line=("+", "mask"),
+    )
+    def mask_added(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores + mask.to(scores.dtype)
+
+    @mistake(
+        "hide",
+        "the mask is multiplied by −∞: 0 · ∞ is NaN, so every allowed score is lost; use "
+        "masked_fill or torch.where",
+        line=("inf", "mask"),
+    )
+    def mask_times_infinity(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores + (~mask).to(scores.dtype) * -math.inf
+
+    @mistake(
+        "weights",
+        "the mask is applied after the softmax, so the rows do not sum to 1: hidden keys have "
+        "already taken their share",
+        line=("mask", "valid_len"),
+        category="Masking",
+    )
+    def mask_after_softmax(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        weights = self.weigh(self.scale(self.score(q, k), q, v, x))
+        return weights if mask is None else weights * mask
+
+    @mistake(
+        "allow",
+        "one key too many is allowed: position j counts if j < length, since positions start at 0",
+        line=("<=", "arange", "valid_len"),
+    )
+    def lengths_too_long(self, lengths: Tensor, n_keys: int) -> Tensor:
+        return torch.arange(n_keys) <= lengths.view(lengths.size(0), -1, 1)
+
+    @mistake(
+        "allow",
+        "the last valid key is hidden: a length of n means the keys 0 … n−1",
+        line=("<", "arange", "valid_len"),
+    )
+    def lengths_too_short(self, lengths: Tensor, n_keys: int) -> Tensor:
+        return torch.arange(n_keys) < lengths.view(lengths.size(0), -1, 1) - 1
+
+    # Mistakes in the softmax and the mixture
+
+    @mistake(
+        "weigh",
+        "the softmax runs over the queries (dim=-2) instead of the keys (dim=-1), so the weights "
+        "of a query do not sum to 1",
+        line=("softmax", "sum("),
+    )
+    def softmax_over_queries(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-2)
+
+    @mistake(
+        "weigh",
+        "the softmax runs over the batch (dim=0) instead of the keys (dim=-1)",
+        line=("softmax", "sum("),
+    )
+    def softmax_over_batch(self, scores: Tensor) -> Tensor:
+        return scores.softmax(0)
+
+    @mistake(
+        "weigh",
+        "the softmax overflows: exp of a large score is infinite, and inf / inf is NaN; subtract "
+        "the greatest score of each row first",
+        line=("exp(", ".exp"),
+    )
+    def no_max_subtraction(self, scores: Tensor) -> Tensor:
+        return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+    @mistake("weigh", "there is no softmax: the scores themselves weigh the values", line=PRODUCT)
+    def no_softmax(self, scores: Tensor) -> Tensor:
+        return scores
+
+    @mistake(
+        "weigh",
+        "the softmax is applied twice, which makes the weights nearly equal",
+        line=("softmax",),
+    )
+    def softmax_twice(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1).softmax(-1)
+
+    @mistake(
+        "weigh",
+        "the weights are detached, so nothing is learned through them: queries and keys get no "
+        "gradient",
+        line=("detach", "no_grad", ".data", "item"),
+    )
+    def detached_weights(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1).detach()
+
+    @mistake(
+        "mix", "the values are mixed over the wrong axis: the weights are transposed", line=PRODUCT
+    )
+    def transposed_weights(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
+        return weights.mT @ v
+
+    @mistake("mix", "the weights mix the keys instead of the values", line=PRODUCT)
+    def mixes_keys(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
+        return weights @ k
