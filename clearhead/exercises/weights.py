@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import combinations, islice, product
 from typing import Any
 
 import torch
@@ -229,11 +229,24 @@ def _join_lists(pieces: Sequence[Piece]) -> list[Piece]:
 
 def _split_fused(pieces: Sequence[Piece], roles: Mapping[str, Role]) -> list[Piece]:
     """One layer that computes query, key and value at once, as two or three."""
+    linear = {name: role.shape for name, role in roles.items() if role.kind == "linear"}
+    equal = [
+        (letters, (shape,) * len(letters))
+        for shape in set(linear.values())
+        for letters in ("kv", "qkv")
+    ]
+    unequal = [
+        (names, tuple(linear[name] for name in names))
+        for n in (2, 3)
+        for names in combinations(linear, n)
+        if len({linear[name] for name in names}) > 1 and len({linear[n][1] for n in names}) == 1
+    ]
     split = []
-    wanted = {role.shape for role in roles.values() if role.kind == "linear"}
-    for p, shape, n in product(pieces, wanted, (2, 3)):
-        if p.kind == "linear" and p.shape == (n * shape[0], shape[1]):
-            for i, letter in enumerate("qkv"[3 - n :]):
-                rows = tuple(range(i * shape[0], (i + 1) * shape[0]))
-                split.append(replace(p, name=f"{p.name}.{letter}", shape=shape, rows=rows))
+    for p, (names, shapes) in product(pieces, [*equal, *unequal]):
+        if p.kind == "linear" and p.shape == (sum(rows for rows, _ in shapes), shapes[0][1]):
+            start = 0
+            for name, shape in zip(names, shapes, strict=True):
+                rows = tuple(range(start, start + shape[0]))
+                split.append(replace(p, name=f"{p.name}.{name}", shape=shape, rows=rows))
+                start += shape[0]
     return split

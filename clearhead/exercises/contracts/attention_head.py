@@ -130,7 +130,9 @@ class AttentionHead(DotProduct):
             return Case(says, term, inputs, sizes, **more)
 
         one = torch.eye(4, dtype=torch.bool).expand(3, 4, 4)
-        yield case("a single token keeps its own value", "mix", 3, 1, 5, 4)
+        same = case("a sequence of equal tokens gives their value", "mix", 3, 4, 5, 6)
+        tokens = same.inputs["x"][:, :1].expand(3, 4, 5).contiguous()
+        yield replace(same, inputs={**same.inputs, "x": tokens})
         yield case("with d_head = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1)
         yield case("the scores are divided by √d_head", "scale", 2, 5, 7, 9)
         yield case("the gradient reaches the input", "weigh", 3, 4, 6, 8, gradient=True)

@@ -1,6 +1,7 @@
 """A cross-attention module: queries from x, keys and values from another sequence y."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -36,7 +37,11 @@ class CrossAttention(DotProduct):
         "d_output": SIZES["d_output"],
         "dropout": SIZES["dropout"],
     }
-    impossible = ("swapped_queries_and_keys",)  # it is what swapped_sources does
+    impossible = (
+        "swapped_queries_and_keys",  # it is what swapped_sources does
+        "lengths_too_long",
+        "lengths_too_short",
+    )
 
     def roles(self, d_x: int, d_y: int, d_key: int, d_output: int, **_: Any) -> dict[str, Role]:
         return {
@@ -115,9 +120,11 @@ class CrossAttention(DotProduct):
             widths = {**dict(zip(names, sizes, strict=True)), "dropout": 0.5}
             return Case(says, term, inputs, widths, **more)
 
-        yield case("with a single source token the output is its value", "project", 3, 2, 1, 5, 5, 4, 7)  # fmt: skip  # noqa: E501
-        yield case("queries come from x, keys and values from y", "project", 2, 4, 4, 5, 5, 1, 6)
-        yield case("the two sequences may differ in width and length", "project", 2, 3, 5, 7, 4, 1, 6)  # fmt: skip  # noqa: E501
+        same = case("a source of equal tokens gives their value", "project", 3, 2, 4, 5, 5, 6, 7)
+        tokens = same.inputs["y"][:, :1].expand(3, 4, 5).contiguous()
+        yield replace(same, inputs={**same.inputs, "y": tokens})
+        yield case("queries come from x, keys and values from y", "weigh", 2, 4, 4, 5, 5, 1, 1)
+        yield case("the sequences may differ in width and length", "weigh", 2, 3, 5, 7, 4, 1, 1)
         yield case("the scores are divided by √key_dim", "scale", 3, 4, 6, 5, 7, 9, 2)
         yield case("the gradient reaches both", "weigh", 2, 4, 5, 6, 3, 8, 7, gradient=True)
         yield case("values as wide as keys", "order", 2, 3, 4, 5, 7, 6, 6)

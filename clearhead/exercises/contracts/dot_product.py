@@ -301,6 +301,22 @@ class DotProduct(Exercise):
 
     @mistake(
         "weigh",
+        "the weights are sigmoids of the scores instead of a softmax: they do not sum to 1",
+        line=("sigmoid",),
+    )
+    def sigmoid_weights(self, scores: Tensor) -> Tensor:
+        return scores.sigmoid()
+
+    @mistake(
+        "weigh",
+        "the weights are log_softmax instead of softmax: they are negative",
+        line=("log_softmax", "LogSoftmax", ".log("),
+    )
+    def log_softmax_weights(self, scores: Tensor) -> Tensor:
+        return scores.log_softmax(-1)
+
+    @mistake(
+        "weigh",
         "the softmax is applied twice, which makes the weights nearly equal",
         line=("softmax",),
     )

@@ -1,6 +1,7 @@
 """A self-attention module: queries, keys and values are linear in the same input."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -36,6 +37,7 @@ class SelfAttention(DotProduct):
     }
     parameters = {"x": "x inputs input hidden hidden_states", **DotProduct.parameters}
     constructor = SIZES
+    impossible = ("lengths_too_long", "lengths_too_short")  # there are no lengths
 
     def fits(self, parameters: Sequence[str], defined: Any) -> bool:
         """A class takes the widths; SelfAttention(d_model, n_heads) is another exercise."""
@@ -79,8 +81,10 @@ class SelfAttention(DotProduct):
             widths = {**dict(zip(names, sizes, strict=True)), "dropout": 0.5}
             return Case(says, term, inputs, widths, **more)
 
-        yield case("a single token keeps its own value", "project", 3, 1, 5, 4, 7)
-        yield case("with key_dim = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 5)
+        same = case("a sequence of equal tokens gives their value", "project", 3, 4, 5, 6, 7)
+        tokens = same.inputs["x"][:, :1].expand(3, 4, 5).contiguous()
+        yield replace(same, inputs={"x": tokens})
+        yield case("with key_dim = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 1)
         yield case("the scores are divided by √key_dim", "scale", 2, 5, 7, 9, 4)
         yield case("the gradient reaches the input", "weigh", 3, 4, 6, 8, 5, gradient=True)
         yield case("values as wide as keys", "order", 2, 4, 5, 6, 6)
