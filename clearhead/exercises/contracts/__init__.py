@@ -18,6 +18,14 @@ kernel_attention.py  attention by features, in O(N)
 summed_attention.py  one score for each token, pair by pair or rearranged
 linear_rnn.py        a linear recurrence and its closed form
 purification.py      the matrix that purifies a mixture
+warmup_schedule.py      the learning rate goes up, then down
+class_token_loss.py     loss and accuracy of [CLS]
+char_tokenizer.py       characters as one-hot rows, [CLS] first
+padded_batch.py         rows of unequal length, and their mask
+kernel_attention.py     attention by features, in O(N)
+summed_attention.py     one score for each token, pair by pair or rearranged
+linear_rnn.py           a linear recurrence and its closed form
+purification.py         the matrix that purifies a mixture
 """
 
 from importlib import import_module
@@ -40,6 +48,8 @@ EXERCISES = {
     "language_model_loss": ("language_model_loss", "LanguageModelLoss"),
     "warmup_schedule": ("warmup_schedule", "WarmupSchedule"),
     "class_token_loss": ("class_token_loss", "ClassTokenLoss"),
+    "char_tokenizer": ("char_tokenizer", "CharTokenizer"),
+    "padded_batch": ("padded_batch", "PaddedBatch"),
     "kernel_attention": ("kernel_attention", "KernelAttention"),
     "summed_attention": ("summed_attention", "SummedAttention"),
     "linear_rnn": ("linear_rnn", "LinearRNN"),
