@@ -1,11 +1,39 @@
 """Running code that nobody trusts, in a process of its own.
 
+Three parties: the supervisor knows inputs and expected values; the worker runs the student's file
+and knows inputs only; the zygote stands between them, knows neither, and forks a worker for each
+session. The worker closes itself in before it reads the student's file, in layers:
+
+limits.py        time, memory, files, processes; always there
+landlock.py      files outside an allow-list, TCP and signals are out of reach
+namespaces.py    a root folder, processes and a network of its own
+seccomp.py       system calls that it never needs are refused
+
+The rest of the folder:
+
 frames.py        messages between the two sides
 worker.py        the untrusted side: runs the student's file and calls what is in it
-supervisor.py    the trusted side: starts workers, sets limits, reads answers
+supervisor.py    the trusted side: sends requests, reads answers, stops what takes too long
+sandbox.py       starts the zygote and says which level of isolation is reached
+zygote.py        a process that has imported torch, forks boxes and watches them
+box.py           the processes of one session, and the order in which the layers are closed
+processes.py     which processes lie below another one, their memory, and ending them all
+view.py          the folders that checked code may read
+kernel.py        calls of the Linux kernel
 direct.py        a worker inside this process, for one's own code
 """
 
-from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError, open_session
+from clearhead.exercises.sandbox.limits import Limits
+from clearhead.exercises.sandbox.sandbox import Level, Sandbox, open_session
+from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError, escape
 
-__all__ = ["Session", "Stopped", "StudentError", "open_session"]
+__all__ = [
+    "Level",
+    "Limits",
+    "Sandbox",
+    "Session",
+    "Stopped",
+    "StudentError",
+    "escape",
+    "open_session",
+]

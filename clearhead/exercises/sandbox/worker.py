@@ -1,8 +1,8 @@
 """Runs a student's file and calls what is in it, as the supervisor asks.
 
 This is the untrusted side: it knows inputs, never expected values, and never says right or wrong.
-In its process there is no clearhead: it imports nothing of it, and `main` is given frames.py, which
-lies beside this file. Requests are frames:
+In its process there is no clearhead: it imports nothing of it, and `serve` is given frames.py. It
+runs in a process that box.py has closed. Requests are frames:
 
     {"do": "load", "cells": [[first line, source], …], "files": …, "helpers": …, "forbidden": …}
     {"do": "build", "name": class, "args": […], "kwargs": {…}, "as": label}
@@ -216,7 +216,7 @@ def _differentiate(output: Any, leaves: list[Any]) -> list[Any] | None:
 
 
 def _forbid(name: str) -> None:
-    """Replace a function of PyTorch by one that refuses."""
+    """Replace a function or class of PyTorch, in every module that has it, by one that refuses."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{name} is not allowed in this exercise: write it yourself")
@@ -225,7 +225,11 @@ def _forbid(name: str) -> None:
     owner: Any = torch
     for part in path[1:]:
         owner = getattr(owner, part)
-    setattr(owner, last, refuse)
+    original = getattr(owner, last)
+    stub = type(last, (), {"__init__": refuse}) if isinstance(original, type) else refuse
+    for module in [m for n, m in sys.modules.items() if n.split(".")[0] == "torch"]:
+        if vars(module).get(last) is original:
+            setattr(module, last, stub)
 
 
 def _describe(fault: BaseException) -> dict[str, Any]:
@@ -235,7 +239,11 @@ def _describe(fault: BaseException) -> dict[str, Any]:
     line = lines[-1] if lines else None
     if isinstance(fault, SyntaxError) and fault.filename == FILE:
         line = fault.lineno
-    return {"type": type(fault).__name__, "message": str(fault)[:400], "line": line}
+    try:
+        message = str(fault)[:400]
+    except Exception:  # the student's own __str__ may fail
+        message = ""
+    return {"type": type(fault).__name__, "message": message, "line": line}
 
 
 def serve(frames: Any, source: Any, sink: Any) -> None:
@@ -248,13 +256,12 @@ def serve(frames: Any, source: Any, sink: Any) -> None:
             raise EOFError
         return bytes(data)
 
-    while True:
-        try:
-            request = frames.read(take)
-        except EOFError:
-            return
-        sink.write(answer(frames, student, request))
-        sink.flush()
+    reply = frames.pack({"number": 0, "value": "ready"})
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            sink.write(reply)
+            sink.flush()
+            reply = answer(frames, student, frames.read(take))
 
 
 def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
@@ -270,11 +277,6 @@ def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
         return bytes(frames.pack({"number": number, "error": _describe(fault)}))
 
 
-def main(frames: Any) -> None:
-    """Serve on two pipes whose numbers are the arguments."""
-    source = os.fdopen(int(sys.argv[1]), "rb")
-    sink = os.fdopen(int(sys.argv[2]), "wb")
+def prepare() -> None:
+    """One thread for torch; nothing is computed yet, so that the process can be forked."""
     torch.set_num_threads(1)
-    with contextlib.suppress(BrokenPipeError):
-        serve(frames, source, sink)
-    os._exit(0)

@@ -1,0 +1,113 @@
+"""Limits that every system has: time, memory, files, processes, and rights given up for good.
+
+`Limits` is chosen by the supervisor; the other functions are called in the process that will run
+the student's file. The zygote reads this file, so it imports nothing of clearhead but kernel.py.
+"""
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+
+from clearhead.exercises.sandbox import kernel
+
+UNUSED_USERS = (1_900_000_000, 60_000)  # the second where a container knows 65,536 users only
+ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one session may use. seconds: for one request; total: for all; the rest in bytes."""
+
+    seconds: float = 10.0
+    total: float = 60.0
+    memory: int = 512 << 20  # besides what Python and torch need
+    disk: int = 32 << 20
+    output: int = 64 << 10  # kept of what is printed
+    threads: int = 64
+    files: int = 64  # open at once
+
+
+def set_limits(limits: Limits, threads_before: int) -> None:
+    """Set the limits of the kernel. threads_before: those of this user that already run."""
+    import resource
+
+    data = _read_status("VmData") + limits.memory + (128 << 20)  # torch reserves more than it uses
+    values = {
+        resource.RLIMIT_CPU: int(limits.total) + 1,
+        resource.RLIMIT_FSIZE: limits.disk,
+        resource.RLIMIT_NOFILE: limits.files,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_DATA: data,
+        resource.RLIMIT_NPROC: limits.threads + threads_before,
+    }
+    for kind, value in values.items():
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def give_up_rights() -> None:
+    """No new rights through programs, no reading of this process by others, no environment."""
+    if sys.platform == "linux":
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    os.umask(0o077)
+    os.environ.clear()
+    os.environ.update(ENVIRONMENT, HOME=os.getcwd(), TMPDIR=os.getcwd())
+
+
+def keep_files(*kept: int) -> None:
+    """Close every open file but standard input, output, errors and these; number them from 3."""
+    copies = [os.dup(os.dup(each)) for each in kept]  # twice: above the numbers they will get
+    for number, each in enumerate(copies, 3):
+        os.dup2(each, number)
+    os.closerange(3 + len(kept), _highest_file() + 1)
+
+
+def become_unused_user(number: int) -> int:
+    """As root: become a user that nobody is, and give up all groups. Returns its number."""
+    os.setgroups([])
+    for base in UNUSED_USERS:
+        user = base + number % 4096
+        try:
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        except OSError:
+            continue
+        return user
+    raise OSError("no unused user could be taken")
+
+
+def count_threads(user: int) -> int:
+    """How many threads of this user run now; 0 where that is unknown."""
+    count = 0
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        try:
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == user:
+                count += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:  # it has ended
+            continue
+    return count
+
+
+def reset_signals() -> None:
+    """The default action for every signal that Python handles or ignores."""
+    for each in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+
+
+def _highest_file() -> int:
+    try:
+        return max(int(name) for name in os.listdir("/dev/fd"))
+    except (OSError, ValueError):
+        return 1024
+
+
+def _read_status(name: str) -> int:
+    """Bytes of an entry of /proc/self/status; 0 where there is none."""
+    try:
+        with open("/proc/self/status") as file:
+            return next((int(r.split()[1]) << 10 for r in file if r.startswith(f"{name}:")), 0)
+    except OSError:
+        return 0

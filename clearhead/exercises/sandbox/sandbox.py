@@ -1,0 +1,130 @@
+"""A sandbox: the zygote, and the level of isolation that this machine reaches."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from clearhead.exercises.sandbox import view
+from clearhead.exercises.sandbox.limits import Limits
+from clearhead.exercises.sandbox.supervisor import Session, Stopped
+from clearhead.exercises.sandbox.zygote import MESSAGE
+
+FOLDER = Path(__file__).parent
+ENVIRONMENT = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
+GUARDS_FILES = {"Landlock", "namespaces", "bubblewrap"}
+
+
+@dataclass(frozen=True)
+class Level:
+    """How well a sandbox is closed. number: 1 limits only, 2 files and network guarded by one
+    layer, 3 by two, 4 by all. missing: the other layers, and why they are not there."""
+
+    layers: tuple[str, ...]
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        walls = GUARDS_FILES & set(self.layers)
+        return 1 + len(walls) + ("seccomp" in self.layers) if walls else 1
+
+    def __str__(self) -> str:
+        return " + ".join(("limits", *self.layers))
+
+
+class Sandbox:
+    """Opens sessions for code that nobody trusts.
+
+    limits: of each session. without: layers to leave out, for tests of the lower levels. The
+    zygote is started at once, so that torch is imported while the caller does other things.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, without: Collection[str] = ()) -> None:
+        self.limits, self.without = limits or Limits(), list(without)
+        self.folder = tempfile.mkdtemp(prefix="clearhead-")
+        os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
+        self._start()
+
+    def open(self, **limits: Any) -> Session:
+        """A session in a process of its own; keywords replace limits, as in open(seconds=2)."""
+        chosen = replace(self.limits, **limits)
+        if self.zygote.poll() is not None:
+            self._start()
+        request_end, sink = os.pipe()
+        source, answer_end = os.pipe()
+        life, far_life = socket.socketpair()
+        message = json.dumps(asdict(chosen)).encode().ljust(MESSAGE)
+        try:
+            socket.send_fds(self.control, [message], [request_end, answer_end, far_life.fileno()])
+        except OSError as fault:
+            raise Stopped("the sandbox has ended") from fault
+        finally:
+            far_life.close()
+            os.close(request_end)
+            os.close(answer_end)
+        return Session(source, sink, life, chosen).wait_until_ready()
+
+    def close(self) -> None:
+        """End the zygote and every session."""
+        self.control.close()
+        self.zygote.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        """Start a zygote and read the level it reaches."""
+        os.makedirs(self.folder, exist_ok=True)
+        self.control, far = socket.socketpair()
+        settings = {"path": view.find_search_path(), "folder": self.folder, "without": self.without}
+        python = [sys.executable, "-I", "-c", _START, str(FOLDER)]
+        self.zygote = subprocess.Popen(
+            [*python, str(far.fileno()), json.dumps(settings)],
+            pass_fds=(far.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
+        far.close()
+        found = json.loads(self.control.makefile().readline() or "{}")
+        if not found:
+            raise Stopped("the sandbox could not be started")
+        self.level = Level(tuple(found["layers"]), found["missing"])
+
+
+@cache
+def find_sandbox() -> Sandbox:
+    """The sandbox that `open_session` uses; it ends with this process."""
+    return Sandbox()
+
+
+def open_session(**limits: Any) -> Session:
+    """A new session in the common sandbox: `with open_session(seconds=5) as session`."""
+    return find_sandbox().open(**limits)
+
+
+# Gives the zygote the files of this folder under their names, without the package around them.
+_START = """
+import sys, types
+folder = sys.argv.pop(1)
+for name in ("clearhead", "clearhead.exercises", "clearhead.exercises.sandbox"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder] if name.endswith("sandbox") else []
+from clearhead.exercises.sandbox import zygote
+zygote.main()
+"""
