@@ -85,7 +85,7 @@ def close_layers(plan: Plan) -> None:
         landlock.restrict(view.expand(plan.readable, hidden), list(view.DEVICES), folder)
     limits.set_limits(plan.limits, threads)
     if "unused user" in plan.layers:
-        limits.become_unused_user(plan.number)
+        limits.become_unused_user(plan.number, plan.readable)
     if "seccomp" in plan.layers:
         seccomp.install()
 
@@ -109,21 +109,15 @@ def _try_layer(layer: str, plan: Plan) -> None:
     if layer == "namespaces":
         namespaces.enter(plan.folder, plan.readable, plan.hidden, plan.limits.disk)
     elif layer == "unused user":
-        _try_unused_user()
+        if os.geteuid():
+            raise OSError("only root needs to become another user")
+        limits.become_unused_user(0, plan.readable)
     else:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
         if layer == "Landlock":
             landlock.restrict(plan.readable, list(view.DEVICES), plan.folder)
         else:
             seccomp.install()
-
-
-def _try_unused_user() -> None:
-    if os.geteuid():
-        raise OSError("only root can become another user, and needs to")
-    limits.become_unused_user(0)
-    if not os.access(os.__file__, os.R_OK):
-        raise OSError("Python's folder can be read by root only")
 
 
 def hide_clearhead() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MAX_HEAD = 4 << 20  # bytes of JSON
+MAX_HEAD = 1 << 20  # bytes of JSON; in memory it may take a hundred times as much
 MAX_DATA = 64 << 20  # bytes of tensors in one frame
 MAX_DEPTH = 12
 MAX_RANK = 8
@@ -46,7 +46,7 @@ def read(take: Callable[[int], bytes]) -> Any:
     if length > MAX_HEAD:
         raise BadFrame(f"the head has {length:,} bytes, more than {MAX_HEAD:,}")
     try:
-        head = json.loads(take(length))
+        head = json.loads(take(length), parse_constant=_refuse_constant)
         tree, sizes = head["value"], head["sizes"]
     except (ValueError, KeyError, TypeError, RecursionError) as fault:
         raise BadFrame("the head is not the JSON object of a frame") from fault
@@ -57,11 +57,17 @@ def read(take: Callable[[int], bytes]) -> Any:
     return _from_tree(tree, [take(n) for n in sizes], 0)
 
 
+def _refuse_constant(name: str) -> None:
+    raise BadFrame(f"{name} is not JSON")
+
+
 def _to_tree(value: Any, data: list[bytes], depth: int) -> Any:
     if depth > MAX_DEPTH:
         return {"type": "a deeply nested " + type(value).__name__}
-    if value is None or type(value) in (bool, str):
+    if value is None or type(value) is bool:
         return value
+    if type(value) is str:
+        return value.encode(errors="replace").decode()  # half of a surrogate pair is no text
     if type(value) is int:
         return value if abs(value) < 1 << 63 else {"type": "a huge int"}
     if type(value) is float:
@@ -95,6 +101,8 @@ def _from_tree(tree: Any, data: list[bytes], depth: int) -> Any:
         raise BadFrame("a value is nested too deeply")
     if isinstance(tree, list):
         return [_from_tree(each, data, depth + 1) for each in tree]
+    if isinstance(tree, str):
+        return tree.encode(errors="replace").decode()
     if not isinstance(tree, dict):
         return tree
     if "tensor" in tree:
@@ -128,7 +136,9 @@ def _to_dict(items: list[Any], data: list[bytes], depth: int) -> dict[Any, Any]:
 def _to_tensor(tree: dict[str, Any], data: list[bytes]) -> Tensor:
     number, shape, dtype = tree.get("tensor"), tree.get("shape"), DTYPES.get(str(tree.get("dtype")))
     is_shape = isinstance(shape, list) and len(shape) <= MAX_RANK
-    if not is_shape or not all(type(n) is int and 0 <= n < 1 << 32 for n in shape or ()):
+    if not is_shape or not all(type(n) is int and 0 <= n <= MAX_DATA for n in shape or ()):
+        raise BadFrame(f"a tensor of the shape {shape!r:.40}")
+    if math.prod(n or 1 for n in shape or ()) > MAX_DATA:  # torch multiplies them all
         raise BadFrame(f"a tensor of the shape {shape!r:.40}")
     if dtype is None or type(number) is not int or not 0 <= number < len(data):
         raise BadFrame("a tensor without data, or of an unknown dtype")

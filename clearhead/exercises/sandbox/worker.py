@@ -262,6 +262,14 @@ def serve(frames: Any, source: Any, sink: Any) -> None:
             sink.write(reply)
             sink.flush()
             reply = answer(frames, student, frames.read(take))
+            _flush()
+
+
+def _flush() -> None:
+    """Send what was printed; the student's file may have replaced these streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
@@ -278,5 +286,6 @@ def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
 
 
 def prepare() -> None:
-    """One thread for torch; nothing is computed yet, so that the process can be forked."""
+    """Let torch look at the processor, with one thread: a process with more cannot be forked."""
     torch.set_num_threads(1)
+    torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), dim=-1)

@@ -72,8 +72,6 @@ class Zygote:
             reason = "switched off" if layer in without else ""
             reason = reason or box.probe(layer, self.plan(limits.Limits(), folder))
             os.rmdir(folder)
-            if layer == "unused user" and "namespaces" in self.layers and not os.geteuid():
-                reason = "switched off" if layer in without else ""  # a root folder of its own
             if reason:
                 missing[layer] = reason
             else:
