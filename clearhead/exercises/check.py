@@ -84,7 +84,7 @@ def check_submission(
     """Check a submission that is already read."""
     found = find_parts(submission, exercises, map or {})
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    from clearhead.exercises.sandbox.supervisor import Sandbox  # imports torch
+    from clearhead.exercises.sandbox import Sandbox  # imports torch
 
     with Sandbox() as sandbox:
         report = Report(submission.name, sandbox.level, notes=list(submission.notes))

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -49,27 +50,30 @@ class Sandbox:
 
     def __init__(self, limits: Limits | None = None, *, without: Collection[str] = ()) -> None:
         self.limits, self.without = limits or Limits(), list(without)
+        self.lock = threading.Lock()
         self.folder = tempfile.mkdtemp(prefix="clearhead-")
         os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
         self._start()
 
+    @property
+    def level(self) -> str:
+        """The layers in words, such as "limits + Landlock + namespaces + seccomp"."""
+        return str(self.protection)
+
     def open(self, **limits: Any) -> Session:
         """A session in a process of its own; keywords replace limits, as in open(seconds=2)."""
         chosen = replace(self.limits, **limits)
-        if self.zygote.poll() is not None:
-            self._start()
         request_end, sink = os.pipe()
         source, answer_end = os.pipe()
         life, far_life = socket.socketpair()
         message = json.dumps(asdict(chosen)).encode().ljust(MESSAGE)
-        try:
+        with self.lock:
+            if self.zygote.poll() is not None:  # a student's code can end it at the lowest level
+                self._start()
             socket.send_fds(self.control, [message], [request_end, answer_end, far_life.fileno()])
-        except OSError as fault:
-            raise Stopped("the sandbox has ended") from fault
-        finally:
-            far_life.close()
-            os.close(request_end)
-            os.close(answer_end)
+        far_life.close()
+        os.close(request_end)
+        os.close(answer_end)
         return Session(source, sink, life, chosen).wait_until_ready()
 
     def close(self) -> None:
@@ -104,7 +108,7 @@ class Sandbox:
         found = json.loads(self.control.makefile().readline() or "{}")
         if not found:
             raise Stopped("the sandbox could not be started")
-        self.level = Level(tuple(found["layers"]), found["missing"])
+        self.protection = Level(tuple(found["layers"]), found["missing"])
 
 
 @cache
