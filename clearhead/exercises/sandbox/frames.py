@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MAX_HEAD = 1 << 20  # bytes of JSON; in memory it may take a hundred times as much
+MAX_HEAD = 1 << 19  # bytes of JSON; in memory it may take a hundred times as much
 MAX_DATA = 64 << 20  # bytes of tensors in one frame
 MAX_DEPTH = 12
 MAX_RANK = 8

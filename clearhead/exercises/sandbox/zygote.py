@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from clearhead.exercises.sandbox import box, limits, processes, view
 
@@ -155,14 +156,20 @@ class Zygote:
 
 
 def is_full(folder: str, size: int) -> bool:
-    """Whether the files below a folder are too many or too large together."""
-    count, used = 0, 0
-    for path, folders, names in os.walk(folder):
-        count += len(folders) + len(names)
-        for name in names[:MAX_ENTRIES]:
-            with contextlib.suppress(OSError):
-                used += os.lstat(os.path.join(path, name)).st_blocks * 512
-        if count > MAX_ENTRIES or used > size:
+    """Whether the files below a folder are too many, too large together, or too deep to see."""
+    folders, count, used = [folder], 0, 0
+    while folders:
+        try:
+            for entry in islice(os.scandir(folders.pop()), MAX_ENTRIES):
+                count += 1
+                used += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+        except FileNotFoundError:  # removed in the meantime
+            continue
+        except OSError:
+            return True
+        if count >= MAX_ENTRIES or used > size:
             return True
     return False
 
