@@ -4,6 +4,7 @@ Arguments are matched by name first (`queries` is q), then by position. What had
 kept in `notes` and printed, so that nobody is surprised by a convention.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise
 from clearhead.exercises.sandbox.direct import DirectSession
-from clearhead.exercises.sandbox.supervisor import Session, StudentError
+from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError
 from clearhead.exercises.weights import Assignment, draw_weights
 
 MODULE = "module"  # the label of the object built from a class
+MAX_NUMBERS = 1 << 23  # in all parameters of a module
 
 
 class CannotCall(Exception):
@@ -115,20 +117,20 @@ class Student:
         reply = self.session.request(
             "build", name=self.owner, args=args, kwargs=kwargs, label=MODULE, seed=self.seed
         )
-        found = reply.get("parameters", []) if isinstance(reply, dict) else []
+        found = read_parameters(reply)
         if any(shape is None for _, shape, _ in found):  # lazy layers learn their sizes when called
             called = self.arrange(exercise, case.inputs if case.given is None else case.given)
             if called is not None:
                 args, kwargs, _ = called
                 self.session.request("call", target=MODULE, args=args, kwargs=kwargs)
-            found = self.session.request("parameters", label=MODULE)["parameters"]
+            found = read_parameters(self.session.request("parameters", label=MODULE))
         return found
 
     def signature(self, name: str, method: str | None = None) -> list[tuple[str, bool]]:
         """(name, has a default) of each parameter that can be given by position or name."""
         key = f"{name}.{method}"
         if key not in self._signatures:
-            found = self.session.request("describe", name=name, method=method)["parameters"]
+            found = read_rows(self.session.request("describe", name=name, method=method))
             self._signatures[key] = [
                 (parameter, has_default)
                 for parameter, kind, has_default in found
@@ -168,6 +170,30 @@ class Student:
         return Answer(
             choices, results=results, gradients=gradients, is_changed=bool(reply.get("is_changed"))
         )
+
+
+def read_rows(reply: Any) -> list[Any]:
+    """The rows (name, something, something) of a reply, which is not trusted."""
+    rows = reply.get("parameters", []) if isinstance(reply, dict) else None
+    if not isinstance(rows, list):
+        raise Stopped("its answer could not be read")
+    for row in rows:
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str):
+            raise Stopped("its answer could not be read")
+    return rows
+
+
+def read_parameters(reply: Any) -> list[Any]:
+    """(name, shape or None, owner) of each parameter of a module; none may be very large."""
+    rows = read_rows(reply)
+    for _, shape, owner in rows:
+        sizes = [] if shape is None else shape
+        is_shape = isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes)
+        if not is_shape or not isinstance(owner, str):
+            raise Stopped("its answer could not be read")
+    if sum(math.prod(shape or [0]) for _, shape, _ in rows) > MAX_NUMBERS:
+        raise Stopped(f"its module has more than {MAX_NUMBERS:,} parameters")
+    return rows
 
 
 def arrange(

@@ -86,6 +86,7 @@ def close_layers(plan: Plan) -> None:
     limits.set_limits(plan.limits, threads)
     if "unused user" in plan.layers:
         limits.become_unused_user(plan.number, plan.readable)
+    _set_death_signal()  # becoming another user has cleared it
     if "seccomp" in plan.layers:
         seccomp.install()
 

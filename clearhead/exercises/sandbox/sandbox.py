@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Any, Self
 from clearhead.exercises.sandbox import view
 from clearhead.exercises.sandbox.limits import Limits
 from clearhead.exercises.sandbox.supervisor import Session, Stopped
-from clearhead.exercises.sandbox.zygote import MESSAGE
+from clearhead.exercises.sandbox.zygote import MESSAGE, start_removing
 
 FOLDER = Path(__file__).parent
 ENVIRONMENT = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
@@ -68,19 +67,34 @@ class Sandbox:
         life, far_life = socket.socketpair()
         message = json.dumps(asdict(chosen)).encode().ljust(MESSAGE)
         with self.lock:
-            if self.zygote.poll() is not None:  # a student's code can end it at the lowest level
-                self._start()
-            socket.send_fds(self.control, [message], [request_end, answer_end, far_life.fileno()])
+            self._send(message, [request_end, answer_end, far_life.fileno()])
         far_life.close()
         os.close(request_end)
         os.close(answer_end)
         return Session(source, sink, life, chosen).wait_until_ready()
 
+    def _send(self, message: bytes, files: list[int]) -> None:
+        """Send a message to the zygote; to a new one if a student's code has ended the old one."""
+        try:
+            socket.send_fds(self.control, [message], files)
+        except OSError:
+            self._stop()
+            self._start()
+            socket.send_fds(self.control, [message], files)
+
+    def _stop(self) -> None:
+        self.control.close()
+        try:
+            self.zygote.wait(60)
+        except subprocess.TimeoutExpired:
+            self.zygote.kill()
+            self.zygote.wait()
+
     def close(self) -> None:
         """End the zygote and every session."""
-        self.control.close()
-        self.zygote.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._stop()
+        if cleaner := start_removing(self.folder):
+            os.waitpid(cleaner, 0)
 
     def __enter__(self) -> Self:
         return self

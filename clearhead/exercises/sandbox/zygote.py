@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -26,6 +25,7 @@ from itertools import islice
 from clearhead.exercises.sandbox import box, limits, processes, view
 
 TICK = 0.05  # seconds
+REMOVE = 'chmod -R u+rwx "$0"; rm -rf "$0"'
 MAX_ENTRIES = 4096  # in the folder of a box
 MESSAGE = 512  # bytes of a request to open a box, padded
 
@@ -58,6 +58,7 @@ class Zygote:
         self.layers: list[str] = []
         self.readable, self.hidden = view.find_readable(), view.find_hidden()
         self.running: list[Running] = []
+        self.cleaners: set[int] = set()
         self.number, self.baseline = 0, 0
 
     def plan(self, bounds: limits.Limits, folder: str) -> box.Plan:
@@ -94,9 +95,8 @@ class Zygote:
             if time.monotonic() >= look:
                 for each in list(self.running):
                     self.watch(each)
+                self.cleaners -= {p for p in self.cleaners if os.waitpid(p, os.WNOHANG)[0]}
                 look = time.monotonic() + TICK
-        for each in list(self.running):
-            self.end(each, "closed")
 
     def open(self, serve: Callable[[], None]) -> bool:
         """Read one message and fork a box; False at the end of the messages."""
@@ -136,7 +136,6 @@ class Zygote:
         self.end_orphans()
         while each.read_output():
             pass
-        remove(each.folder)
         report = json.dumps(
             {"reason": reason, "status": os.waitstatus_to_exitcode(status)}
         ).encode()
@@ -144,10 +143,12 @@ class Zygote:
             each.life.sendall(report + b"\n" + bytes(each.printed))
         each.life.close()
         os.close(each.output)
+        if cleaner := start_removing(each.folder):
+            self.cleaners.add(cleaner)
 
-    def end_orphans(self) -> None:
-        """Kill what a dead keeper has left: the zygote is its parent now."""
-        known = {each.keeper for each in self.running}
+    def end_orphans(self, all_boxes: bool = False) -> None:
+        """Kill what a dead keeper has left, or every box: the zygote is the parent of both."""
+        known = self.cleaners | (set() if all_boxes else {each.keeper for each in self.running})
         while orphans := set(processes.find_children(os.getpid())) - known:
             for each in orphans:
                 processes.end_all(each)
@@ -174,12 +175,16 @@ def is_full(folder: str, size: int) -> bool:
     return False
 
 
-def remove(folder: str) -> None:
-    """Remove a folder with whatever is in it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if os.path.exists(folder):  # folders without rights, or nested too deeply for Python
-        os.spawnlp(os.P_WAIT, "chmod", "chmod", "-R", "u+rwx", folder)
-        os.spawnlp(os.P_WAIT, "rm", "rm", "-rf", folder)
+def start_removing(folder: str) -> int | None:
+    """Remove a folder; if it is not empty, in a process whose number is returned.
+
+    A student's folder may hold folders without rights, or be nested too deeply for Python.
+    """
+    try:
+        os.rmdir(folder)
+        return None
+    except OSError:
+        return os.posix_spawn("/bin/sh", ["sh", "-c", REMOVE, folder], {})
 
 
 def main() -> None:
@@ -196,8 +201,13 @@ def main() -> None:
     box.hide_clearhead()
     gc.freeze()  # the collector does not touch, and so copy, the memory shared with the boxes
     zygote.baseline = processes.measure_memory(os.getpid())
-    zygote.run(serve)
-    os._exit(0)
+    try:
+        zygote.run(serve)
+    finally:
+        zygote.end_orphans(all_boxes=True)
+        for each in zygote.cleaners:
+            os.waitpid(each, 0)
+        os._exit(0)
 
 
 def _import_worker() -> Callable[[], None]:
