@@ -54,7 +54,7 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         return Diagnosis("error", sentence=f"it cannot be called as {exercise.signature}")
     choice, failed = _best_choice(exercise, asked)
     if not failed:
-        return _examine_behaviour(exercise, student, asked)
+        return _examine_behaviour(exercise, student, asked, choice, seed)
     found = _explain(exercise, asked, choice, failed)
     is_narrowed = found.outcome == "narrowed"
     if is_narrowed and any(_is_random(exercise, student, asked, i) for i in failed):
@@ -227,7 +227,9 @@ def _credit(asked: Asked, failed: list[int]) -> float:
     return min(right / total, 0.9) if total else 0.0
 
 
-def _examine_behaviour(exercise: Exercise, student: Student, asked: Asked) -> Diagnosis:
+def _examine_behaviour(
+    exercise: Exercise, student: Student, asked: Asked, choice: int, seed: int
+) -> Diagnosis:
     """All values are right; does it also leave its inputs alone, and answer the same again?"""
     if any(answer.is_changed for _, answer in asked):
         return Diagnosis(
@@ -248,6 +250,9 @@ def _examine_behaviour(exercise: Exercise, student: Student, asked: Asked) -> Di
             return _forgets("it raises when it is called a second time")
         if compare_results(again.results, answer.results, exercise.tolerance):
             return _forgets("called again with the same inputs it gives another answer")
+    others = _ask_all(exercise, student, reversed([*exercise.cases(Draw(seed + 1))]))
+    if any(differs(exercise, case, answer, choice) for case, answer in others):
+        return _forgets("it is right at first, but not for other numbers of the same sizes")
     return Diagnosis("passed", share=1.0, sentence="right in every case")
 
 

@@ -20,9 +20,11 @@ box.py           the processes of one session, and the order in which the layers
 processes.py     which processes lie below another one, their memory, and ending them all
 view.py          the folders that checked code may read
 kernel.py        calls of the Linux kernel
+forbidden.py     functions that an exercise forbids, found in a source text
 direct.py        a worker inside this process, for one's own code
 """
 
+from clearhead.exercises.sandbox.forbidden import Use, find_forbidden
 from clearhead.exercises.sandbox.limits import Limits
 from clearhead.exercises.sandbox.sandbox import Level, Sandbox, open_session
 from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError, escape
@@ -34,6 +36,8 @@ __all__ = [
     "Session",
     "Stopped",
     "StudentError",
+    "Use",
     "escape",
+    "find_forbidden",
     "open_session",
 ]
