@@ -15,6 +15,7 @@ lines.py         the line where a mistake probably stands
 report.py        what a check found, as text, JSON and HTML
 judge.py         one part: run, diagnose, put into words
 check.py         a whole submission
+pages.py         the page of each exercise in docs/exercises
 template.py      a file to start from, and a sheet of all exercises
 corpus.py        submissions with known verdicts
 contracts/       the exercises, one file each

@@ -10,11 +10,15 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from clearhead.exercises.catalogue import Entry, read_catalogue, read_entry
 from clearhead.files.writing import write_new_text
 
+if TYPE_CHECKING:
+    from clearhead.exercises.exercise import Exercise
+
+MAX_EXAMPLE = 240  # characters
 EXAMPLES = Path(__file__).parent / "examples.json"  # made by `make_examples`
 
 
@@ -89,24 +93,30 @@ def _read_examples() -> dict[str, Any]:
 
 
 def make_examples() -> dict[str, Any]:
-    """The first small case of each function exercise and its answer: what examples.json holds."""
+    """A small case of each exercise without weights, and its answer: what examples.json holds."""
     from clearhead.exercises.contracts import find_exercise
+
+    found = {name: _make_example(find_exercise(name)) for name in read_catalogue()}
+    return {name: example for name, example in found.items() if example is not None}
+
+
+def _make_example(exercise: "Exercise") -> dict[str, Any] | None:
+    """The largest of the small cases that fits into a few lines."""
     from clearhead.exercises.draw import Draw
     from clearhead.exercises.judge import to_plain
 
-    found = {}
-    for name in read_catalogue():
-        exercise = find_exercise(name)
-        case = next(iter(list(exercise.small_cases(Draw(3)))[-2:]), None)
-        if case is None or (case.sizes and exercise.roles(**case.sizes)):
-            continue
+    best = None
+    for case in exercise.small_cases(Draw(3)):
         try:
-            expected = exercise.results(case.inputs)
-        except (TypeError, AttributeError):
-            continue
-        inputs = {key: to_plain(value) for key, value in case.inputs.items()}
-        found[name] = {"inputs": inputs, "expected": to_plain(next(iter(expected.values())))}
-    return found
+            expected = next(iter(exercise.results(case.inputs).values()))
+        except (TypeError, AttributeError):  # it needs the weights of a module
+            return None
+        asked = {key: x for key, x in case.inputs.items() if key in exercise.parameters}
+        inputs = {key: to_plain(x) for key, x in asked.items()}
+        example = {"inputs": inputs, "expected": to_plain(expected)}
+        if len(json.dumps(example)) <= MAX_EXAMPLE:
+            best = example
+    return best
 
 
 # A whole sheet

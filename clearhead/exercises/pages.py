@@ -1,0 +1,62 @@
+"""The page of each exercise in docs/exercises, made from its contract.
+
+    python -c "from clearhead.exercises.pages import write_pages; write_pages('docs/exercises')"
+
+A test compares the pages with the contracts, so they cannot disagree.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from clearhead.exercises.catalogue import Entry, read_catalogue
+from clearhead.files.writing import replace_file
+
+
+def write_pages(folder: str | Path) -> None:
+    """Write one page for each exercise, and README.md, which lists them."""
+    for name, text in make_pages().items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file:
+            file.write(text.encode())
+
+
+def make_pages() -> dict[str, str]:
+    """The text of each page by file name."""
+    catalogue = read_catalogue()
+    pages = {f"{entry.name}.md": "\n".join(_write_page(entry)) for entry in catalogue.values()}
+    return {"README.md": "\n".join(_write_list(list(catalogue.values()))), **pages}
+
+
+def _write_list(entries: list[Entry]) -> Iterator[str]:
+    n = sum(len(entry.mistakes) for entry in entries)
+    yield "# The exercises\n"
+    yield f"{len(entries)} exercises with {n} named mistakes. `clearhead exercise NAME` writes a"
+    yield "file to start from, and `clearhead check FILE` says what is wrong with it.\n"
+    yield "| exercise | what | mistakes |\n|---|---|---|"
+    for entry in entries:
+        yield f"| [{entry.name}]({entry.name}.md) | {entry.title} | {len(entry.mistakes)} |"
+    yield ""
+
+
+def _write_page(entry: Entry) -> Iterator[str]:
+    page = entry.page.partition("#")[0].removesuffix(".md")
+    yield f"# {entry.title}\n"
+    yield f"```\n{entry.formula}\n```\n"
+    yield f"Signature: `{entry.signature}`, {entry.points:g} points."
+    yield f"The idea is explained in [{page}](../{entry.page}).\n"
+    names = dict.fromkeys(re.split(r"[ (]", name)[0] for name in entry.names)
+    yield "It is found in a file under these names: " + ", ".join(f"`{n}`" for n in names) + ".\n"
+    if entry.forbidden:
+        yield "Not allowed: " + ", ".join(f"`{name}`" for name in entry.forbidden) + ".\n"
+    yield "## Mistakes with a name\n"
+    yield "| name | term of the formula | what is wrong |\n|---|---|---|"
+    for id, mistake in entry.mistakes.items():
+        term = entry.terms.get(mistake["term"], mistake["term"])
+        yield f"| `{id}` | {_escape(term)} | {_escape(mistake['sentence'])} |"
+    yield ""
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
