@@ -3,6 +3,7 @@
 # make check   style, types and the quick tests
 # make fix     let ruff put right what it can
 # make mutants  plant 75 small mistakes, one at a time, and see the tests notice each
+# make pages   write what is made from the exercises: their list and their pages in docs
 # make bench   the speed table, as ratios measured in one run
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ STAMP := $(VENV)/installed
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test check fix mutants bench clean
+.PHONY: install demo test check fix mutants pages bench clean
 
 install: $(STAMP)
 
@@ -45,6 +46,9 @@ fix: install
 
 mutants: install
 	$(BIN)/python tests/mutants.py
+
+pages: install
+	$(BIN)/python -m clearhead.exercises.pages
 
 bench: install
 	$(BIN)/clearhead bench

@@ -1,25 +1,30 @@
-"""The exercises and their mistakes, read from the files of the contracts without importing torch.
+"""The exercises and their mistakes, without importing torch: read from catalogue.json.
 
 `clearhead check --list` and `clearhead exercise` must answer at once, and a check says what it has
-found before anything slow is imported. So the tables of a contract are literals, and are read from
-the syntax of its file.
+found before anything slow is imported. The contracts import torch, so what can be said of them is
+kept in a file. `make pages` writes it and a test compares it with the contracts.
 """
 
-import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from clearhead.exercises.contracts import EXERCISES
+from clearhead.exercises.contracts import EXERCISES, find_exercise
 
-FOLDER = Path(__file__).parent / "contracts"
+FILE = Path(__file__).parent / "catalogue.json"
+MAX_EXAMPLE = 240  # characters
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What can be known of an exercise without running it; the fields are those of Exercise."""
+    """What is said of an exercise; the fields are those of Exercise.
+
+    mistakes: term and sentence by id. example: inputs and expected result of a small case, None
+    for an exercise whose answer depends on the weights of a module.
+    """
 
     name: str
     title: str
@@ -31,16 +36,17 @@ class Entry:
     terms: Mapping[str, str]
     parameters: Mapping[str, str]
     forbidden: tuple[str, ...] = ()
-    mistakes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # term and sentence
+    mistakes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    example: Mapping[str, Any] | None = None
 
 
-@cache
 def read_entry(name: str) -> Entry:
-    """The entry of one exercise."""
-    file, kind = EXERCISES[name]
-    values, mistakes = _read_class(file, kind)
-    known = {key: values[key] for key in Entry.__dataclass_fields__ if key in values}
-    return Entry(**{"points": 10.0, **known, "mistakes": mistakes})
+    """The entry of one exercise; one that the file does not have yet is imported."""
+    values = _read_file().get(name)
+    if values is None:
+        return make_entry(name)
+    lists = {key: tuple(values[key]) for key in ("names", "forbidden")}
+    return Entry(**{**values, **lists})
 
 
 def read_catalogue() -> dict[str, Entry]:
@@ -48,44 +54,48 @@ def read_catalogue() -> dict[str, Entry]:
     return {name: read_entry(name) for name in EXERCISES}
 
 
-def _read_class(file: str, kind: str) -> tuple[dict[str, Any], dict[str, dict[str, str]]]:
-    """The literal fields of a class and its mistakes, with those of a base in another contract."""
-    tree = ast.parse((FOLDER / f"{file}.py").read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    imported = {
-        alias.name: node.module.rpartition(".")[2]
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and "exercises.contracts." in (node.module or "")
-        for alias in node.names
-        if node.module
+@cache
+def _read_file() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    return found
+
+
+# Made from the contracts
+
+
+def make_catalogue() -> str:
+    """The text of catalogue.json, a line for each exercise."""
+    entries = ({name: asdict(make_entry(name))} for name in EXERCISES)
+    lines = (json.dumps(entry, ensure_ascii=False)[1:-1] for entry in entries)
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def make_entry(name: str) -> Entry:
+    """The entry of an exercise, from its contract."""
+    exercise = find_exercise(name)
+    own = {key: getattr(exercise, key) for key in Entry.__dataclass_fields__ if key != "example"}
+    own["parameters"] = dict(exercise.parameters)
+    own["terms"] = dict(exercise.terms)
+    own["mistakes"] = {
+        id: {"term": each.term, "sentence": each.sentence} for id, each in exercise.mistakes.items()
     }
-    values: dict[str, Any] = {}
-    mistakes: dict[str, dict[str, str]] = {}
-    node = classes[kind]
-    for base in node.bases:
-        name = ast.unparse(base)
-        if name in classes or name in imported:
-            inherited = _read_class(imported.get(name, file), name)
-            values |= inherited[0]
-            mistakes |= inherited[1]
-    values |= dict(_read_fields(node))
-    mistakes |= dict(_read_mistakes(node))
-    return values, mistakes
+    return Entry(**own, example=_make_example(exercise))
 
 
-def _read_fields(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
-    for each in node.body:
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
-            try:
-                yield each.targets[0].id, ast.literal_eval(each.value)
-            except ValueError:
-                continue
+def _make_example(exercise: Any) -> dict[str, Any] | None:
+    """The largest of the small cases that fits into a few lines."""
+    from clearhead.exercises.draw import Draw
+    from clearhead.exercises.judge import to_plain
 
-
-def _read_mistakes(node: ast.ClassDef) -> Iterator[tuple[str, dict[str, str]]]:
-    for each in node.body:
-        for call in getattr(each, "decorator_list", []):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "mistake":
-                term, sentence = (ast.literal_eval(argument) for argument in call.args[:2])
-                assert isinstance(each, ast.FunctionDef)
-                yield each.name, {"term": term, "sentence": sentence}
+    best = None
+    for case in exercise.small_cases(Draw(3)):
+        try:
+            expected = next(iter(exercise.results(case.inputs).values()))
+        except (TypeError, AttributeError, KeyError):  # it needs the weights of a module
+            return None
+        asked = {key: x for key, x in case.inputs.items() if key in exercise.parameters}
+        inputs = {key: to_plain(x) for key, x in asked.items()}
+        example = {"inputs": inputs, "expected": to_plain(expected)}
+        if inputs and len(json.dumps(example)) <= MAX_EXAMPLE:
+            best = example
+    return best

@@ -1,30 +1,33 @@
-"""The page of each exercise in docs/exercises, made from its contract.
+"""What is made from the contracts: catalogue.json and the pages in docs/exercises.
 
-    python -c "from clearhead.exercises.pages import write_pages; write_pages('docs/exercises')"
+    make pages
 
-A test compares the pages with the contracts, so they cannot disagree.
+A test compares them with the contracts, so they cannot disagree.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from clearhead.exercises.catalogue import Entry, read_catalogue
+from clearhead.exercises.catalogue import FILE, Entry, make_catalogue, make_entry
+from clearhead.exercises.contracts import EXERCISES
 from clearhead.files.writing import replace_file
 
 
 def write_pages(folder: str | Path) -> None:
-    """Write one page for each exercise, and README.md, which lists them."""
-    for name, text in make_pages().items():
-        path = Path(folder) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+    """Write catalogue.json, a page for each exercise, and README.md, which lists them."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {FILE: make_catalogue()}
+    texts |= {folder / name: text for name, text in make_pages().items()}
+    for path, text in texts.items():
         with replace_file(path) as file:
             file.write(text.encode())
 
 
 def make_pages() -> dict[str, str]:
     """The text of each page by file name."""
-    catalogue = read_catalogue()
+    catalogue = {name: make_entry(name) for name in EXERCISES}
     pages = {f"{entry.name}.md": "\n".join(_write_page(entry)) for entry in catalogue.values()}
     return {"README.md": "\n".join(_write_list(list(catalogue.values()))), **pages}
 
@@ -60,3 +63,7 @@ def _write_page(entry: Entry) -> Iterator[str]:
 
 def _escape(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    write_pages("docs/exercises")

@@ -8,18 +8,11 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clearhead.exercises.catalogue import Entry, read_catalogue, read_entry
 from clearhead.files.writing import write_new_text
-
-if TYPE_CHECKING:
-    from clearhead.exercises.exercise import Exercise
-
-MAX_EXAMPLE = 240  # characters
-EXAMPLES = Path(__file__).parent / "examples.json"  # made by `make_examples`
 
 
 def write_template(name: str) -> str:
@@ -73,7 +66,7 @@ def _missing(entry: Entry, indent: str) -> Iterator[str]:
 
 def _write_example(name: str) -> Iterator[str]:
     """An example with the expected result, as comments."""
-    example = _read_examples().get(name)
+    example = read_entry(name).example
     if example is None:
         return
     yield ""
@@ -82,41 +75,6 @@ def _write_example(name: str) -> Iterator[str]:
     for key, value in example["inputs"].items():
         yield f"#     {key} = {json.dumps(value, ensure_ascii=False)}"
     yield f"#     expected: {json.dumps(example['expected'], ensure_ascii=False)}"
-
-
-@cache
-def _read_examples() -> dict[str, Any]:
-    if not EXAMPLES.exists():
-        return {}
-    found: dict[str, Any] = json.loads(EXAMPLES.read_text(encoding="utf-8"))
-    return found
-
-
-def make_examples() -> dict[str, Any]:
-    """A small case of each exercise without weights, and its answer: what examples.json holds."""
-    from clearhead.exercises.contracts import find_exercise
-
-    found = {name: _make_example(find_exercise(name)) for name in read_catalogue()}
-    return {name: example for name, example in found.items() if example is not None}
-
-
-def _make_example(exercise: "Exercise") -> dict[str, Any] | None:
-    """The largest of the small cases that fits into a few lines."""
-    from clearhead.exercises.draw import Draw
-    from clearhead.exercises.judge import to_plain
-
-    best = None
-    for case in exercise.small_cases(Draw(3)):
-        try:
-            expected = next(iter(exercise.results(case.inputs).values()))
-        except (TypeError, AttributeError):  # it needs the weights of a module
-            return None
-        asked = {key: x for key, x in case.inputs.items() if key in exercise.parameters}
-        inputs = {key: to_plain(x) for key, x in asked.items()}
-        example = {"inputs": inputs, "expected": to_plain(expected)}
-        if len(json.dumps(example)) <= MAX_EXAMPLE:
-            best = example
-    return best
 
 
 # A whole sheet

@@ -1,7 +1,9 @@
 """clearhead check and clearhead exercise, as a student uses them."""
 
 import json
+import re
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +100,14 @@ def test_a_function_is_checked_from_python(file):
     assert clearhead.check is check
     with pytest.raises(TypeError, match="a function or a class"):
         check({})
+
+
+def test_the_readme_shows_what_check_prints(run, tmp_path):
+    text = (Path(clearhead.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    source = re.search(r"```python\n# my_attention.py\n(.*?)```", text, re.DOTALL)
+    shown = re.search(
+        r"`clearhead check my_attention.py --seed 1` prints:\n\n```\n(.*?)```", text, re.DOTALL
+    )
+    path = tmp_path / "my_attention.py"
+    path.write_text(source[1])
+    assert run("check", path, "--seed", "1")[1] == shown[1]
