@@ -2,15 +2,21 @@
 
 conventions.py       how masks and batches may be given
 dot_product.py       the terms that the exercises on attention share, with their mistakes
+masked_softmax.py    a softmax over the first entries of each row
 attention.py         scaled dot-product attention
 attention_head.py    a head with a 0/1 mask
+argmax_attention.py  the value of the best key alone
 self_attention.py    a module with its own queries, keys and values
 cross_attention.py   queries from one sequence, keys and values from another
+split_heads.py       (B, T, D) → (B, H, T, Dh)
+merge_heads.py       the inverse
+toeplitz_bias.py     a bias for each distance
 twins.py             a second function beside the first, such as a closed form
 products.py          feature maps are compared by φ(q)·φ(k)
 quadratic_features.py  the features of (q·k + 1)²
 fourier_features.py  random Fourier features
 sinusoidal_positions.py  waves of positions
+causal_mask.py       which tokens may be seen
 language_model_loss.py  each token predicts the next
 warmup_schedule.py   the learning rate goes up, then down
 class_token_loss.py  loss and accuracy of [CLS]
@@ -18,14 +24,14 @@ kernel_attention.py  attention by features, in O(N)
 summed_attention.py  one score for each token, pair by pair or rearranged
 linear_rnn.py        a linear recurrence and its closed form
 purification.py      the matrix that purifies a mixture
-warmup_schedule.py      the learning rate goes up, then down
-class_token_loss.py     loss and accuracy of [CLS]
-char_tokenizer.py       characters as one-hot rows, [CLS] first
-padded_batch.py         rows of unequal length, and their mask
-kernel_attention.py     attention by features, in O(N)
-summed_attention.py     one score for each token, pair by pair or rearranged
-linear_rnn.py           a linear recurrence and its closed form
-purification.py         the matrix that purifies a mixture
+warmup_schedule.py   the learning rate goes up, then down
+class_token_loss.py  loss and accuracy of [CLS]
+char_tokenizer.py    characters as one-hot rows, [CLS] first
+padded_batch.py      rows of unequal length, and their mask
+kernel_attention.py  attention by features, in O(N)
+summed_attention.py  one score for each token, pair by pair or rearranged
+linear_rnn.py        a linear recurrence and its closed form
+purification.py      the matrix that purifies a mixture
 """
 
 from importlib import import_module
@@ -38,13 +44,19 @@ __all__ = ["EXERCISES", "check_name", "find_exercise"]
 
 # Name of the exercise → (file, class), in reading order.
 EXERCISES = {
+    "masked_softmax": ("masked_softmax", "MaskedSoftmax"),
     "attention": ("attention", "Attention"),
     "attention_head": ("attention_head", "AttentionHead"),
+    "argmax_attention": ("argmax_attention", "ArgmaxAttention"),
     "self_attention": ("self_attention", "SelfAttention"),
     "cross_attention": ("cross_attention", "CrossAttention"),
+    "split_heads": ("split_heads", "SplitHeads"),
+    "merge_heads": ("merge_heads", "MergeHeads"),
+    "toeplitz_bias": ("toeplitz_bias", "ToeplitzBias"),
     "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
     "fourier_features": ("fourier_features", "FourierFeatures"),
     "sinusoidal_positions": ("sinusoidal_positions", "SinusoidalPositions"),
+    "causal_mask": ("causal_mask", "CausalMask"),
     "language_model_loss": ("language_model_loss", "LanguageModelLoss"),
     "warmup_schedule": ("warmup_schedule", "WarmupSchedule"),
     "class_token_loss": ("class_token_loss", "ClassTokenLoss"),

@@ -1,0 +1,240 @@
+"""A softmax over the first entries of each row: masked_softmax(X, valid_lens)."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.contracts.conventions import LENGTHS, array_form
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Case, Exercise, mistake
+
+FILL = ("masked_fill", "where", "-1e6", "mask")
+
+
+class MaskedSoftmax(Exercise):
+    name = "masked_softmax"
+    title = "A softmax with valid lengths"
+    formula = "softmax over the first valid_lens entries of each row, 0 for the others"
+    signature = "masked_softmax(X, valid_lens) with valid_lens of shape (B,) or (B, queries)"
+    page = "attention.md#masks-one-algebra-true--may-attend"
+    names = ("masked_softmax", "softmax_with_lengths", "sequence_softmax", "MaskedSoftmax")
+    terms = {
+        "share": "how lengths belong to rows: (B,) is one for all queries, (B, queries) one each",
+        "allow": "which entries a length allows",
+        "hide": "entries past the length become −∞ before the softmax",
+        "weigh": "the softmax along the last axis",
+        "combine": "the order of mask and softmax",
+    }
+    parameters = {"x": "x scores logits inputs input", "valid_lens": LENGTHS}
+    forbidden = ("torch.masked.softmax",)
+
+    # The formula: X (B, T, S), valid_lens (B,), (B, T) or None → (B, T, S)
+
+    def answer(self, x: Tensor, valid_lens: Tensor | None) -> Tensor:
+        if valid_lens is None:
+            return self.weigh(x)
+        return self.combine(x, self.allow(self.share(valid_lens, x), x.size(-1)))
+
+    def combine(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self.weigh(self.hide(x, allowed))
+
+    def share(self, lengths: Tensor, x: Tensor) -> Tensor:
+        """A length for each row, (B, T)."""
+        return lengths if lengths.dim() == 2 else lengths.unsqueeze(1).expand(x.shape[:2])
+
+    def allow(self, lengths: Tensor, n: int) -> Tensor:
+        return torch.arange(n) < lengths.unsqueeze(-1)
+
+    def hide(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x.masked_fill(~allowed, -math.inf)
+
+    def weigh(self, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+    def forms(self, case: Case) -> Iterable[Case]:
+        yield case
+        yield array_form(case)
+
+    # Mistakes
+
+    @mistake(
+        "allow",
+        "one entry too many is allowed: entry j counts if j < length, since entries start at 0",
+        line=("<=", "arange", "valid_len"),
+    )
+    def lengths_too_long(self, lengths: Tensor, n: int) -> Tensor:
+        return torch.arange(n) <= lengths.unsqueeze(-1)
+
+    @mistake(
+        "allow",
+        "the last valid entry is hidden: a length of n means the entries 0 … n−1",
+        line=("<", "arange", "valid_len"),
+    )
+    def lengths_too_short(self, lengths: Tensor, n: int) -> Tensor:
+        return torch.arange(n) < lengths.unsqueeze(-1) - 1
+
+    @mistake(
+        "combine",
+        "the mask is inverted: the valid entries are hidden and the others are used",
+        line=FILL,
+        category="Masking",
+        variants=("mask_inverted_finite",),
+    )
+    def mask_inverted(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self.weigh(x.masked_fill(allowed, -math.inf))
+
+    def mask_inverted_finite(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self.weigh(x.masked_fill(allowed, -1e6))
+
+    @mistake(
+        "share",
+        "lengths of shape (B,) are repeated with repeat instead of repeat_interleave, so rows get "
+        "the length of another example",
+        line=("repeat(", ".tile(", "tile("),
+    )
+    def repeated_wrongly(self, lengths: Tensor, x: Tensor) -> Tensor:
+        if lengths.dim() == 2:
+            return lengths
+        return lengths.repeat(x.size(1)).view(x.shape[:2])
+
+    @mistake(
+        "share",
+        "lengths of shape (B, queries) are not used: every query gets the length of the first",
+        line=("valid_len", "[:, 0]"),
+    )
+    def first_query_for_all(self, lengths: Tensor, x: Tensor) -> Tensor:
+        first = lengths if lengths.dim() == 1 else lengths[:, 0]
+        return first.unsqueeze(1).expand(x.shape[:2])
+
+    @mistake(
+        "share",
+        "one length serves the whole batch, that of its first example",
+        line=("valid_len", "[0]"),
+    )
+    def first_example_for_all(self, lengths: Tensor, x: Tensor) -> Tensor:
+        first = lengths[:1] if lengths.dim() == 2 else lengths[:1].unsqueeze(1)
+        return first.expand(x.shape[:2])
+
+    @mistake(
+        "combine",
+        "the lengths hide queries instead of keys: the mask lies on the wrong axis",
+        line=FILL,
+        category="Masking",
+        variants=("lengths_on_queries_finite", "lengths_only_on_queries"),
+    )
+    def lengths_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self._hide_queries(x, allowed, -math.inf)
+
+    def lengths_on_queries_finite(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self._hide_queries(x, allowed, -1e6)
+
+    def lengths_only_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
+        if torch.equal(allowed, allowed[:, :1].expand_as(allowed)):
+            return self._hide_queries(x, allowed, -1e6)
+        queries = torch.arange(x.size(1)) < allowed.sum(-1).unsqueeze(1)
+        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), -1e6))
+
+    def _hide_queries(self, x: Tensor, allowed: Tensor, value: float) -> Tensor:
+        if not torch.equal(allowed, allowed[:, :1].expand_as(allowed)):  # a length for each query
+            return MaskedSoftmax.combine(self, x, allowed)
+        lengths = allowed[:, 0].sum(-1)  # (B,)
+        queries = torch.arange(x.size(1)) < lengths.unsqueeze(-1)
+        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), value))
+
+    @mistake(
+        "hide",
+        "hidden entries are set to 0 (or to 1e-6, or multiplied by the mask) before the softmax: "
+        "e⁰ = 1 is a full share",
+        line=FILL,
+        category="Masking",
+    )
+    def mask_value_zero(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x * allowed
+
+    @mistake("hide", "hidden entries are set to −1 instead of −∞, so they get weight", line=FILL)
+    def mask_value_minus_one(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x.masked_fill(~allowed, -1.0)
+
+    @mistake("hide", "the 0/1 mask is added: a hidden entry is only 1 behind", line=("+", "mask"))
+    def mask_added(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x + allowed
+
+    @mistake("hide", "the lengths are taken but not used", line=FILL)
+    def mask_ignored(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x
+
+    @mistake(
+        "combine",
+        "the mask is applied after the softmax, so the rows do not sum to 1: hidden entries have "
+        "already taken their share",
+        line=FILL,
+        category="Masking",
+    )
+    def mask_after_softmax(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return self.weigh(x) * allowed
+
+    @mistake(
+        "weigh",
+        "the softmax runs over the queries (dim=1) instead of the last axis",
+        line=("softmax", "sum("),
+        variants=("softmax_over_queries_finite",),
+    )
+    def softmax_over_queries(self, x: Tensor) -> Tensor:
+        return x.softmax(-2)
+
+    def softmax_over_queries_finite(self, x: Tensor) -> Tensor:
+        return x.clamp(min=-1e6).softmax(-2)
+
+    @mistake(
+        "weigh",
+        "the softmax runs over the batch (dim=0) instead of the last axis",
+        line=("softmax", "sum("),
+        variants=("softmax_over_batch_finite",),
+    )
+    def softmax_over_batch(self, x: Tensor) -> Tensor:
+        return x.softmax(0)
+
+    def softmax_over_batch_finite(self, x: Tensor) -> Tensor:
+        return x.clamp(min=-1e6).softmax(0)
+
+    @mistake(
+        "weigh",
+        "the softmax overflows: exp of a large score is infinite, and inf / inf is NaN; subtract "
+        "the greatest score of each row first",
+        line=("exp(", ".exp"),
+        variants=("no_max_subtraction_sliced",),
+    )
+    def no_max_subtraction(self, x: Tensor) -> Tensor:
+        return x.exp() / x.exp().sum(-1, keepdim=True)
+
+    def no_max_subtraction_sliced(self, x: Tensor) -> Tensor:
+        weights = x.exp() / x.exp().sum(-1, keepdim=True)
+        return weights.masked_fill(x == -math.inf, 0.0)  # only the valid entries are computed
+
+    # Cases
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        def case(says: str, term: str, lengths: Tensor | None, **more: Any) -> Case:
+            scale = more.pop("scale", 1.0)
+            inputs = {"x": draw.normal(3, 4, 7, scale=scale), "valid_lens": lengths}
+            return Case(says, term, inputs, **more)
+
+        one, each = torch.tensor([2, 6, 4]), draw.whole(2, 6, 3, 4)
+        each[0, 0], each[0, 1] = 3, 5  # so that no row stands for all
+        yield case("without lengths it is a softmax", "weigh", None)
+        yield case("a length of all entries hides none", "allow", torch.tensor([7, 7, 7]))
+        yield case("one length for all examples", "hide", torch.tensor([3, 3, 3]))
+        yield case("(B,) is a length for each example", "share", one)
+        yield case("(B, queries) is a length for each query", "share", each)
+        yield case("scores as large as 1000 stay finite", "weigh", one, scale=1000.0)
+        yield case("the gradient reaches the scores", "weigh", each, gradient=True)
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        for B, T, S in ((1, 1, 2), (1, 2, 3), (2, 2, 3), (2, 3, 4)):
+            for shape in ((B,), (B, T), (B,), (B, T)):
+                inputs = {"x": draw.small(B, T, S), "valid_lens": draw.whole(1, S, *shape)}
+                yield Case("a small example", "hide", inputs)
+        yield from self.cases(draw)

@@ -1,0 +1,175 @@
+"""A bias for each distance: M[i, j] = m[j − i], a Toeplitz matrix."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.contracts.conventions import array_form
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.weights import Role
+
+INDEX = ("arange", "range(", "gather", "[")
+
+
+class ToeplitzBias(Exercise):
+    name = "toeplitz_bias"
+    title = "Relative positions as a Toeplitz matrix"
+    formula = "M[i, j] = m[L + j − i]"
+    signature = "toeplitz_bias(m, n) with m (…, 2L+1), weights of the distances −L … L → (…, n, n)"
+    page = "positions.md"
+    names = ("toeplitz_bias", "ToeplitzBias", "toeplitz", "relative_bias", "RelativeBias")
+    terms = {
+        "distance": "the distance j − i of key j from query i",
+        "place": "where a distance stands among the 2L+1 weights: distance 0 in the middle",
+        "pick": "the entries of the matrix, taken from the weights",
+    }
+    parameters = {
+        "m": "m weights w bias table params rel vector",
+        "n": "n length seq_len n_tokens size T N seq_length",
+    }
+    constructor = {
+        "n_heads": "n_heads num_heads heads h nheads n_head",
+        "max_len": "max_len max_length max_seq_len L length max_n",
+    }
+    optional = ("n_heads",)
+
+    def roles(self, max_len: int, n_heads: int, **_: Any) -> dict[str, Role]:
+        n = 2 * max_len + 1
+        hints = "m weight bias table"
+        return {
+            "m": Role("vector", (n_heads, n), hints, optional=True),
+            "single": Role("vector", (n,), hints, optional=True),  # one bias for all heads
+            "table": Role("table", (n, n_heads), hints, optional=True),  # an nn.Embedding
+        }
+
+    # The formula: m (…, 2L+1) → (…, n, n)
+
+    def answer(
+        self,
+        n: int,
+        m: Tensor | None = None,
+        single: Tensor | None = None,
+        table: Tensor | None = None,
+    ) -> Tensor:
+        m = table.mT if table is not None else m if m is not None else single
+        assert m is not None
+        i, j = torch.arange(n).unsqueeze(1), torch.arange(n)
+        return self.pick(m, self.place(self.distance(i, j, m.size(-1) // 2), m.size(-1), n))
+
+    def distance(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+        return j - i  # (n, n)
+
+    def place(self, distances: Tensor, n_weights: int, n: int) -> Tensor:
+        return distances + n_weights // 2
+
+    def pick(self, m: Tensor, places: Tensor) -> Tensor:
+        return m[..., places]
+
+    def forms(self, case: Case) -> Iterable[Case]:
+        """A function is given m, for each head or alone; a class has weights of its own."""
+        m, n = case.inputs["m"], case.inputs["n"]
+        yield case
+        yield Case(case.says, case.term, {"n": n}, case.sizes)
+        yield Case(case.says, case.term, {"m": m[0], "n": n}, case.sizes, gradient=case.gradient)
+        yield array_form(case)
+        yield array_form(Case(case.says, case.term, {"m": m[0], "n": n}, case.sizes))
+
+    # Mistakes
+
+    @mistake(
+        "distance",
+        "the matrix is transposed: it holds m[i − j] instead of m[j − i], so that earlier and "
+        "later tokens change places",
+        line=INDEX,
+    )
+    def transposed(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+        return i - j
+
+    @mistake(
+        "distance",
+        "only the size of the distance counts, |j − i|: tokens before and after are not told apart",
+        line=("abs",),
+    )
+    def without_sign(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+        return (j - i).abs()
+
+    @mistake(
+        "distance",
+        "the entries follow i + j, so that anti-diagonals are constant (a Hankel matrix) instead "
+        "of diagonals",
+        line=INDEX,
+        variants=("hankel_centred",),
+    )
+    def hankel(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+        return i + j - half
+
+    def hankel_centred(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+        return i + j - i.max()
+
+    @mistake(
+        "place",
+        "distance 0 is taken from index 0 instead of the middle: negative distances count from "
+        "the end of the weights",
+        line=INDEX,
+    )
+    def not_centred(self, distances: Tensor, n_weights: int, n: int) -> Tensor:
+        return distances % n_weights
+
+    @mistake(
+        "place",
+        "the middle is n − 1 instead of L: the bias of a distance then changes with the length of "
+        "the text",
+        line=("n - 1", "n-1", "T - 1", *INDEX),
+    )
+    def centred_at_length(self, distances: Tensor, n_weights: int, n: int) -> Tensor:
+        return distances + n - 1
+
+    @mistake(
+        "place",
+        "all distances are off by one: index L + j − i + 1; the middle of 2L+1 weights is L",
+        line=("+ 1", *INDEX),
+        variants=("off_by_one_below",),
+    )
+    def off_by_one(self, distances: Tensor, n_weights: int, n: int) -> Tensor:
+        return distances + n_weights // 2 + 1
+
+    def off_by_one_below(self, distances: Tensor, n_weights: int, n: int) -> Tensor:
+        return distances + n_weights // 2 - 1
+
+    @mistake(
+        "pick",
+        "only tokens before the query get a bias: the entries above the diagonal are 0",
+        line=("tril", "range("),
+    )
+    def lower_triangle_only(self, m: Tensor, places: Tensor) -> Tensor:
+        return m[..., places].tril()
+
+    @mistake(
+        "pick",
+        "each row of the matrix is the same: the weights are not shifted from row to row",
+        line=("expand", "repeat", *INDEX),
+    )
+    def rows_not_shifted(self, m: Tensor, places: Tensor) -> Tensor:
+        return m[..., places[:1]].expand(*m.shape[:-1], *places.shape)
+
+    # Cases
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        def case(says: str, term: str, H: int, L: int, n: int, **more: Any) -> Case:
+            sizes = {"n_heads": H, "max_len": L}
+            return Case(says, term, {"m": draw.normal(H, 2 * L + 1), "n": n}, sizes, **more)
+
+        yield case("a single token has the weight of distance 0", "place", 2, 3, 1)
+        yield case("the first row holds the distances 0, 1, …", "distance", 3, 6, 2)
+        yield case("diagonals are constant", "pick", 2, 7, 5)
+        yield case("the longest text uses all but the outermost weights", "place", 3, 4, 4)
+        yield case("the gradient reaches the weights", "pick", 2, 5, 4, gradient=True)
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        for L, n in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4)):
+            m = torch.arange(-L, L + 1.0).expand(1, -1).contiguous()
+            yield Case("a small example", "pick", {"m": m, "n": n}, {"n_heads": 1, "max_len": L})
+        yield from self.cases(draw)
