@@ -5,8 +5,8 @@ tensors.py         tensors in memory: the shortest way to a task of your own
 substrings.py      whether a needle occurs in a haystack
 characters.py      the next character of a text
 dialogue.py        the next word of a speech
-translation.py     a sentence in another language
-pictures.py        what a picture shows
+translation.py     a sentence in another language; translation_predictor.py: after training
+pictures.py        what a picture shows; picture_predictor.py: after training
 sequences.py       the rules of the smallest transformer
 published.py       the same rules, sequence by sequence as in the published exercise
 """
