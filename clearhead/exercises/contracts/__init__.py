@@ -32,6 +32,19 @@ kernel_attention.py  attention by features, in O(N)
 summed_attention.py  one score for each token, pair by pair or rearranged
 linear_rnn.py        a linear recurrence and its closed form
 purification.py      the matrix that purifies a mixture
+warmup_schedule.py      the learning rate goes up, then down
+class_token_loss.py     loss and accuracy of [CLS]
+char_tokenizer.py       characters as one-hot rows, [CLS] first
+padded_batch.py         rows of unequal length, and their mask
+kernel_attention.py     attention by features, in O(N)
+summed_attention.py     one score for each token, pair by pair or rearranged
+linear_rnn.py           a linear recurrence and its closed form
+purification.py         the matrix that purifies a mixture
+smallest_transformer.py one layer, one head, in NumPy and in PyTorch
+hand_design.py          its weights set by hand: what the three tasks share
+hand_identity.py        each token comes out as it went in
+hand_first.py           each token comes out as the first one
+hand_unique.py          which tokens occur once
 """
 
 from importlib import import_module
@@ -66,6 +79,10 @@ EXERCISES = {
     "summed_attention": ("summed_attention", "SummedAttention"),
     "linear_rnn": ("linear_rnn", "LinearRNN"),
     "purification": ("purification", "Purification"),
+    "smallest_transformer": ("smallest_transformer", "SmallestTransformer"),
+    "hand_identity": ("hand_identity", "HandIdentity"),
+    "hand_first": ("hand_first", "HandFirst"),
+    "hand_unique": ("hand_unique", "HandUnique"),
 }
 
 

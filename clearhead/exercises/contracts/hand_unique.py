@@ -1,0 +1,49 @@
+"""Weights set by hand: +1 for a token that occurs once, −1 for a repeated one."""
+
+from clearhead.exercises.contracts.hand_design import HandDesign
+from clearhead.exercises.exercise import mistake
+
+
+class HandUnique(HandDesign):
+    name = "hand_unique"
+    title = "Weights set by hand: unique"
+    formula = "[CLS, A, B, B] → [+1, +1, −1, −1], by content and position"
+    signature = "arrays Km, Qm (4 + d_pos, d_qk), Vm (4 + d_pos, 1), pos; one-hot rows A, B, C, CLS"
+    names = ("hand_unique", "design_unique", "unique_design", "Km_unique", "Km + pos + CLS")
+    terms = {
+        "task": "the output, +1 for a token that occurs once and −1 for a repeated one",
+        "asking": "the scores x Qm (x Km)ᵀ: a letter must find its own kind, but not itself",
+        "sharpness": "the size of the scores, which makes the softmax sharp",
+        "values": "Vm, +1 for CLS and −1 for letters",
+        "layout": "the layout, a row for each number of the input",
+        "positions": "the positions, a row of pos for CLS and for each place",
+    }
+    start = "S"  # CLS
+    Vm = [[-1.0], [-1.0], [-1.0], [1.0]]
+
+    def task(self, text: str) -> list[list[float]]:
+        return [[1.0 if text.count(letter) == 1 else -1.0] for letter in text]
+
+    @mistake(
+        "task",
+        "every letter gets −1: it finds itself; its own position must lower the score",
+        line=("pos", "Qm", "Km"),
+    )
+    def finds_itself(self, text: str) -> list[list[float]]:
+        return [[1.0 if letter == "S" else -1.0] for letter in text]
+
+    @mistake(
+        "task",
+        "every token gets +1: all attend to CLS; its own kind must have a higher score",
+        line=("Qm", "Km"),
+    )
+    def only_cls(self, text: str) -> list[list[float]]:
+        return [[1.0]] * len(text)
+
+    @mistake(
+        "task",
+        "the letters are right, but CLS gets −1: it occurs once, so it must attend to itself",
+        line=("Qm", "Km"),
+    )
+    def cls_is_repeated(self, text: str) -> list[list[float]]:
+        return [[-1.0], *HandUnique.task(self, text)[1:]]
