@@ -15,8 +15,8 @@
 # `pip install 'clearhead[notebook]'` and `jupytext --to notebook --execute tour.py` make the notebook
 # ([tour.ipynb](tour.ipynb)); `python tour.py` runs it and saves the pictures in the folder tour.
 #
-# 1. attention, by its equation · 2. masks · 3. fused and visible at once · 4. positions · 5. a transformer set by hand,
-# and the same one trained · 6. a run, from training to its report · 7. the laboratory
+# 1. attention, by its equation · 2. masks · 3. the fused kernel and its weights · 4. positions · 5. a transformer set
+# by hand, and the same one trained · 6. a run, from training to its report · 7. the laboratory
 
 # %% [markdown]
 # ## 1. Attention is a weighted mean
@@ -58,7 +58,7 @@ print(mask)
 show(mask_picture(mask, 6, 6), "mask")
 
 # %% [markdown]
-# ## 3. Fused and visible at once
+# ## 3. The fused kernel and its weights
 #
 # `MultiHeadAttention` runs the fused kernel. `record` observes it from outside; the weights are computed when you ask
 # for them.
@@ -117,8 +117,8 @@ print(load_run(learned.run).predict("CAC"))
 # %% [markdown]
 # ## 6. A run, from training to its report
 #
-# Does the needle occur in the haystack? The whole recipe takes two minutes; these few steps only show how it is done,
-# and its answers are still often wrong. Every setting of a recipe can be changed by its name.
+# Does the needle occur in the haystack? The whole recipe takes two minutes; these 60 steps only show the calls, and
+# many answers of the model are still wrong. Every setting of a recipe can be changed by its name.
 
 # %%
 from clearhead.inspection.report import look_at, write_report
@@ -139,7 +139,7 @@ show(look_at(run, "abccab|cca").picture, "needle")
 # %% [markdown]
 # ## 7. The laboratory
 #
-# Each claim of a course is an experiment: it states the claim, prints its numbers and draws one picture.
+# Each claim of a course has an experiment, which states the claim, prints its numbers and draws one picture.
 
 # %%
 from clearhead import lab
