@@ -12,6 +12,7 @@ recipes.py       list, show, copy and write recipes
 data.py          list and fetch data sets
 check.py         find the mistakes in somebody's code
 exercise.py      write a file to start from
+grade.py         grade the submissions of a class; an autograder for Gradescope
 lab.py           run experiments
 plot.py          draw masks, positions, schedules, metrics, attention, reports
 bench.py         measure speed

@@ -3,10 +3,11 @@
 One file per verb. Help and usage errors answer at once: nothing imports torch before it must.
 Results go to stdout, progress to stderr. Exit codes:
 
-    0  done                                   4    the disk is full, read-only or broken
-    1  a check failed                         5    no usable checkpoint
-    2  wrong usage, or an unusable file       6    in use by another process
+    0  done                                   5    no usable checkpoint
+    1  a check failed                         6    in use by another process
+    2  wrong usage, or an unusable file       7    the sandbox cannot grade
     3  a number is not finite                 130  interrupted by Ctrl-C; 143: by SIGTERM
+    4  the disk is full, read-only or broken
 """
 
 import errno
@@ -32,6 +33,7 @@ with exit_on_interrupt():
         data,
         exercise,
         generate,
+        grade,
         lab,
         plot,
         predict,
@@ -48,6 +50,7 @@ with exit_on_interrupt():
 
 # Exit codes by the name of the error class: importing the classes would import torch.
 EXIT_CODES = {"NotFinite": 3, "DiskFault": 4, "RunDeleted": 4, "NoGoodCheckpoint": 5, "Busy": 6}
+EXIT_CODES |= {"GradingFailed": 7}
 
 app = typer.Typer(
     name="clearhead",
@@ -65,6 +68,8 @@ app.add_typer(recipes.app, name="recipes")
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)
 app.command("exercise")(exercise.exercise)
+app.command("grade")(grade.grade)
+app.command("gradescope-zip")(grade.gradescope_zip)
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)

@@ -16,10 +16,21 @@ report.py        what a check found, as text, JSON and HTML
 judge.py         one part: run, diagnose, put into words
 check.py         a whole submission
 pages.py         the page of each exercise in docs/exercises
+testing.py       a check that raises, for otter, nbgrader and pytest
+pytest_plugin.py the fixture clearhead_check
+assignment.py    which exercises are graded, for how many points
+gradebook.py     the grades of a class on a disk
+grading.py       grade the submissions of a class
+gradescope.py    a grade as Gradescope reads it
+gradescope_zip.py  an autograder for Gradescope
+grade_tables.py  the grades as CSV and as JUnit's XML
+class_report.py  which mistakes a class makes, as an HTML page
 template.py      a file to start from, and a sheet of all exercises
 corpus.py        submissions with known verdicts
 contracts/       the exercises, one file each
 sandbox/         running code that nobody trusts
 """
 
-__all__: list[str] = []
+from clearhead.exercises.testing import assert_passed
+
+__all__ = ["assert_passed"]

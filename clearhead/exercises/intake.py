@@ -133,7 +133,11 @@ def _read_folder(path: Path) -> Submission:
     files: dict[str, str] = {}
     line = 1
     for each in paths:
-        part = read_submission(each)
+        try:
+            part = read_submission(each)
+        except BadFile as fault:
+            whole.notes.append(f"left out: {fault}")
+            continue
         whole.notes += part.notes
         whole.cells += [(first + line - 1, source) for first, source in part.cells]
         definitions |= {
@@ -145,6 +149,8 @@ def _read_folder(path: Path) -> Submission:
         files[each.with_suffix(".py").name] = part.source
         whole.source += part.source + "\n"
         line = whole.source.count("\n") + 1
+    if not files:
+        raise BadFile(whole.notes[0].removeprefix("left out: "))
     whole.files, whole.definitions = files, definitions
     return whole
 

@@ -37,6 +37,11 @@ class Part:
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SHOWN}
 
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        return "\n".join(_write_lines(self))
+
     def limit(self, level: str) -> "Part":
         """The same result with no more than this level of hints: property, term or line."""
         if self.verdict == "passed" or level == "line":
