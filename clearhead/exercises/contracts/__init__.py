@@ -36,6 +36,8 @@ warmup_schedule.py      the learning rate goes up, then down
 class_token_loss.py     loss and accuracy of [CLS]
 char_tokenizer.py       characters as one-hot rows, [CLS] first
 padded_batch.py         rows of unequal length, and their mask
+gru.py                  a gated recurrent unit, for the next two
+gru_encoder.py          a GRU that reads
 kernel_attention.py     attention by features, in O(N)
 summed_attention.py     one score for each token, pair by pair or rearranged
 linear_rnn.py           a linear recurrence and its closed form
@@ -75,6 +77,7 @@ EXERCISES = {
     "class_token_loss": ("class_token_loss", "ClassTokenLoss"),
     "char_tokenizer": ("char_tokenizer", "CharTokenizer"),
     "padded_batch": ("padded_batch", "PaddedBatch"),
+    "gru_encoder": ("gru_encoder", "GRUEncoder"),
     "kernel_attention": ("kernel_attention", "KernelAttention"),
     "summed_attention": ("summed_attention", "SummedAttention"),
     "linear_rnn": ("linear_rnn", "LinearRNN"),
