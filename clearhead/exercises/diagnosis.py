@@ -191,10 +191,8 @@ def _suspects(exercise: Exercise) -> Iterator[tuple[Mistake, ...]]:
 
 
 def _report_error(error: StudentError) -> Diagnosis:
-    where = f" in line {error.line}" if error.line else ""
-    return Diagnosis(
-        "error", sentence=f"it raises {error.type}{where}: {error.message}", line=error.line
-    )
+    sentence = f"it raises {error.type}: {error.message}"
+    return Diagnosis("error", sentence=sentence, line=error.line)
 
 
 def _narrow(exercise: Exercise, case: Case, answer: Answer, choice: int) -> Diagnosis:

@@ -47,27 +47,42 @@ def _diagnose(
     names = loaded.get("names") if isinstance(loaded, dict) else None
     if not isinstance(failures, list) or not isinstance(names, list):
         raise Stopped("its answer could not be read")
+    raised = _read_failures(failures)
     if definition.name.split(".")[0] not in names:
-        return _describe_failures(definition, failures)
+        return _describe_failures(definition, raised)
     student = Student(session, definition.name, definition.is_class)
     try:
-        return diagnose(exercise, student, seed)
+        found = diagnose(exercise, student, seed)
+        found.notes += [_note_failure(submission, fault) for fault in raised]
+        return found
     except StudentError as error:
-        where = f" in line {error.line}" if error.line else ""
-        sentence = f"it raises {error.type}{where}: {error.message}"
+        sentence = f"it raises {error.type}: {error.message}"
         return Diagnosis("error", sentence=sentence, line=error.line)
 
 
-def _describe_failures(definition: Definition, failures: list[Any]) -> Diagnosis:
+def _note_failure(submission: Submission, fault: StudentError) -> str:
+    where = submission.describe_line(fault.line) if fault.line else "the file"
+    return f"{where} raises {fault}; the rest of the file was still run"
+
+
+def _read_failures(failures: list[Any]) -> list[StudentError]:
+    """What the statements of the file raised; the list is not trusted."""
+    found = []
+    for each in failures[:20]:
+        if isinstance(each, dict):
+            line = each.get("line")
+            words = (str(each.get(name))[:200] for name in ("type", "message"))
+            found.append(StudentError(*words, line if type(line) is int else None))
+    return found
+
+
+def _describe_failures(definition: Definition, failures: list[StudentError]) -> Diagnosis:
     """Why a definition that stands in the file does not exist after the file was run."""
     first, last = definition.lines
-    own = [f for f in failures if isinstance(f, dict) and first <= (f.get("line") or 0) <= last]
-    fault = (own or failures or [{}])[0]
-    line = fault.get("line")
-    what = f"{fault.get('type')}: {fault.get('message')}" if fault else "nothing"
-    where = f" in line {line}" if line else ""
-    sentence = f"{definition.name} could not be defined: running the file gave {what}{where}"
-    return Diagnosis("error", sentence=sentence, line=line if isinstance(line, int) else None)
+    own = [fault for fault in failures if first <= (fault.line or 0) <= last]
+    fault = next(iter(own or failures), None)
+    sentence = f"{definition.name} could not be defined: running the file gave {fault or 'nothing'}"
+    return Diagnosis("error", sentence=sentence, line=fault.line if fault else None)
 
 
 def _write_part(

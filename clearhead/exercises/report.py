@@ -93,8 +93,8 @@ class Report:
     @property
     def text(self) -> str:
         """For a terminal."""
-        lines = [line for part in self.parts for line in [*_write_lines(part), ""]]
-        lines += [f"note: {note}" for note in self.notes]
+        lines = [line for part in self.parts for line in _write_lines(part)]
+        lines += ["", *(f"note: {note}" for note in self.notes)]
         n = sum(part.verdict == "passed" for part in self.parts)
         total = f"{self.points:g} of {self.max_points:g} points"
         lines.append(f"{n} of {len(self.parts)} parts passed, {total}")
@@ -111,8 +111,12 @@ class Report:
 def _write_lines(part: Part) -> Iterator[str]:
     """passed in one line; else what is wrong, where, an example, and where to read."""
     yield f"{part.exercise}: {part.verdict}" + (f", {part.sentence}" if part.sentence else "")
-    if part.verdict == "passed":
-        return
+    if part.verdict != "passed":
+        yield from _explain(part)
+    yield from (f"  note     {note}" for note in part.notes)
+
+
+def _explain(part: Part) -> Iterator[str]:
     if part.term_in_words:
         yield f"  term     {part.term_in_words}, in {part.formula}"
     if part.where:
@@ -123,8 +127,6 @@ def _write_lines(part: Part) -> Iterator[str]:
         yield f"  name     {part.mistake}"
     if part.page:
         yield f"  read     docs/{part.page}"
-    for note in part.notes:
-        yield f"  note     {note}"
 
 
 def _write_example(example: Mapping[str, Any]) -> Iterator[str]:
