@@ -71,8 +71,8 @@ def _read_failures(failures: list[Any]) -> list[StudentError]:
     for each in failures[:20]:
         if isinstance(each, dict):
             line = each.get("line")
-            words = (str(each.get(name))[:200] for name in ("type", "message"))
-            found.append(StudentError(*words, line if type(line) is int else None))
+            kind, message = str(each.get("type"))[:80], str(each.get("message"))[:200]
+            found.append(StudentError(kind, message, line if type(line) is int else None))
     return found
 
 
