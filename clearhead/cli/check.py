@@ -94,7 +94,7 @@ def _read_map(pairs: list[str]) -> dict[str, str]:
 
 
 def _print_list(json: bool) -> None:
-    from clearhead.exercises.catalogue import read_catalogue
+    from clearhead.exercises.catalogue import BEHAVIOUR, read_catalogue
 
     catalogue = read_catalogue()
     if json:
@@ -109,7 +109,7 @@ def _print_list(json: bool) -> None:
             }
             for entry in catalogue.values()
         ]
-        options.print_json({"exercises": shown})
+        options.print_json({"exercises": shown, "in_every_exercise": BEHAVIOUR})
         return
     for entry in catalogue.values():
         typer.echo(f"{entry.name:24} {entry.title}; {len(entry.mistakes)} named mistakes")

@@ -16,6 +16,10 @@ from clearhead.exercises.contracts import EXERCISES, find_exercise
 
 FILE = Path(__file__).parent / "catalogue.json"
 MAX_EXAMPLE = 240  # characters
+BEHAVIOUR = {  # mistakes in every exercise: the values are right
+    "modifies_input": "the tensors that it is given are changed",
+    "not_repeatable": "called again with the same inputs, it gives another answer",
+}
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,7 @@ def find_example(
     for number, case in enumerate(exercise.small_cases(Draw(seed))):
         student.seed = number + 1
         answer = exercise.ask(student, case)
-        if answer is None or not differs(exercise, case, answer, choice):
+        if answer is None or not answer.choices or not differs(exercise, case, answer, choice):
             continue
         inputs = answer.choices[min(choice, len(answer.choices) - 1)]
         expected, _ = evaluate(exercise, case, inputs)

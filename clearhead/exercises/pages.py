@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from clearhead.exercises.catalogue import FILE, Entry, make_catalogue, make_entry
+from clearhead.exercises.catalogue import BEHAVIOUR, FILE, Entry, make_catalogue, make_entry
 from clearhead.exercises.contracts import EXERCISES
 from clearhead.files.writing import replace_file
 
@@ -37,7 +37,9 @@ def _write_list(entries: list[Entry]) -> Iterator[str]:
     yield "# The exercises\n"
     yield f"{len(entries)} exercises with {n} named mistakes. `clearhead exercise NAME` writes a"
     yield "file to start from, and `clearhead check FILE` says what is wrong with it.\n"
-    yield "| exercise | what | mistakes |\n|---|---|---|"
+    for id, sentence in BEHAVIOUR.items():
+        yield f"In every exercise, `{id}`: {sentence}."
+    yield "\n| exercise | what | mistakes |\n|---|---|---|"
     for entry in entries:
         yield f"| [{entry.name}]({entry.name}.md) | {entry.title} | {len(entry.mistakes)} |"
     yield ""
