@@ -8,6 +8,7 @@ limits.py        time, memory, files, processes; always there
 landlock.py      files outside an allow-list, TCP and signals are out of reach
 namespaces.py    a root folder, processes and a network of its own
 seccomp.py       system calls that it never needs are refused
+bubblewrap.py    namespaces made by a program, where Python may not make them
 
 The rest of the folder:
 

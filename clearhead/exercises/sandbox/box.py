@@ -73,6 +73,12 @@ def adopt_orphans() -> None:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
 
 
+def forbid_reading() -> None:
+    """Other processes of the same user may not read or write the memory of this one."""
+    if sys.platform == "linux":
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+
 def close_layers(plan: Plan) -> None:
     """Apply every layer of the plan to this process."""
     uses_own_root = "namespaces" in plan.layers
@@ -80,6 +86,7 @@ def close_layers(plan: Plan) -> None:
     is_alone = uses_own_root or "unused user" in plan.layers
     threads = 0 if is_alone else limits.count_threads(os.getuid())
     limits.give_up_rights()
+    forbid_reading()
     if "Landlock" in plan.layers:
         hidden = [] if uses_own_root else plan.hidden
         landlock.restrict(view.expand(plan.readable, hidden), list(view.DEVICES), folder)
@@ -110,8 +117,6 @@ def _try_layer(layer: str, plan: Plan) -> None:
     if layer == "namespaces":
         namespaces.enter(plan.folder, plan.readable, plan.hidden, plan.limits.disk)
     elif layer == "unused user":
-        if os.geteuid():
-            raise OSError("only root needs to become another user")
         limits.become_unused_user(0, plan.readable)
     else:
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)

@@ -8,6 +8,7 @@ import ctypes
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,13 +63,13 @@ def set_limits(limits: Limits, threads_before: int) -> None:
 
 
 def give_up_rights() -> None:
-    """No new rights through programs, no reading of this process by others, no environment."""
+    """No new rights through programs, no environment, no files for others."""
     if sys.platform == "linux":
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     os.umask(0o077)
     os.environ.clear()
     os.environ.update(ENVIRONMENT, HOME=os.getcwd(), TMPDIR=os.getcwd())
+    tempfile.tempdir = None  # to be found again
 
 
 def keep_files(*kept: int) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from clearhead.exercises.sandbox import view
+from clearhead.exercises.sandbox import bubblewrap, view
 from clearhead.exercises.sandbox.limits import Limits
 from clearhead.exercises.sandbox.supervisor import Session, Stopped
 from clearhead.exercises.sandbox.zygote import MESSAGE, start_removing
@@ -103,26 +103,42 @@ class Sandbox:
         self.close()
 
     def _start(self) -> None:
-        """Start a zygote and read the level it reaches."""
-        os.makedirs(self.folder, exist_ok=True)
+        """Start a zygote, inside bubblewrap if it cannot make namespaces itself."""
+        found = self._launch([], self.without)
+        program = bubblewrap.find_program()
+        if "namespaces" not in found["layers"] and "bubblewrap" not in self.without and program:
+            self._stop()
+            inside = bubblewrap.build_command(program, self.folder)
+            try:
+                found = self._launch(inside, [*self.without, "namespaces"])
+                found["layers"].insert(0, "bubblewrap")
+            except Stopped:
+                self._stop()
+                found = self._launch([], self.without)
+                found["missing"]["bubblewrap"] = "it cannot make namespaces either"
+        self.protection = Level(tuple(found["layers"]), found["missing"])
+
+    def _launch(self, before: list[str], without: list[str]) -> dict[str, Any]:
+        """Start the process of a zygote; return the layers it can close and those it cannot."""
         self.control, far = socket.socketpair()
-        settings = {"path": view.find_search_path(), "folder": self.folder, "without": self.without}
-        python = [sys.executable, "-I", "-c", _START, str(FOLDER)]
+        settings = {"path": view.find_search_path(), "folder": self.folder, "without": without}
+        python = [os.path.realpath(sys.executable), "-I", "-c", _START, str(FOLDER)]
         self.zygote = subprocess.Popen(
-            [*python, str(far.fileno()), json.dumps(settings)],
+            [*before, *python, str(far.fileno()), json.dumps(settings)],
             pass_fds=(far.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "TMPDIR": self.folder},
             cwd="/",
             start_new_session=True,
         )
         far.close()
-        found = json.loads(self.control.makefile().readline() or "{}")
-        if not found:
+        with self.control.makefile() as file:
+            line = file.readline()
+        if not line:
             raise Stopped("the sandbox could not be started")
-        self.protection = Level(tuple(found["layers"]), found["missing"])
+        return dict(json.loads(line))
 
 
 @cache
