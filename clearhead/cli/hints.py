@@ -1,6 +1,6 @@
 """The hint after an error: the command that helps.
 
-clearhead train substring --lr 0.1      hint: write training.lr=0.1; clearhead recipes show …
+clearhead train substring --lr 0.1      hint: a setting is written without dashes: training.lr=…
 clearhead train substring model.n=1     hint: clearhead recipes show substring lists its settings
 clearhead eval runs                     hint: clearhead runs lists your runs
 """
@@ -21,7 +21,7 @@ SECTIONS = {
     "model": "models/*.py",
     "data": "training/tasks/*.py",
 }
-HINTS = {  # by words of the error
+HINTS = {  # by a part of the error message
     "there is no recipe": "clearhead recipes list names the recipes",
     "a recipe is missing": "clearhead recipes list names the recipes",
     "is not a run folder": "clearhead runs lists your runs",
@@ -32,11 +32,11 @@ HINTS = {  # by words of the error
     "is not here yet": "clearhead data list says which data sets are here",
 }
 REPAIR = (
-    "repair the file, and give --force to resume a run that began with the old one; "
+    "correct the file; to resume a run that started with the old version, add --force; "
     "--debug shows the traceback"
 )
 REPAIR_COPY = (
-    "repair the file; clearhead train FILE.py --resume RUN --force puts it into a run; "
+    "correct the file; clearhead train FILE.py --resume RUN --force resumes RUN with it; "
     "--debug shows the traceback"
 )
 
@@ -74,8 +74,8 @@ def _list_verbs(command: Any) -> list[Any]:
     return list(getattr(command, "commands", {}).values())
 
 
-def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
-    """The command that helps after this error; command: that of the whole command line."""
+def choose_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
+    """The hint for an error; command: the parser's object for `clearhead` itself."""
     path = _find_verb(arguments, command)
     if type(error).__name__ == "OwnCodeError":  # importing the class would import torch
         return REPAIR if path == ["clearhead", "train"] else REPAIR_COPY
@@ -94,7 +94,7 @@ def write_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
     for words, hint in HINTS.items():
         if words in sentence:
             return hint
-    words = "lists the verbs" if len(path) == 1 else "says what it takes"
+    words = "lists the verbs" if len(path) == 1 else "lists its arguments and options"
     return f"{' '.join(path)} --help {words}"
 
 

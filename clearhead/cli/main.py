@@ -42,7 +42,7 @@ with exit_on_interrupt():
         train,
     )
     from clearhead.cli import eval as evaluation
-    from clearhead.cli.hints import describe_usage_error, write_hint
+    from clearhead.cli.hints import choose_hint, describe_usage_error
     from clearhead.cli.options import print_json
     from clearhead.cli.streams import prepare_streams
     from clearhead.files.reading import quote
@@ -115,7 +115,7 @@ def main() -> None:
         if len(arguments) < len(sys.argv) - 1:
             traceback.print_exc()
         code = _find_exit_code(error)
-        hint = write_hint(error, arguments, typer.main.get_command(app)) if code == 2 else None
+        hint = choose_hint(error, arguments, typer.main.get_command(app)) if code == 2 else None
         print(f"error: {sentence}", file=sys.stderr)
         if hint is not None:
             print(f"hint: {hint}", file=sys.stderr)

@@ -27,17 +27,15 @@ Threads = Annotated[
     str,
     typer.Option(
         "--threads",
-        help="CPU threads: a number; auto takes OMP_NUM_THREADS, or else measures what is faster.",
+        help="CPU threads: a number, or auto: OMP_NUM_THREADS if set, else the fastest.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print results only.")]
-Unknown = Annotated[
-    bool, typer.Option("--unknown", help="Let a model of words write <unk> for unknown ones.")
-]
+Unknown = Annotated[bool, typer.Option("--unknown", help="Allow a word model to write <unk>.")]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="Run the Python file of a run with classes of its own."),
+    typer.Option("--trust", help="Run the recipe.py of the run even if it is not known."),
 ]
 Which = Annotated[str, typer.Option("--which", help="Which checkpoint: best or last.")]
 

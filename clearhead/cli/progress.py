@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clearhead.training import Progress
 
 BARS = ((70, 16), (44, 8))  # columns of the terminal, and of the bar in it
-# What is left out if the line does not fit, one after the other.
+# Left out in this order until the line fits.
 LEAST = ("sparkline", "val_loss", "speed", "other measures", "loss")
 BLOCKS = "▁▂▃▄▅▆▇█"
 N_BLOCKS = 10  # of the sparkline

@@ -1,8 +1,7 @@
 """clearhead recipes list | show NAME | copy NAME | new FILE: recipes, ours and your own.
 
-A copy, like a new file, is an ordinary Python file with a function that returns a Recipe.
-`clearhead train FILE.py` calls the function with the name of the file, or else the only function of
-the file.
+`copy` and `new` write a Python file with a function that returns a Recipe. `clearhead train
+FILE.py` calls the function with the name of the file or, if there is none, its only function.
 """
 
 import shlex
@@ -17,6 +16,7 @@ from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json, print_json, print_table
 from clearhead.files.reading import open_regular, prefix_errors, quote
 from clearhead.files.writing import write_new_text
+from clearhead.runs.folder import MAX_CODE
 from clearhead.training.recipes import RECIPES, check_name, read_source, read_start
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, show, copy and write recipes.", rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(RECIPES)}.")]
-MAX_BYTES = 1 << 20  # of a file with a recipe
 
 
 @app.callback(invoke_without_command=True)
@@ -37,7 +36,7 @@ def _default_to_list(context: typer.Context) -> None:
 
 @app.command("list")
 def list_recipes(json: Json = False) -> None:
-    """List the recipes: the time they take, their result, what they learn."""
+    """List the recipes with their training time, result and task."""
     if json:
         facts = ("about", "minutes", "result")
         print_json(
@@ -45,7 +44,7 @@ def list_recipes(json: Json = False) -> None:
         )
         return
     print_table((name, r.minutes, r.result, r.about) for name, r in RECIPES.items())
-    typer.echo("\nmeasured on 2 cores; CPU: processor time, beside other programs")
+    typer.echo("\nmeasured on 2 cores; CPU: CPU time, while other programs ran")
     typer.echo("run one: clearhead train NAME")
 
 
@@ -77,13 +76,15 @@ def copy(
 
 @app.command("new")
 def new(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Such as parity.py.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write, such as parity.py.")
+    ],
     json: Json = False,
 ) -> None:
-    """Write a recipe with data, task, model and attention of your own, to start from."""
+    """Write a start file for your own recipe. It has its own data, task, model and attention."""
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise ValueError(
-            f"FILE must be a name for Python code such as parity.py, got {quote(path)}"
+            f"FILE must be the name of a Python module such as parity.py, got {quote(path)}"
         )
     _write_file(path, read_start(path.stem), "give another name", json)
 
@@ -105,7 +106,7 @@ def is_file(name: str) -> bool:
 def check_recipe(name: str) -> None:
     """Refuse a name that is not a recipe, before anything slow is imported."""
     if is_file(name):
-        open_regular(name, MAX_BYTES).close()
+        open_regular(name, MAX_CODE).close()
     elif Path(name, "config.json").is_file():
         raise ValueError(f"{quote(name)} is a run, not a recipe; continue it with --resume")
     else:
@@ -120,7 +121,7 @@ def build_recipe(name: str) -> "Recipe":
 
     if not is_file(name):
         return find_recipe(name)
-    path, module = Path(name), OwnCode.read(name).run()  # like any Python program
+    path, module = Path(name), OwnCode.read(name).run()
     with explain_errors(path):
         made = _find_function(path, module)()
     if not isinstance(made, Recipe):

@@ -17,11 +17,11 @@ from clearhead.runs.folder import MAX_METRICS, METRICS, SAMPLES, RunFolder, list
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with the runs.")]
 COLUMNS = ("run", "recipe", "step", "best", "age")
 AGES = (("days", 86400), ("h", 3600), ("min", 60), ("s", 1))
-N_PROMPT = 20  # characters of a sample that make a prompt
+N_PROMPT = 20  # characters of a sample to use as a prompt
 
 
 def runs(folder: Folder = Path("runs"), json: Json = False) -> None:
-    """List runs: recipe, step, best measure, age and what to do next."""
+    """List runs: recipe, step, best metric, age and the command to run next."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {quote(folder)}; clearhead train RECIPE starts a run")
     rows = [_describe(run) for run in reversed(list_runs(folder))]
@@ -65,7 +65,7 @@ def _get(config: dict[str, Any], section: str, name: str) -> Any:
 
 
 def _choose_measure(metrics: Any) -> tuple[str | None, float | None]:
-    """The best value of the measure that says most: an accuracy rather than a loss."""
+    """The name and value of the best metric: the first other than val_loss, if there is one."""
     if not isinstance(metrics, dict) or not metrics:
         return None, None
     name = next((name for name in metrics if name != "val_loss"), "val_loss")

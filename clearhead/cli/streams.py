@@ -19,7 +19,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # C0 without \t and \n,
 
 
 def escape_controls(text: str) -> str:
-    """Replace each control character by its escape as in JSON, which keeps JSON what it is."""
+    """Replace each control character by its escape as in JSON, so JSON keeps its meaning."""
     return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -37,7 +37,7 @@ RecipeName = Annotated[
 Changes = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SECTION.NAME=VALUE", help="Changed settings, such as training.lr=3e-4."
+        metavar="SECTION.NAME=VALUE", help="Settings to change, such as training.lr=3e-4."
     ),
 ]
 Runs = Annotated[Path, typer.Option("--out", help="Folder for runs.")]
@@ -48,9 +48,11 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Resume although settings, threads or versions have changed."),
 ]
-Overfit = Annotated[int | None, typer.Option("--overfit", help="Train on only this many examples.")]
+Overfit = Annotated[
+    int | None, typer.Option("--overfit", help="Train and evaluate on only this many examples.")
+]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Try every part for two steps; keep nothing.")
+    bool, typer.Option("--dry-run", help="Test all parts with two steps, then delete the run.")
 ]
 
 
@@ -112,15 +114,15 @@ def train(
 def _draw_missing_report(
     run: RunFolder, recipe: "Recipe", device: str, json: bool, quiet: bool
 ) -> None:
-    """Only draw the report of a finished run, which was interrupted.
+    """Draw the report of a finished run, without training again.
 
-    Classes of the user's own are those of the recipe: no code of the run folder is run.
+    The user's classes come from the given recipe, so no code from the run folder is executed.
     """
     from clearhead.runs.run import load_run
     from clearhead.runs.train_recipe import sum_up
 
     if not quiet:
-        options.warn(f"{run.path} is finished; only its report is missing, and is drawn now")
+        options.warn(f"{run.path} is finished, but its report is missing; drawing the report")
     with _stop_at_signal(run.path):
         kinds = [type(section) for section in recipe.sections.values()]
         on = str(options.find_device(device))
@@ -130,7 +132,7 @@ def _draw_missing_report(
 
 @contextmanager
 def _stop_at_signal(run: Path) -> Iterator[None]:
-    """After the last step, Ctrl-C and SIGTERM leave this block at once: the run is saved."""
+    """Ctrl-C and SIGTERM end this block at once: it comes after training, and the run is saved."""
     from clearhead.runs.signals import Interrupted, Signals
 
     def stop() -> None:
@@ -206,9 +208,9 @@ def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
 def _choose_recipe(
     name: str | None, run: RunFolder | None, overfit: int | None, trust: bool
 ) -> "tuple[Recipe, int | None]":
-    """The recipe and the number of examples to train on: the options', or those of the run.
+    """The recipe and the value of --overfit; a resumed run has its own.
 
-    The classes of a resumed run come from the file that is given, or else from the run's own.
+    The classes of a resumed run come from the given file or, without one, from its recipe.py.
     """
     if run is None:
         return build_recipe(str(name)), overfit

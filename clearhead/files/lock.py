@@ -1,8 +1,9 @@
-"""One process at a time works in a folder: a run is written, or a data set fetched, by one alone.
+"""Lock a folder, so that only one process at a time writes a run or fetches a data set.
 
-The lock is filelock's: flock on Unix, its counterpart on Windows. The system releases it when the
-process ends, however it ends. On a disk without locks, such as some network disks, a marker file
-is used instead. It names its owner, and is taken over if that process has died on this machine.
+The lock is filelock's: flock on Unix, msvcrt.locking on Windows. The system releases it when the
+process ends, even if it is killed. On a disk without locks, such as some network disks, a marker
+file is used instead. It names its owner; if that was a process of this machine which has ended, the
+marker is replaced.
 """
 
 import errno
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clearhead.files.reading import BadFile, quote, read_bytes
-from clearhead.files.writing import check_own, open_own
+from clearhead.files.writing import check_target, open_target
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK, MARKER = ".lock", "-marker"  # MARKER is added to the name of a lock file
-MAX_OWNER = 1 << 16  # bytes of either, of which the first few are read
+MAX_OWNER = 1 << 16  # bytes of a lock or marker file; only the first 80 are used
 # The errors of a disk without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
 
@@ -39,7 +40,7 @@ def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
     try:
         if Path(lock.lock_file).name == name:  # a marker names its owner itself
             # Windows allows no writing to a locked file.
-            with suppress(OSError), open_own(folder / name, "wb") as file:
+            with suppress(OSError), open_target(folder / name, "wb") as file:
                 file.write(f"{os.getpid()}\n".encode())
         yield
     finally:
@@ -63,8 +64,8 @@ def _acquire(folder: Path, name: str) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
     path, marker, way_out = folder / name, folder / f"{name}{MARKER}", "wait or stop it"
-    check_own(path, in_place=True)
-    check_own(marker)
+    check_target(path, in_place=True)
+    check_target(marker)
     try:
         try:
             lock: BaseFileLock = FileLock(path, timeout=0, fallback_to_soft=False)

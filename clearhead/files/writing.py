@@ -1,11 +1,12 @@
-"""Replace a file whole or not at all; fill a new folder in the same way.
+"""Replace a file atomically, whole or not at all; create a folder in the same way.
 
 The bytes are written under a temporary name in the same folder, forced to the disk (fsync), and
-renamed in one step. A reader, or a restart after a crash, finds the old file or the new one, never
-a part of either. A fault of the disk stays an OSError and names the file that was to be written.
+renamed atomically. A reader, or a restart after a crash, finds the old file or the new one, never
+a part of either. A disk error is raised as an OSError that names the file, not its temporary name.
 
-A folder that came from elsewhere may hold links to files outside, or pipes that never answer. What
-is written into such a folder is checked by `check_own`: a regular file of its own, or nothing yet.
+An untrusted folder may hold symbolic links to files outside it, or pipes that block when they are
+opened. `check_target` checks a path in such a folder before it is written to: it must be a regular
+file, or must not exist yet.
 """
 
 import errno
@@ -20,7 +21,7 @@ from typing import BinaryIO, cast
 
 from clearhead.files.reading import BadFile, check_regular, quote
 
-# The disk is full or broken, or we may not write to it: another name would not help.
+# Errors of the disk, not of a file name: it is full or broken, or writing is not allowed.
 DISK_FAULTS = frozenset(
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 )
@@ -34,10 +35,10 @@ def replace_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
     """Open a file for writing that takes the name `path` when the block ends without an error.
 
     A symbolic link is followed: the file it points to is replaced, the link stays. With
-    follow=False, for a folder from elsewhere, a link is refused.
+    follow=False, for an untrusted folder, a link is refused.
     """
     if not follow:
-        check_own(path)
+        check_target(path)
     target = Path(os.path.realpath(path))
     mode = _find_mode(target)
     temporary = _choose_temporary(target)
@@ -57,10 +58,10 @@ def replace_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
     sync_folder(target.parent)
 
 
-def check_own(path: str | os.PathLike[str], *, in_place: bool = False) -> None:
-    """Refuse to write to a name that is a symbolic link, a pipe, a device or a folder.
+def check_target(path: str | os.PathLike[str], *, in_place: bool = False) -> None:
+    """Refuse to write to a symbolic link, a pipe, a device or a folder.
 
-    in_place: for a file that is changed, not replaced, also refuse one with a second name.
+    in_place: the file will be changed, not replaced; also refuse one with several hard links.
     """
     try:
         found = os.lstat(path)
@@ -68,24 +69,23 @@ def check_own(path: str | os.PathLike[str], *, in_place: bool = False) -> None:
         return
     if stat.S_ISLNK(found.st_mode):
         raise BadFile(
-            f"{quote(path)} is a symbolic link, and nothing is written to where it leads; "
-            "remove the link"
+            f"{quote(path)} is a symbolic link, which is not followed for writing; remove the link"
         )
     check_regular(path, found, max_bytes=found.st_size)
     if in_place and found.st_nlink > 1:
         raise BadFile(
-            f"{quote(path)} is a hard link: the same file has another name, under which it would "
-            "be changed too; put a copy in its place"
+            f"{quote(path)} is a hard link: writing to it would also change the file under its "
+            "other name; replace it with a copy"
         )
 
 
-def open_own(path: str | os.PathLike[str], mode: str) -> BinaryIO:
-    """Open a file of a folder from elsewhere for binary writing, after `check_own`."""
-    check_own(path, in_place=True)
-    return cast(BinaryIO, open(path, mode, opener=_open_unlinked))
+def open_target(path: str | os.PathLike[str], mode: str) -> BinaryIO:
+    """Open a file in an untrusted folder for binary writing, after `check_target`."""
+    check_target(path, in_place=True)
+    return cast(BinaryIO, open(path, mode, opener=_open_without_following))
 
 
-def _open_unlinked(path: str, flags: int) -> int:
+def _open_without_following(path: str, flags: int) -> int:
     """Open without following a link or waiting for the other end of a pipe."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
@@ -116,7 +116,7 @@ def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(os.path.realpath(path))
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadFile(
-            f"{quote(target)} is there already and not an empty folder; choose another name"
+            f"{quote(target)} exists already and is not an empty folder; choose another name"
         )
     temporary = _choose_temporary(target)
     try:
@@ -136,7 +136,7 @@ def sync_folder(folder: str | os.PathLike[str]) -> None:
     try:
         try:
             number = os.open(folder, os.O_RDONLY)
-        except PermissionError:  # Windows opens no folder; others none that may not be listed
+        except PermissionError:  # Windows cannot open folders; elsewhere, it is not readable
             return
         try:
             os.fsync(number)

@@ -2,7 +2,7 @@
 
 folder.py          the folder of a run and its files
 checkpoint.py      everything a run needs to resume, written whole and checked when read
-own_code.py        classes of your own: the file that defines them, run only if it is trusted
+own_code.py        user-defined classes: their file in the run folder, executed only if trusted
 storage.py         the storage that the training loop writes to
 resume.py          which run is resumed, and whether it is still the same run
 signals.py         Ctrl-C and SIGTERM stop a run after it is saved

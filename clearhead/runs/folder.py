@@ -15,8 +15,8 @@ A new folder gets its name when all its settings are written. metrics.jsonl and 
 grow; each checkpoint records how long they were, and a run that resumes from it cuts off what was
 written later, so that no step appears twice.
 
-A run folder may come from elsewhere. Everything written to it goes through `open` and `replace`,
-which refuse links and whatever else is not a regular file.
+A run folder may be untrusted. Everything written to it goes through `open` and `replace`, which
+refuse links and anything else that is not a regular file.
 """
 
 import errno
@@ -36,16 +36,17 @@ from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
 from clearhead.files.writing import (
-    check_own,
+    check_target,
     create_folder,
-    open_own,
+    open_target,
     replace_file,
     sync_folder,
 )
 
 CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, SAMPLES, FORCED = "metrics.jsonl", "samples.txt", "forced.txt"
-COPY = "recipe.py"  # a copy of the file with the run's own classes
+COPY = "recipe.py"  # a copy of the file that defines the user's classes
+MAX_CODE = 1 << 20  # bytes of this file
 CODE = "code"  # the entry of config.json about that file
 REPORT = "report.html"
 GROWING = (METRICS, SAMPLES)
@@ -113,18 +114,18 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Within a `with` block, no other process may write here; Busy if one does now."""
         for name in (CONFIG, ENVIRONMENT, *GROWING, FORCED, REPORT):
-            check_own(self / name, in_place=name in (*GROWING, FORCED))
+            check_target(self / name, in_place=name in (*GROWING, FORCED))
         if self.checkpoints.is_symlink():
             raise BadFile(
-                f"{quote(self.checkpoints)} is a symbolic link, and nothing is written to where it "
-                "leads; put the folder itself in its place"
+                f"{quote(self.checkpoints)} is a symbolic link, which is not followed for "
+                "writing; replace it with the folder itself"
             )
         with lock_folder(self.path):
             yield
 
     def open(self, name: str, mode: str) -> BinaryIO:
         """Open a file of the folder for binary writing."""
-        return open_own(self / name, mode)
+        return open_target(self / name, mode)
 
     def replace(self, name: str) -> AbstractContextManager[BinaryIO]:
         """Write a file of the folder whole or not at all."""
@@ -181,7 +182,8 @@ class RunFolder:
             path, known = self / name, sizes.get(name, 0)
             size = path.stat().st_size if path.exists() else 0
             if size < known:
-                tell(f"{quote(path)} has lost {known - size} bytes; they stay lost")
+                lost = f"{known - size} bytes since the last checkpoint"
+                tell(f"{quote(path)} has lost {lost}; they cannot be restored")
                 known = read_bytes(path, MAX_METRICS).rfind(b"\n") + 1 if size else 0
             if size > known:
                 with self.open(name, "ab") as file:

@@ -3,10 +3,10 @@
     clearhead train parity.py                  copies parity.py to runs/parity-0001/recipe.py
     clearhead predict runs/parity-0001 0110    runs this copy, to get its classes
 
-A config.json names classes. Those of clearhead are known. All others must come from the copy, whose
-SHA-256 is in config.json. `find_kinds` is the one door: no code of a run folder runs before it has
-decided that the code is trusted, and exactly the bytes that it has checked are run. Code is
-trusted if this user has run it before, known by its SHA-256, or if trust is given now.
+A config.json names classes: clearhead's own, or others, which the copy must define. Code from a run
+folder is executed only by `find_kinds`. It reads the copy once, compares its SHA-256 with that in
+config.json, checks that it is trusted, and executes exactly these bytes. Code is trusted if this
+user has run a file with this SHA-256 before, or with trust=True (--trust on the command line).
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -28,15 +28,14 @@ from typing import Any, Self
 
 from clearhead.config import Config
 from clearhead.files.reading import BadFile, quote, read_bytes
-from clearhead.runs.folder import CODE, COPY, RunFolder
+from clearhead.runs.folder import CODE, COPY, MAX_CODE, RunFolder
 from clearhead.training.progress import Tell
 from clearhead.training.recipe import Recipe, TrainingConfig
 
-MAX_BYTES = 1 << 20  # of a file with a recipe
-MAX_KNOWN = 16 << 20  # of the list of known files
-MAX_MESSAGE = 400  # characters of the message of an error in own code
+MAX_KNOWN = 16 << 20  # bytes of the list of known files
+MAX_MESSAGE = 400  # characters of an error message from a user's file
 
-Kinds = Mapping[str, type[Config]]  # classes of configs by their names
+Kinds = Mapping[str, type[Config]]  # config classes by name: the "kind" of a section in config.json
 
 _loading: ContextVar[Path | None] = ContextVar("_loading", default=None)  # the file being run
 
@@ -46,7 +45,7 @@ class NotTrusted(ValueError):
 
 
 class OwnCodeError(BadFile):
-    """An error in a user's own file: one sentence with the file, the line and the exception."""
+    """An error in a user's file; the message names the file, the line and the exception."""
 
 
 # The file
@@ -63,7 +62,7 @@ class OwnCode:
     @classmethod
     def read(cls, path: str | os.PathLike[str], name: str | None = None) -> Self:
         """Read a file, without running it."""
-        return cls(Path(path), name or Path(path).name, read_bytes(path, MAX_BYTES))
+        return cls(Path(path), name or Path(path).name, read_bytes(path, MAX_CODE))
 
     @cached_property
     def sha256(self) -> str:
@@ -96,7 +95,7 @@ class OwnCode:
 
 
 class _Loader(InspectLoader):
-    """Runs exactly the bytes that were read: no file again, and no bytecode from a cache."""
+    """Executes the bytes that were read; neither reads the file again nor uses cached bytecode."""
 
     def __init__(self, code: OwnCode) -> None:
         self.code = code
@@ -122,9 +121,10 @@ def explain_errors(path: Path) -> Iterator[None]:
 
 
 def explain(fault: BaseException) -> OwnCodeError | None:
-    """The error to show for one that a user's own classes raised; None if it is not theirs.
+    """Name the user's file and line in an error that their code caused; None for any other error.
 
-    If they return a wrong type, clearhead's own lines raise AttributeError or TypeError.
+    An AttributeError or TypeError inside clearhead counts too: user code may have returned a value
+    of the wrong type.
     """
     if where := _locate(fault):
         return OwnCodeError(f"{where}: {_describe(fault)}")
@@ -134,7 +134,7 @@ def explain(fault: BaseException) -> OwnCodeError | None:
     last = traceback.extract_tb(fault.__traceback__)[-1]
     return OwnCodeError(
         f"{quote(loaded[-1].path)}: {_describe(fault)} (raised at {quote(last.filename)}, line "
-        f"{last.lineno}, which uses what the classes of this file return)"
+        f"{last.lineno}, which uses a value that a class of this file returned)"
     )
 
 
@@ -160,7 +160,7 @@ def _describe(fault: BaseException) -> str:
 
 
 def check_not_loading() -> None:
-    """Refuse to train while a file with own classes is being loaded: loading must only define."""
+    """Refuse to train while a user's file is loaded, which should only define classes."""
     if path := _loading.get():
         raise ValueError(
             f"{quote(path)} calls train whenever it is loaded; put the call below "
@@ -185,31 +185,36 @@ def config_kinds() -> dict[str, type[Config]]:
 def find_kinds(
     folder: RunFolder, *, trust: bool = False, kinds: Sequence[type[Config]] = ()
 ) -> Kinds:
-    """The classes that the config of a run may name: the one door to code in a run folder.
+    """The config classes of a run: clearhead's, and those of the recipe.py in its folder.
 
-    kinds: classes given instead of the run's own code, which is then not run.
+    Raises NotTrusted instead of executing an unknown recipe.py. kinds: classes to use instead of
+    those in recipe.py, which is then not executed.
     """
     about = folder.config.get(CODE)
     if about is None or kinds:
-        return {**config_kinds(), **{kind.__name__: kind for kind in kinds}}
+        return add_kinds(kinds)
     code = _read_copy(folder, about)
     if not trust and not is_known(code):
         n_lines = len(code.data.splitlines())
         raise NotTrusted(
-            f"{quote(folder.path)} has Python code of its own, and to load it is to run "
-            f"{quote(folder / COPY)} ({n_lines} lines, a copy of {quote(code.name)}, SHA-256 "
-            f"{code.sha256}); read that file, and if you trust it, give --trust, or trust=True "
-            f"in Python"
+            f"loading {quote(folder.path)} would run the Python file {quote(folder / COPY)} "
+            f"({n_lines} lines, a copy of {quote(code.name)}, SHA-256 {code.sha256}), which you "
+            f"have not run before; read it, and if you trust it, give --trust, or trust=True in "
+            f"Python"
         )
     remember(code)
     return collect_kinds(code.run())
 
 
 def collect_kinds(module: ModuleType) -> Kinds:
-    """The classes of configs that a recipe of this module may have: its own, and clearhead's."""
+    """The config classes in a module, and clearhead's."""
     found = [kind for kind in vars(module).values() if isinstance(kind, type)]
-    configs = [kind for kind in found if issubclass(kind, Config)]
-    return {**config_kinds(), **{kind.__name__: kind for kind in configs}}
+    return add_kinds(kind for kind in found if issubclass(kind, Config))
+
+
+def add_kinds(kinds: Iterable[type[Config]]) -> Kinds:
+    """Clearhead's config classes together with these."""
+    return {**config_kinds(), **{kind.__name__: kind for kind in kinds}}
 
 
 def _read_copy(folder: RunFolder, about: Any) -> OwnCode:
@@ -225,13 +230,13 @@ def _read_copy(folder: RunFolder, about: Any) -> OwnCode:
     if code.sha256 != about["sha256"]:
         raise BadFile(
             f"{quote(folder / COPY)} is not the file that the run was trained with: its SHA-256 is "
-            f"{code.sha256}, and by config.json {about['sha256']!r:.70}; bring back that file"
+            f"{code.sha256}, but config.json says {about['sha256']!r:.70}; restore that file"
         )
     return code
 
 
 def find_code(recipe: Recipe, tell: Tell) -> OwnCode | None:
-    """The file that defines the own classes of a recipe; None if it has none, or no such file."""
+    """The file that defines the user's classes of a recipe; None without such classes or file."""
     kinds = [type(section) for section in recipe.sections.values()]
     own = [kind for kind in kinds if config_kinds().get(kind.__name__) is not kind]
     found = [_find_file(kind) for kind in own]
@@ -242,12 +247,12 @@ def find_code(recipe: Recipe, tell: Tell) -> OwnCode | None:
         return files.popitem()[1]
     names = ", ".join(kind.__name__ for kind in own)
     why = "are defined in several files" if files else "are not defined in a file"
-    tell(f"{names} {why}, so the run keeps no copy; load it by load_run(run, kinds=[{names}])")
+    tell(f"{names} {why}, so the run keeps no copy; load it with load_run(run, kinds=[{names}])")
     return None
 
 
 def _find_file(kind: type[Config]) -> OwnCode | None:
-    """The file that defines a class; None for instance for a cell of a notebook."""
+    """The file that defines a class; None if there is none, as for a notebook cell."""
     module = sys.modules.get(kind.__module__)
     if isinstance(loader := getattr(module, "__loader__", None), _Loader):
         return loader.code  # not read again: the file may have changed
@@ -260,7 +265,7 @@ def _find_file(kind: type[Config]) -> OwnCode | None:
 
 def is_known(code: OwnCode) -> bool:
     """Whether this user has run these bytes before."""
-    path = find_list()
+    path = find_known_list()
     known = read_bytes(path, MAX_KNOWN) if path.exists() else b""
     return re.search(rb"^%s " % code.sha256.encode(), known, re.MULTILINE) is not None
 
@@ -269,13 +274,13 @@ def remember(code: OwnCode) -> None:
     """Add a file to the list of those that this user has run, if the list can be written."""
     with suppress(OSError, BadFile):
         if not is_known(code):
-            find_list().parent.mkdir(parents=True, exist_ok=True)
-            with open(find_list(), "a", encoding="utf-8") as file:
+            find_known_list().parent.mkdir(parents=True, exist_ok=True)
+            with open(find_known_list(), "a", encoding="utf-8") as file:
                 file.write(f"{code.sha256}  {quote(code.name)}\n")
 
 
-def find_list() -> Path:
-    """The list of known files: SHA-256 and name in each line, in the user's own state folder."""
+def find_known_list() -> Path:
+    """The path of the list of known files, SHA-256 and name in each line, in the state folder."""
     import platformdirs
 
     return platformdirs.user_state_path("clearhead", appauthor=False) / "known-recipes.txt"

@@ -3,8 +3,8 @@
 The same command again resumes its unfinished run. Everything a run's numbers depend on is in its
 config and its environment. Both are written when it starts and compared when it resumes, and every
 difference is listed. With force a run resumes with other training settings or in another
-environment, which are written in place of the old ones. Another model or other data make another
-run.
+environment, which replace the old ones in its files. It never resumes with another model or other
+data.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from clearhead.training.recipe import Recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
 HARMLESS = ("asked", "python", "system", "code.file")
-# What makes a run this run: force cannot change it.
+# Parts of config.json that force cannot change.
 FIXED = ("recipe", "data", "model", "overfit", "examples")
 
 Tell = Callable[[str], None]
@@ -56,7 +56,7 @@ def find_unfinished(parent: Path, config: Mapping[str, Any], tell: Tell) -> RunF
 def find_unreported(parent: Path, recipe: Recipe, overfit: int | None) -> RunFolder | None:
     """The newest run of a command, if it is finished but its report was interrupted.
 
-    If the recipe has classes of its own, the run was trained with the same file of classes.
+    A run that was trained with another version of the user's file is not returned.
     """
     asked = digest_command(recipe, overfit)
     code = find_code(recipe, lambda sentence: None)
@@ -136,11 +136,11 @@ def check_same(
     differences = list(_list_differences(then, now))
     is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
     if differences and (is_another or not force):
-        forced = "" if is_another else "give --force to resume with other numbers, or "
+        forced = "" if is_another else "give --force to resume with the new values, or "
         raise ValueError(
-            f"{quote(run.path)} cannot be resumed as it started:\n  "
+            f"{quote(run.path)} cannot be resumed, because these have changed:\n  "
             + "\n  ".join(differences)
-            + f"\nmake them equal, or {forced}take another --out to start a new run"
+            + f"\nrestore the old values, or {forced}use another --out to start a new run"
         )
     return differences
 

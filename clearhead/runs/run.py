@@ -89,8 +89,8 @@ class Run:
             task = task.overfit(config["overfit"])
         if task.fingerprint != config["examples"]:
             raise BadFile(
-                f"the data of {quote(self.folder.path)} have changed since it was trained: bring "
-                f"back those with the fingerprint {config['examples']!r:.14}…"
+                f"the data of {quote(self.folder.path)} have changed since it was trained; "
+                f"restore those with the fingerprint {config['examples']!r:.14}…"
             )
         return task
 
@@ -117,9 +117,9 @@ def load_run(
 ) -> Run:
     """Load a run with the weights of its best or its last checkpoint.
 
-    trust: run the Python file in the folder of a run with classes of its own, even if this user has
-    never run it (own_code.py). kinds: such classes, if they are defined already; the file is then
-    not run. tell: is called with a sentence for each checkpoint that cannot be used.
+    trust: if the folder has a recipe.py, execute it even if this user has not run it before
+    (own_code.py). kinds: the classes that recipe.py defines; it is then not executed. tell: called
+    with a sentence for each checkpoint that cannot be used.
     """
     check_choice("which", which, ("best", "last"))
     folder = RunFolder(path)
@@ -148,7 +148,7 @@ def read_recipe(config: Mapping[str, Any], kinds: Kinds | None = None) -> Recipe
     """The recipe in the content of a config.json; kinds: the classes it may name."""
     if odd := sorted((config.keys() - {CODE}) ^ KEYS):
         word = "is not known" if odd[0] in config else "is missing"
-        raise ValueError(f"{odd[0]!r:.80} {word}; it is no config of a run")
+        raise ValueError(f"{odd[0]!r:.80} {word}; it is not the config of a run")
     if config["overfit"] is not None:
         check_positive(overfit=config["overfit"])
     return Recipe.from_dict(config, config_kinds() if kinds is None else kinds)

@@ -1,4 +1,4 @@
-"""Train a recipe in a run folder, from its start or from where it was stopped.
+"""Train a recipe in a run folder, from the start or from its last checkpoint.
 
     result = train(substring(), "runs")             a new run, or the unfinished one of this recipe
     result.metrics["val_accuracy"]
@@ -19,7 +19,7 @@ import torch
 from clearhead.models.model import load_weights
 from clearhead.runs.checkpoint import load_best
 from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
-from clearhead.runs.own_code import OwnCode, check_not_loading, config_kinds, find_code, remember
+from clearhead.runs.own_code import OwnCode, add_kinds, check_not_loading, find_code, remember
 from clearhead.runs.resume import (
     check_same,
     decide_threads,
@@ -67,9 +67,10 @@ def train(
 ) -> RunResult:
     """Train a recipe in a folder below `out`, or resume its unfinished run.
 
-    resume: "last" or the path of a run. overfit: learn this many examples by heart. threads:
-    "auto" measures which number is faster; a resumed run keeps its own. force: resume although
-    training settings, threads or versions differ. tell: is called with all progress and notices.
+    resume: "last" or the path of a run. overfit: train and evaluate on this many examples.
+    threads: "auto" measures which number is faster; a resumed run keeps its own. force: resume
+    although training settings, threads or versions differ. tell: called with all progress and
+    notices.
     """
     check_not_loading()
     asked = digest_command(recipe, overfit)
@@ -93,7 +94,7 @@ def train(
             Path(out), recipe.name, lambda new: _fill(new, task, code, config, environment)
         )
     with folder.lock():
-        kinds = {**config_kinds(), **{type(x).__name__: type(x) for x in recipe.sections.values()}}
+        kinds = add_kinds(map(type, recipe.sections.values()))
         differences = [] if is_new else check_same(folder, config, environment, force, kinds)
         storage = DiskStorage(folder.path, keep=recipe.training.keep, tell=tell)
         storage.read(recipe.model)
@@ -118,7 +119,7 @@ def _open_task(recipe: Recipe, overfit: int | None) -> Task:
         check_positive(overfit=overfit)
         task = task.overfit(overfit)
     if task.n_examples < 1:
-        raise ValueError("there are no examples to learn from; look at what data.… says")
+        raise ValueError("there are no examples to learn from; change the settings data.…")
     return task
 
 

@@ -77,7 +77,7 @@ def test_C01_a_mistake_is_one_line_and_a_hint(
     assert_a_mistake(code, out, err)
     assert sentence in err.splitlines()[0]
     asks_for_run = any(words in sentence for words in ("not a run folder", "Missing"))
-    usage = f"clearhead {verb[0]} --help says what it takes"
+    usage = f"clearhead {verb[0]} --help lists its arguments and options"
     hint = "clearhead runs lists your runs" if asks_for_run else usage
     assert err.splitlines()[1] == f"hint: {hint}"
 

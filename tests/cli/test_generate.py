@@ -175,7 +175,7 @@ def test_C01_a_mistake_is_one_line_in_words_of_the_command_line(
     assert (code, out) == (2, "")
     error, hint = err.splitlines()
     assert error.startswith(f"error: {sentence}")
-    assert hint == "hint: clearhead generate --help says what it takes"
+    assert hint == "hint: clearhead generate --help lists its arguments and options"
 
 
 def test_a_device_that_is_not_there_is_told(folder, run_here, monkeypatch):

@@ -396,9 +396,9 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
     ("arguments", "hint"),
     [
         (["trian"], "clearhead --help lists the verbs"),
-        (["plot"], "clearhead plot --help says what it takes"),
-        (["plot", "tables"], "clearhead plot --help says what it takes"),
-        (["data", "gte", "mnist"], "clearhead data --help says what it takes"),
+        (["plot"], "clearhead plot --help lists its arguments and options"),
+        (["plot", "tables"], "clearhead plot --help lists its arguments and options"),
+        (["data", "gte", "mnist"], "clearhead data --help lists its arguments and options"),
         (["data", "get", "mnits"], "clearhead data list names the data sets"),
         (["data", "get"], "clearhead data list names the data sets"),
         (["recipes", "show"], "clearhead recipes list names the recipes"),
@@ -421,7 +421,10 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
             "a setting is written without dashes: model.n_layers=2; "
             "clearhead recipes show RECIPE lists all",
         ),
-        (["train", "substring", "--nothing"], "clearhead train --help says what it takes"),
+        (
+            ["train", "substring", "--nothing"],
+            "clearhead train --help lists its arguments and options",
+        ),
     ],
 )
 def test_the_hint_is_about_the_verb_that_was_asked(run, arguments, hint):

@@ -14,7 +14,7 @@ from small_runs import assert_a_mistake
 from clearhead.cli import main as command
 from clearhead.runs import NotTrusted, load_run
 from clearhead.runs.checkpoint import find_checkpoints
-from clearhead.runs.own_code import find_list
+from clearhead.runs.own_code import find_known_list
 
 SMALL = ["data.n_bits=4", "model.d_model=8", "training.batch_size=4", "training.steps=8"]
 SMALL += ["training.eval_every=4", "training.save_every=1", "training.log_every=1"]
@@ -134,13 +134,13 @@ def test_code_of_a_foreign_run_is_not_run_before_it_is_trusted(run, write, tmp_p
         assert_a_mistake(code, out, err)
         assert f"got/parity-0001/recipe.py ({n} lines, a copy of parity.py, SHA-256 " in err
         assert sha256["code"]["sha256"] in err
-        assert "read that file, and if you trust it, give --trust" in err
+        assert "read it, and if you trust it, give --trust" in err
     with pytest.raises(NotTrusted, match="trust=True"):
         load_run("got/parity-0001")
     for arguments in (["curves", "got/parity-0001"], ["got/parity-0001", "--tensorboard"]):
         assert run("plot", *arguments)[0] == 0  # they read numbers only
     assert times_run() == before
-    assert not find_list().exists()
+    assert not find_known_list().exists()
 
     assert run("predict", "got/parity-0001", "0111", *ONE, "--trust")[:2] == (0, answer)
     forget_modules()
@@ -163,7 +163,7 @@ def test_a_changed_recipe_file_is_named_and_resumes_only_by_force(run, write, mo
     for more in ([], ["--resume", "last"], ["--resume", "runs/parity-0001"]):
         code, out, err = run(*words[:2], *([] if more else SMALL), *ONE, *more)
         assert (code, out) == (2, "")
-        assert "runs/parity-0001 cannot be resumed as it started" in err
+        assert "runs/parity-0001 cannot be resumed, because these have changed" in err
         assert "code.sha256: '" in err
     assert len(list(Path("runs").iterdir())) == 1
     code, _, err = run(*words, "--force")
@@ -200,7 +200,9 @@ def test_an_error_in_ones_own_classes_names_file_and_line_and_the_way_out(run, w
     assert (code, out) == (2, "")
     error, hint = err.splitlines()
     assert error == f"error: parity.py, line {line}: KeyError: 'x'"
-    assert hint.startswith("hint: repair the file, and give --force to resume")
+    assert hint.startswith(
+        "hint: correct the file; to resume a run that started with the old version, add --force"
+    )
     assert "Traceback" in run("--debug", *words, "--quiet")[2]
     forget_modules()
     for name in ("eval", "predict", "report", "attention"):
@@ -208,7 +210,7 @@ def test_an_error_in_ones_own_classes_names_file_and_line_and_the_way_out(run, w
         assert (code, out) == (2, ""), name
         *_, error, hint = err.splitlines()
         assert error == f"error: good/parity-0001/recipe.py, line {line}: KeyError: 'x'", name
-        assert "clearhead train FILE.py --resume RUN --force puts it into a run" in hint
+        assert "clearhead train FILE.py --resume RUN --force resumes RUN with it" in hint
 
     # Both ways out lead there.
     text = Path("parity.py").read_text()
@@ -243,7 +245,7 @@ def test_what_ones_own_classes_return_and_clearhead_cannot_use_is_one_line(run, 
     assert (code, out) == (2, "")
     error = err.splitlines()[0]
     assert error.startswith("error: parity.py: AttributeError: 'list' object has no attribute")
-    assert error.endswith("which uses what the classes of this file return)")
+    assert error.endswith("which uses a value that a class of this file returned)")
 
 
 def test_of_a_finished_run_of_ones_own_only_the_missing_report_is_drawn(run, write, monkeypatch):
@@ -256,7 +258,7 @@ def test_of_a_finished_run_of_ones_own_only_the_missing_report_is_drawn(run, wri
     forget_modules()
     code, out, err = run(*words)
     assert (code, out) == (0, first), err
-    assert "parity-0001 is finished; only its report is missing, and is drawn now" in err
+    assert "parity-0001 is finished, but its report is missing; drawing the report" in err
     assert report.exists()
 
     # Other classes make another run.
@@ -274,8 +276,8 @@ def test_a_start_has_the_name_of_its_file_and_overwrites_nothing(run, tmp_path, 
     assert json.loads(run("recipes", "show", "new/sums.py", "--json")[1])["recipe"] == "sums"
     for name, sentence in {
         "new/sums.py": "new/sums.py exists already; move it away or give another name",
-        "my-sums.py": "FILE must be a name for Python code such as parity.py, got my-sums.py",
-        "sums": "FILE must be a name for Python code such as parity.py, got sums",
+        "my-sums.py": "FILE must be the name of a Python module such as parity.py, got my-sums.py",
+        "sums": "FILE must be the name of a Python module such as parity.py, got sums",
     }.items():
         code, out, err = run("recipes", "new", name)
         assert_a_mistake(code, out, err)

@@ -130,7 +130,7 @@ def test_of_a_finished_run_whose_report_was_interrupted_only_the_report_is_drawn
     code, out, err = train()
     assert code == 0, err
     assert out == first
-    assert "substring-0001 is finished; only its report is missing, and is drawn now" in err
+    assert "substring-0001 is finished, but its report is missing; drawing the report" in err
     assert (run / "report.html").exists()
     os.utime(run / "report.html", (0, 0))  # from before the last steps, by clearhead plot
     assert train()[0] == 0
@@ -334,7 +334,7 @@ def test_C01_a_mistake_is_one_line_and_a_hint(run, tmp_path, monkeypatch, mistak
     code, out, err = run("train", *arguments)
     assert_a_mistake(code, out, err)
     assert sentence in err.splitlines()[0]
-    hint = HINTS.get(mistake, "clearhead train --help says what it takes")
+    hint = HINTS.get(mistake, "clearhead train --help lists its arguments and options")
     assert err.splitlines()[1] == f"hint: {hint}"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "folder.py"]
     assert (tmp_path / "file").read_text() == "mine"

@@ -109,7 +109,7 @@ def test_an_empty_folder_may_be_there_and_a_full_one_may_not(tmp_path):
     assert found == {"x": tmp_path / "link" / "x"}
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "x").read_bytes() == b"one"
-    with pytest.raises(ValueError, match="real is there already and not an empty folder"):
+    with pytest.raises(ValueError, match="real exists already and is not an empty folder"):
         read_members(tmp_path / "a.tar", last_name, tmp_path / "link")
 
 

@@ -104,7 +104,7 @@ def test_a_folder_that_was_not_filled_is_not_there(tmp_path, stop):
 def test_a_new_folder_overwrites_nothing(tmp_path):
     (tmp_path / "kept").write_text("mine")
     for place in (tmp_path, tmp_path / "kept"):
-        refused = pytest.raises(BadFile, match="there already and not an empty folder")
+        refused = pytest.raises(BadFile, match="exists already and is not an empty folder")
         with refused, create_folder(place):
             raise AssertionError("too late")
     assert os.listdir(tmp_path) == ["kept"]

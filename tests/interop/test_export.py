@@ -124,9 +124,9 @@ def test_a_model_that_neither_computes_is_not_exported(options, words, tmp_path)
 def test_export_overwrites_nothing(tmp_path):
     model = random_gpt("gpt2")
     (tmp_path / "kept.txt").write_text("mine")
-    with pytest.raises(ValueError, match="there already and not an empty folder"):
+    with pytest.raises(ValueError, match="exists already and is not an empty folder"):
         export(model, tmp_path)
-    with pytest.raises(ValueError, match="there already and not an empty folder"):
+    with pytest.raises(ValueError, match="exists already and is not an empty folder"):
         export(model, tmp_path / "kept.txt")
     assert [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
     assert (tmp_path / "kept.txt").read_text() == "mine"

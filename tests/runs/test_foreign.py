@@ -12,7 +12,7 @@ from training.tiny_task import tiny
 
 from clearhead.files import BadFile
 from clearhead.files.lock import LOCK, MARKER
-from clearhead.files.writing import open_own
+from clearhead.files.writing import open_target
 from clearhead.inspection.tensorboard import EVENTS, write_events
 from clearhead.runs import checkpoint, find_runs, load_run, train
 from clearhead.runs.folder import CONFIG, ENVIRONMENT, FORCED, METRICS, REPORT, SAMPLES, RunFolder
@@ -59,7 +59,7 @@ def test_a_hard_link_is_refused_where_the_file_is_changed_in_place(unfinished, f
     before = plant_link(unfinished / name, folder / "victim")
     (unfinished / name).unlink()
     (unfinished / name).hardlink_to(folder / "victim")
-    with pytest.raises(BadFile, match=f"{name} is a hard link: .* put a copy in its place"):
+    with pytest.raises(BadFile, match=f"{name} is a hard link: .* replace it with a copy"):
         resume(unfinished)
     assert (folder / "victim").read_bytes() == before
     (unfinished / name).unlink()
@@ -119,9 +119,9 @@ def test_metrics_for_tensorboard_follow_no_link(unfinished, tmp_path):
 
 def test_a_link_that_appears_after_the_check_is_not_followed(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(tmp_path / "victim")
-    monkeypatch.setattr("clearhead.files.writing.check_own", lambda path: None)
+    monkeypatch.setattr("clearhead.files.writing.check_target", lambda *args, **options: None)
     with pytest.raises(OSError, match="symbolic link"):
-        open_own(tmp_path / "link", "ab")
+        open_target(tmp_path / "link", "ab")
     assert not (tmp_path / "victim").exists()
 
 

@@ -58,7 +58,7 @@ def test_classes_without_a_file_are_given_when_the_run_is_loaded(parity):
     said = []
     result = train(small(parity), "runs", threads=1, device="cpu", tell=said.append)
     notice = "ParityData, ParityConfig are not defined in a file, so the run keeps no copy; load it"
-    assert said[0] == f"{notice} by load_run(run, kinds=[ParityData, ParityConfig])"
+    assert said[0] == f"{notice} with load_run(run, kinds=[ParityData, ParityConfig])"
     assert not (result.run / "recipe.py").exists()
     with pytest.raises(BadFile, match=r"unknown kind 'ParityData'; .* load_run\(run, kinds="):
         load_run(result.run)

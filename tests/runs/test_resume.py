@@ -136,7 +136,7 @@ CHANGES = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_T17_another_config_is_refused_field_by_field(stopped, name):
     changed = CHANGES[name]
-    with pytest.raises(ValueError, match="cannot be resumed as it started") as caught:
+    with pytest.raises(ValueError, match="cannot be resumed, because these have changed") as caught:
         run_tiny(stopped, tiny(**changed), resume="last")
     (value,) = changed.values()
     lines = str(caught.value).splitlines()
@@ -252,7 +252,7 @@ def test_T17_a_forced_config_that_does_not_fit_the_weights_is_refused(stopped):
 @pytest.mark.parametrize("change", [{"d_model": 9}, {"dropout": 0.1}, {"salt": 1}], ids=str)
 def test_no_force_makes_another_model_or_other_data_of_a_run(stopped, change):
     with pytest.raises(
-        ValueError, match="make them equal, or take another --out to start a new run"
+        ValueError, match="restore the old values, or use another --out to start a new run"
     ):
         run_tiny(stopped, tiny(**change), resume="last", force=True)
 

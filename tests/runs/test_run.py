@@ -123,7 +123,7 @@ def change(run, **values):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"model": "remove"}, "'model' is missing; it is no config of a run"),
+        ({"model": "remove"}, "'model' is missing; it is not the config of a run"),
         ({"colour": 1}, "'colour' is not known"),
         ({"model": {"kind": "Pipe"}}, "model is of the unknown kind 'Pipe'"),
         ({"model": [1]}, "model is of the unknown kind None"),
@@ -187,7 +187,7 @@ def test_a_model_answers_without_its_data_and_is_measured_only_with_them(tmp_pat
 
 def test_F06_a_tokenizer_of_another_run_is_refused(run):
     CharTokenizer("abcd|").save(run / "tokenizer.json")
-    words = r"by tokenizer\.json d_input is 6, but by config\.json 5; bring back the files"
+    words = r"by tokenizer\.json d_input is 6, but by config\.json 5; restore the files"
     with pytest.raises(BadFile, match=words):
         load_run(run)
     (run / "tokenizer.json").unlink()

@@ -71,8 +71,8 @@ class Predictor(ABC):
             own = getattr(config, name)
             if own != value:
                 raise BadFile(
-                    f"{quote(folder)} does not hold together: by {' and '.join(self.files)} "
-                    f"{name} is {value}, but by config.json {own}; bring back the files of this run"
+                    f"{quote(folder)} mixes files of different runs: by {' and '.join(self.files)} "
+                    f"{name} is {value}, but by config.json {own}; restore the files of this run"
                 )
 
 

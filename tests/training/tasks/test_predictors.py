@@ -154,7 +154,9 @@ def test_the_data_decide_sizes_of_the_model_and_another_is_refused(kind, tmp_pat
         assert getattr(config, name) == value
         other = dataclasses.replace(config)
         object.__setattr__(other, name, value + 1)
-        words = f"does not hold together: .*{name} is {value}, but by config.json {value + 1}"
+        words = (
+            f"mixes files of different runs: .*{name} is {value}, but by config.json {value + 1}"
+        )
         with pytest.raises(BadFile, match=words) as fault:
             task.predictor.check(other, kept)
         assert all(file in str(fault.value) for file in task.predictor.files)
