@@ -110,7 +110,7 @@ def _grade_one(
     seed = work.seed if seed is None else seed
     with open_sandbox(is_unsafe=unsafe) as sandbox:
         grader = Grader(work, sandbox, None, randbits(SEED_BITS) if seed is None else seed)
-        done = grader.grade(folder, lambda so_far: write_results(results, so_far, work))
+        done = grader.grade(folder.resolve(), lambda so_far: write_results(results, so_far, work))
         write_results(results, done, work)
     typer.echo(f"sandbox: {done.sandbox}; {done.points:g} of {done.max_points:g} points")
 

@@ -12,8 +12,8 @@ seed are still the same. The seed is secret, so the folder is the teacher's.
 import hashlib
 import json
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ SUFFIXES = (".py", ".ipynb")
 SEED_BITS = 62
 MAX_NAME = 150
 MAX_EXAMPLE = 20_000  # characters of JSON: an answer may be a tensor with a million numbers
+MAX_PART = 80_000  # bytes of JSON
+MAX_NOTES = 20
 
 
 @dataclass
@@ -115,15 +117,24 @@ def make_key(assignment: Assignment, seed: int) -> str:
 
 def make_storable(part: Part) -> Part:
     """The same part, if it can be saved; otherwise without what makes it too large or strange."""
-    if len(json.dumps(part.example)) > MAX_EXAMPLE:
-        part.example = None
-        part.notes = [*part.notes, "the example is too large to be shown"]
     try:
-        json.dumps(vars(part), allow_nan=False, ensure_ascii=False).encode()
+        if len(json.dumps(part.example)) > MAX_EXAMPLE:
+            note = "the example is too large to be shown"
+            part = replace(part, example=None, notes=[*part.notes, note])
+        text = json.dumps(vars(part), allow_nan=False, ensure_ascii=False)
+        is_storable = len(text.encode()) <= MAX_PART
     except (TypeError, ValueError):
-        sentence = "the result could not be saved; grade this part by hand"
-        return Part(part.exercise, "error", sentence=sentence, max_points=part.max_points)
-    return part
+        is_storable = False
+    if is_storable:
+        return part
+    sentence = "the result could not be saved; grade this part by hand"
+    return Part(part.exercise, "error", sentence=sentence, max_points=part.max_points)
+
+
+def shorten_notes(notes: Sequence[str]) -> list[str]:
+    """The first notes; a notebook may have thousands of cells that cannot be read."""
+    more = [f"and {len(notes) - MAX_NOTES} more"] if len(notes) > MAX_NOTES else []
+    return [*(note[:400] for note in notes[:MAX_NOTES]), *more]
 
 
 # The submissions of a folder
@@ -147,7 +158,7 @@ def find_submissions(folder: Path, out: Path) -> list[Path]:
 
 def find_root(path: Path) -> Path:
     """The folder that holds the files: often an archive has a single folder around them."""
-    while path.is_dir() and not any(_list_files(path)):
+    while path.is_dir() and not path.is_symlink() and not any(_list_files(path)):
         inner = [each for each in path.iterdir() if each.is_dir() and not each.is_symlink()]
         inner = [each for each in inner if not each.name.startswith((".", "__"))]
         if len(inner) != 1:

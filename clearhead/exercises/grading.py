@@ -25,6 +25,7 @@ from clearhead.exercises.gradebook import (
     find_root,
     hash_submission,
     make_storable,
+    shorten_notes,
 )
 from clearhead.exercises.intake import Definition, Submission, read_submission
 from clearhead.exercises.report import Part
@@ -101,7 +102,7 @@ class Grader:
             if saved is not None:
                 return saved, read_submission(root)
             submission = read_submission(root)
-            new.notes = list(submission.notes)
+            new.notes = shorten_notes(submission.notes)
             return new, submission
         except Exception as fault:  # syntax trees of strange files raise many kinds
             words = (

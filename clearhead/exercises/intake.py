@@ -73,7 +73,8 @@ def read_submission(path: Path) -> Submission:
     if path.is_dir():
         return _read_folder(path)
     if path.suffix == ".ipynb":
-        return read_notebook(read_text(path, max_bytes=8 * MAX_BYTES), path.name)
+        size = 8 * MAX_BYTES  # also for a line: a picture is one
+        return read_notebook(read_text(path, max_bytes=size, max_line=size), path.name)
     return read_source(read_text(path, max_bytes=MAX_BYTES), path.name)
 
 
