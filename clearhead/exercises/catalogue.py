@@ -74,6 +74,7 @@ def make_catalogue() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+@cache
 def make_entry(name: str) -> Entry:
     """The entry of an exercise, from its contract."""
     exercise = find_exercise(name)
