@@ -24,6 +24,8 @@ from clearhead.exercises.properties import probe
 from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
 
+READINGS = 12  # of the weights, the likeliest ones, with which a mistake is tried
+
 
 @dataclass
 class Diagnosis:
@@ -172,7 +174,7 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
 def name_mistakes(exercise: Exercise, asked: Asked, choice: int) -> tuple[Mistake, ...]:
     """The mistake, or the pair of mistakes, that explains every answer; empty if none does."""
     n_choices = max(len(answer.choices) for _, answer in asked)
-    choices = [choice, *(i for i in range(min(n_choices, 8)) if i != choice)]
+    choices = [choice, *(i for i in range(min(n_choices, READINGS)) if i != choice)]
     for found in _suspects(exercise):
         for methods, reading in product(product(*(each.methods for each in found)), choices):
             wrong = exercise.with_mistakes(*methods)

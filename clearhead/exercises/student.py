@@ -168,7 +168,7 @@ class Student:
         gradients = None
         if case.gradient:
             found = reply.get("gradients")
-            floats = [n for n in order if getattr(case.inputs[n], "is_floating_point", bool)()]
+            floats = [n for n in order if getattr(case.inputs.get(n), "is_floating_point", bool)()]
             known = found if isinstance(found, list) else [None] * len(floats)
             gradients = dict(zip(floats, known, strict=False))
         return Answer(

@@ -8,15 +8,15 @@ key, feed-forward in, …) must be found among the module's parameters, whatever
     fused     one layer with three times the rows is split into query, key, value
     lists     H layers of d_head rows each are joined into one
 
-Where several readings remain, all are returned, the likeliest first. The answer is right if one of
-them gives the student's numbers in every case: which of two equal roles is the query is free.
+Where names leave several readings, all are returned, the likeliest first. The answer is right if
+one of them gives the student's numbers in every case: which of equal roles is the query is free.
 """
 
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, islice, product
+from itertools import combinations, product
 from typing import Any
 
 import torch
@@ -25,11 +25,14 @@ from torch import Tensor
 from clearhead.exercises.draw import Draw
 
 MAX_READINGS = 64
+MAX_FOUND = 4096
+MISSING = 3  # the rank of an optional role that is not found: less likely than any name
 
 
 @dataclass(frozen=True)
 class Role:
-    """A part with weights. kind: linear (out, in), table (n, d), norm (d,) or vector (any shape).
+    """A part with weights. kind: linear (out, in), table (n, d), norm (d,) or vector (any shape);
+    flat conv: a convolution whose weights are read as (out, in · height · width).
 
     names: pieces of names that hint at it, the surest first.
     """
@@ -84,8 +87,8 @@ class Piece:
         rows = list(self.rows) if self.rows else slice(None)
         weight = torch.cat([self._turn(values[name]) for name in self.weights])[rows]
         bias = torch.cat([values[name] for name in self.biases])[rows] if self.biases else None
-        if self.kind == "linear":
-            return Linear(weight, bias)
+        if self.kind in ("linear", "flat conv"):
+            return Linear(weight.reshape(self.shape), bias)
         return Norm(weight, bias) if self.kind == "norm" else weight.reshape(self.shape)
 
     def _turn(self, x: Tensor) -> Tensor:
@@ -107,30 +110,28 @@ def _draw(name: str, shape: Sequence[int], owner: str, draw: Draw) -> Tensor:
     x = draw.normal(*shape)
     if "Norm" in owner:
         return 1 + 0.3 * x if name.endswith("weight") else 0.3 * x
-    if owner == "Linear" or owner.startswith("Conv"):
+    if owner.endswith("Linear") or owner.startswith("Conv"):
         return x / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.5 * x
     return x / math.sqrt(shape[0]) if len(shape) == 2 and owner != "Embedding" else x
 
 
 def assign(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Assignment]:
-    """Every reading of the parameters as roles, the likeliest first; empty if none fits."""
+    """Every reading of the parameters as roles whose names fit (nearly) best; empty if none fits.
+
+    The likeliest is first: the names fit best, and the roles follow the order of the module.
+    """
     pieces = _find_pieces(parameters, roles)
-    options = []
-    for role in roles.values():
-        fitting = [p for p in pieces if p.kind == role.kind and p.shape == role.shape]
-        fitting.sort(key=lambda p: _rank(p.name, role.names))
-        options.append([*fitting, None] if role.optional else fitting)
-    found = []
-    for chosen in islice(product(*options), 200_000):
-        used = [(p.weights, p.rows) for p in chosen if p is not None]
-        if len(set(used)) == len(used):
-            found.append(chosen)
-            if len(found) >= 4096:
-                break
-    found.sort(key=lambda chosen: _unlikeliness(chosen, roles, pieces))
+    order = {id(piece): i for i, piece in enumerate(pieces)}
+    options = [_rank_pieces(pieces, role) for role in roles.values()]
+    slack = 1 if all(p.rows is None for p in pieces) else 4  # the order in a fused layer is free
+    found = _combine(options, slack)
+    best = min((rank for rank, _ in found), default=0)
+    near = [(rank, _count_inversions(chosen, order), chosen) for rank, chosen in found
+            if rank <= best + slack]  # fmt: skip
+    near.sort(key=lambda each: each[:2])
     return [
         {name: p for name, p in zip(roles, chosen, strict=True) if p is not None}
-        for chosen in found[:MAX_READINGS]
+        for _, _, chosen in near[:MAX_READINGS]
     ]
 
 
@@ -144,18 +145,46 @@ def keep_named(found: Sequence[Assignment], roles: Mapping[str, Role]) -> Sequen
     return named or found
 
 
-def _unlikeliness(
-    chosen: Sequence[Piece | None], roles: Mapping[str, Role], pieces: Sequence[Piece]
-) -> tuple[float, int, int]:
-    """How badly names fit, how many optional roles are missing, how far from the file's order."""
-    ranks = [
-        _rank(p.name, role.names)
-        for p, role in zip(chosen, roles.values(), strict=True)
-        if p is not None
-    ]
-    places = [pieces.index(p) for p in chosen if p is not None]
-    inversions = sum(a > b for i, a in enumerate(places) for b in places[i + 1 :])
-    return sum(ranks), chosen.count(None), inversions
+Option = tuple[int, "Piece | None"]  # how badly the name fits, and the piece
+
+
+def _rank_pieces(pieces: Sequence[Piece], role: Role) -> list[Option]:
+    """The pieces of the right kind and shape, those whose name fits best first."""
+    fitting = [p for p in pieces if p.kind == role.kind and p.shape == role.shape]
+    options: list[Option] = [(_rank(p.name, role.names), p) for p in fitting]
+    options += [(MISSING, None)] if role.optional else []
+    return sorted(options, key=lambda option: option[0])
+
+
+def _combine(options: Sequence[Sequence[Option]], slack: int) -> list[tuple[int, list[Any]]]:
+    """One piece for each role, none twice, with the sum of ranks; sums that exceed the best by more
+    than slack are left out as soon as they are known."""
+    limit = MISSING * len(options)
+    least = [min((rank for rank, _ in each), default=0) for each in options]
+    found: list[tuple[int, list[Any]]] = []
+
+    def extend(chosen: list[Any], used: set[Any], total: int) -> None:
+        nonlocal limit
+        n = len(chosen)
+        if total + sum(least[n:]) > limit or len(found) >= MAX_FOUND:
+            return
+        if n == len(options):
+            found.append((total, chosen))
+            limit = min(limit, total + slack)
+            return
+        for rank, p in options[n]:
+            key = None if p is None else (p.weights, p.rows)
+            if key is None or key not in used:
+                extend([*chosen, p], used | {key} if key else used, total + rank)
+
+    extend([], set(), 0)
+    return found
+
+
+def _count_inversions(chosen: Sequence[Piece | None], order: Mapping[int, int]) -> int:
+    """How far the roles are from the order of the module's parameters."""
+    places = [order[id(p)] for p in chosen if p is not None]
+    return sum(a > b for i, a in enumerate(places) for b in places[i + 1 :])
 
 
 def _rank(name: str, hints: str) -> int:
@@ -175,10 +204,15 @@ def _find_pieces(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[P
     for name, shape, owner in parameters:
         module = name.rpartition(".")[0] or name
         bias = (f"{module}.bias",) if f"{module}.bias" in shapes and "." in name else ()
-        if name.endswith("bias") and owner in ("Linear", "LayerNorm", "Conv2d", "Conv1d"):
+        is_linear = owner.endswith("Linear")
+        if name.endswith("bias") and (is_linear or "Norm" in owner or owner.startswith("Conv")):
             continue
-        if owner == "Linear":
+        if is_linear:
             pieces.append(Piece(module, "linear", tuple(shape), (name,), bias))
+        elif owner == "MultiheadAttention" and name.endswith("in_proj_weight"):
+            bias = (name.replace("weight", "bias"),)
+            bias = bias if bias[0] in shapes else ()
+            pieces.append(Piece(name, "linear", tuple(shape), (name,), bias))
         elif "Norm" in owner:
             pieces.append(Piece(module, "norm", tuple(shape), (name,), bias))
         elif owner == "Embedding":
