@@ -57,7 +57,7 @@ class Generate(Exercise):
     formula = "n times: tokens = [tokens, argmax(model(tokens)[:, −1])]"
     signature = "generate(model, tokens, n)"
     page = "generation.md"
-    names = (
+    names: tuple[str, ...] = (
         "generate",
         "greedy_generate",
         "generate_greedy",
