@@ -26,11 +26,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def no_data_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A home without data sets: what the user has fetched changes no test."""
+def nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user has fetched, and the width of the terminal, change no test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARHEAD_HOME", str(tmp_path_factory.mktemp("home")))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
         yield
 
 

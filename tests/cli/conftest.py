@@ -18,7 +18,6 @@ def run(monkeypatch, capfd):
             command.main()
         return (stop.value.code or 0, *capfd.readouterr())
 
-    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
     before, restore = torch.get_num_threads(), torch.set_num_threads  # a test may replace it
     yield run
     restore(before)
