@@ -11,8 +11,8 @@ import typer
 
 from clearhead.cli.options import Json, count_columns, print_json
 from clearhead.files.lock import is_locked
-from clearhead.files.reading import BadFile, quote, read_bytes
-from clearhead.runs.folder import MAX_METRICS, METRICS, SAMPLES, RunFolder, list_runs
+from clearhead.files.reading import BadFile, quote
+from clearhead.runs.folder import METRICS, RunFolder, list_runs
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with the runs.")]
 COLUMNS = ("run", "recipe", "step", "best", "age")
@@ -99,8 +99,7 @@ def _choose_next(run: RunFolder, config: dict[str, Any], finished: bool, running
 def _read_sample_line(run: RunFolder) -> str:
     """The first line of the last sample; empty if there is none that can be shown."""
     with suppress(BadFile):
-        text = read_bytes(run / SAMPLES, MAX_METRICS).decode("utf-8", "replace")
-        lines = text.rpartition("--- step ")[2].splitlines()[1:]
+        lines = [line for _, text in run.read_samples()[-1:] for line in text.splitlines()]
         line = next((line for line in lines if any(map(str.isalpha, line))), "").strip()
         return line if line.isprintable() else ""
     return ""

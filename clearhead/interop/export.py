@@ -89,8 +89,7 @@ def check_exportable(model: GPT, tokenizer: Tokenizer | None = None) -> None:
         if not all_finite(tensor):
             value = tensor[~tensor.isfinite()][0].item()
             raise ValueError(
-                f"{name} holds {value}, which is not finite; export the model as it was before "
-                f"that number appeared"
+                f"{name} holds {value}, which is not finite; export an earlier checkpoint"
             )
 
 
@@ -122,8 +121,8 @@ def _choose_family(model: GPT) -> tuple[Family[GPT], dict[str, Any]]:
     if not not_in_llama:
         return LLAMA, _build_llama_config(c, dtype)
     raise ValueError(
-        f"neither GPT-2 nor Llama can express this model: GPT-2 has no {', '.join(not_in_gpt2)}; "
-        f"Llama has no {', '.join(not_in_llama)}"
+        f"neither GPT-2 nor Llama can express this model: GPT-2 cannot have "
+        f"{', '.join(not_in_gpt2)}; Llama cannot have {', '.join(not_in_llama)}"
     )
 
 
@@ -181,7 +180,7 @@ def _build_llama_config(c: GPTConfig, dtype: str) -> dict[str, Any]:
 
 
 def _describe_scaling(scaling: Scaling) -> dict[str, Any]:
-    """How the rotary angles are slowed down, in their words."""
+    """The scaling of the rotary frequencies, as rope_scaling in their config.json."""
     if scaling is None:
         return {}
     kind = "llama3" if isinstance(scaling, tuple) else "linear"

@@ -1,15 +1,15 @@
-"""Write our GPT as a GGUF file, which llama.cpp and its relatives run.
+"""Write our GPT as a GGUF file, for llama.cpp and programs based on it.
 
     "GGUF", version 3, number of tensors, number of settings
     settings      name, kind, value                             llama.context_length, 4, 256
     tensors       name, axes, type, where its numbers start     blk.0.attn_q.weight
     numbers       each tensor from a multiple of 32 bytes on
 
-Whole numbers are little-endian; a text is its length, 8 bytes, and its UTF-8. Axes are listed with
-the innermost first. A model with rotary positions, RMS norm and SwiGLU is of the architecture
-`llama`, with qk_norm `qwen3`; any other is refused. Matrices are F32 or F16, vectors always F32.
+Integers are little-endian; a string is its length in 8 bytes, then its UTF-8. Axes are listed
+innermost first. A model with rotary positions, RMS norm and SwiGLU has the architecture `llama`, or
+`qwen3` if it has qk_norm; any other is refused. Matrices are F32 or F16, vectors always F32.
 
-As llama2.c, `llama` rotates neighbouring columns 2i and 2i + 1 of a head, where we rotate i and
+Like llama2.c, `llama` rotates neighbouring columns 2i and 2i + 1 of a head, where we rotate i and
 i + Dh/2, so the rows of W_q and W_k are reordered. `qwen3` rotates as we do.
 """
 
@@ -35,7 +35,7 @@ TYPES = {"float32": (0, torch.float32), "float16": (1, torch.float16)}
 UINT32, FLOAT32, STRING, ARRAY, INT32 = 4, 6, 8, 9, 5
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # kinds of tokens
 
-NAMES = {  # our names and theirs; # is the number of a block
+NAMES = {  # our names → theirs; "#" stands for the number of a block
     "embedding": "token_embd",
     "stack.blocks.#.norm_attention": "blk.#.attn_norm",
     "stack.blocks.#.attention.proj_q": "blk.#.attn_q",
@@ -82,7 +82,7 @@ def _describe_model(c: GPTConfig, file_type: int) -> dict[str, Any]:
     """The settings of the architecture; whole numbers are 32-bit, others float32."""
     differences = find_differences(c, {**AS_LLAMA, "qk_norm": (False, True)})
     if differences:
-        raise ValueError(f"a GGUF file of Llama or Qwen3 has no {', '.join(differences)}")
+        raise ValueError(f"a GGUF file of Llama or Qwen3 cannot have {', '.join(differences)}")
     kind = _get_architecture(c)
     settings: dict[str, Any] = {
         "general.architecture": kind,
@@ -130,8 +130,8 @@ def _describe_tokenizer(tokenizer: Tokenizer | None) -> dict[str, Any]:
             values |= {"token_type": kinds, "unknown_token_id": 0}
         case _:
             raise ValueError(
-                f"a tokenizer of {tokenizer.kind} has no exact form in a GGUF file; byte pairs "
-                f"and sentence pieces with scores have; export the model without a tokenizer"
+                f"a tokenizer of {tokenizer.kind} cannot be written to a GGUF file, only one of "
+                f"byte pairs or of sentence pieces with scores; export the model without it"
             )
     ids = {"bos_token_id": tokenizer.start_id, "eos_token_id": tokenizer.end_id}
     values |= {name: i for name, i in ids.items() if i is not None}
@@ -151,7 +151,7 @@ def _rename_tensors(model: GPT) -> Iterator[tuple[str, Tensor]]:
             tensor = _interleave_rows(tensor, c.head_width)
         theirs = NAMES[pattern].replace("#", number)
         yield f"{theirs}.{'bias' if part == 'bias' else 'weight'}", tensor
-    if isinstance(c.rotary_scaling, tuple):  # by what each frequency is divided
+    if isinstance(c.rotary_scaling, tuple):  # the divisor of each frequency
         frequency = frequencies(c.head_width, c.rotary_base, torch.device("cpu"))
         yield "rope_freqs.weight", frequency / scale_frequencies(frequency, c.rotary_scaling)
 
@@ -159,7 +159,7 @@ def _rename_tensors(model: GPT) -> Iterator[tuple[str, Tensor]]:
 def _interleave_rows(tensor: Tensor, d_head: int) -> Tensor:
     """Put rows 0 1 2 3 4 5 of each head into the order 0 3 1 4 2 5."""
     halves = tensor.unflatten(0, (-1, 2, d_head // 2))  # (heads, 2, Dh/2, …)
-    return halves.transpose(1, 2).flatten(0, 2).contiguous()
+    return halves.transpose(1, 2).flatten(0, 2)
 
 
 # The bytes

@@ -20,7 +20,7 @@ from clearhead.positions.rotary import Scaling
 
 THEIRS, OURS = "model.layers.#", "stack.blocks.#"
 
-# How their frequencies may be scaled, and the names of the numbers that say how.
+# Their ways to scale the rotary frequencies, and the settings of each.
 ROPE_TYPES = {
     "default": (),
     "linear": ("factor",),
@@ -68,8 +68,10 @@ def build_rotary_config(theirs: TheirConfig, **own: Any) -> GPTConfig:
 
 
 def _read_rotary(theirs: TheirConfig, max_len: int) -> tuple[float, Scaling]:
-    """Read the base and the scaling of the angles, from today's rope_parameters or from
-    rope_theta and rope_scaling, as older files have them."""
+    """Read the base and the scaling of the rotary frequencies.
+
+    New files have them in rope_parameters, older ones in rope_theta and rope_scaling.
+    """
     theirs.require(partial_rotary_factor=1.0)
     old, new = (theirs.values.get(name) for name in ("rope_scaling", "rope_parameters"))
     if old is not None and new is not None and old != new:
@@ -81,7 +83,7 @@ def _read_rotary(theirs: TheirConfig, max_len: int) -> tuple[float, Scaling]:
     inner.require(partial_rotary_factor=1.0)
     base = inner.get_number("rope_theta", theirs.get_number("rope_theta", 10000.0))
     scaling = _read_scaling(inner, max_len)
-    if isinstance(scaling, tuple):  # a second place for the same number
+    if isinstance(scaling, tuple):  # it would be given twice
         theirs.refuse("original_max_position_embeddings")
     return base, scaling
 

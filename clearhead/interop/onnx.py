@@ -3,9 +3,9 @@
     export_onnx(model, "gpt.onnx", tokens)      tokens (B, T) → logits (B, T, V)
     export_onnx(vit, "vit.onnx", images)        images (B, channels, height, width) → logits (B, C)
 
-PyTorch records what the model computes for an example input. The batch stays free, and so does the
-length of tokens, up to the context; pictures have the size of the example. The packages of the
-extra are needed: `pip install "clearhead[onnx]"`.
+PyTorch traces the model on an example input. The batch size stays dynamic, and so does the length
+of tokens, up to the context length; pictures must have the size of the example. It needs the
+packages of `pip install "clearhead[onnx]"`.
 """
 
 import os
@@ -35,14 +35,14 @@ def export_onnx(model: Model, path: str | os.PathLike[str], example: Tensor) -> 
             f"writing ONNX needs {' and '.join(missing)}, which is not installed; "
             f'install it: pip install "clearhead[onnx]"'
         )
-    if example.size(0) == 1:  # PyTorch would take a batch of 1 for a constant
+    if example.size(0) == 1:  # PyTorch would treat a batch size of 1 as a constant
         example = example.repeat_interleave(2, dim=0)
     with evaluation_mode(model):
         program = torch.onnx.export(
             model,
             (example,),
             dynamo=True,
-            dynamic_shapes=(find_free_axes(model, example),),
+            dynamic_shapes=(find_dynamic_axes(model, example),),
             input_names=["input"],
             output_names=["output"],
             verbose=False,
@@ -52,14 +52,14 @@ def export_onnx(model: Model, path: str | os.PathLike[str], example: Tensor) -> 
         file.write(program.model_proto.SerializeToString())
 
 
-def find_free_axes(model: Model, example: Tensor) -> dict[int, Any]:
-    """The axes whose sizes stay free: the batch, and the length of tokens up to the context."""
+def find_dynamic_axes(model: Model, example: Tensor) -> dict[int, Any]:
+    """The axes with dynamic sizes: the batch, and the length of tokens up to the context length."""
     axes = {0: torch.export.Dim("batch")}
     if not example.is_floating_point():
         if example.size(1) < 2:
             raise ValueError(
                 f"example must have at least 2 tokens in a row, got {example.size(1)}: PyTorch "
-                f"would take a length of 1 for a constant"
+                f"would treat a length of 1 as a constant"
             )
         axes[1] = torch.export.Dim("length", max=model.config.max_len)
     return axes

@@ -1,7 +1,7 @@
 """Qwen3 (Yang et al. 2025) from a Hugging Face folder.
 
-Qwen3 is a Llama whose queries and keys pass an RMS norm, head by head, before they are rotated. The
-width of a head is a setting of its own: n_heads · head_dim may be larger than the model is wide.
+Qwen3 is a Llama with an RMS norm of each head's queries and keys before the rotation. The width of
+a head is a separate setting: n_heads · head_dim may be larger than d_model.
 """
 
 import os
@@ -19,11 +19,11 @@ from clearhead.models import GPT, GPTConfig
 
 def _build_config(theirs: TheirConfig) -> GPTConfig:
     theirs.require(use_sliding_window=False)
-    theirs.require(rms_norm_eps=1e-6)  # of the norm of queries and keys too, where ours is fixed
+    theirs.require(rms_norm_eps=1e-6)  # also used by q_norm and k_norm; in ours it is a constant
     kinds = theirs.values.get("layer_types") or []
     if kinds != ["full_attention"] * len(kinds):
         raise theirs.error(
-            f"layer_types is {kinds!r:.60}, which is not supported; use full_attention in all"
+            f"layer_types is {kinds!r:.60}, which is not supported; use full_attention everywhere"
         )
     return build_rotary_config(
         theirs,

@@ -3,8 +3,8 @@
     tokenizer.json              the pipeline and the vocabulary, the reverse of tokenizer_json.py
     tokenizer_config.json       the class to load it with, and which special token is which
 
-Byte pairs, merged sentence pieces, word pieces and characters have an exact form. Words by the
-rules of the Penn Treebank have none, nor has a tokenizer of scores. One thing differs: their
+Tokenizers of byte pairs, word pieces and characters can be written, and of sentence pieces if they
+have merges. A WordTokenizer and sentence pieces with scores cannot. One thing differs: their
 `encode` turns a text that spells a special token into that token; ours splits it like any other.
 """
 
@@ -42,7 +42,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, max_len: int) -> None:
 
 
 def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """The values of the tokenizer.json with the same ids; an error where there is none."""
+    """The content of a tokenizer.json with the same ids; ValueError if there is no such file."""
     match tokenizer:
         case LibraryTokenizer():
             values: dict[str, Any] = parse_json(tokenizer.pipeline, max_bytes=MAX_BYTES)
@@ -57,8 +57,8 @@ def describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
             return _describe_characters(tokenizer)
         case _:
             raise ValueError(
-                f"a tokenizer of {tokenizer.kind} has no exact form in a tokenizer.json; export "
-                f"the model alone, and keep the tokenizer with tokenizer.save(…)"
+                f"a tokenizer of {tokenizer.kind} cannot be written as a tokenizer.json with equal "
+                f"ids; export the model alone, and save the tokenizer with tokenizer.save(…)"
             )
 
 
@@ -86,7 +86,7 @@ def _describe_sentence_pieces(tokenizer: SentencePieceTokenizer) -> dict[str, An
         tokenizer,
         specials=range(3),
         normalizer=SPACES_AS_SIGNS,
-        post_processor=_surround([start], {start: 1}),
+        post_processor=_build_template([start], {start: 1}),
         decoder={"type": "Sequence", "decoders": steps},
         model={"type": "BPE", **pairs, "unk_token": unknown, "byte_fallback": True},
     )
@@ -105,7 +105,7 @@ def _describe_word_pieces(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
             "lowercase": tokenizer.lower,
         },
         pre_tokenizer={"type": "BertPreTokenizer"},
-        post_processor=_surround(["[CLS]"], ids, ["[SEP]"]),
+        post_processor=_build_template(["[CLS]"], ids, ["[SEP]"]),
         decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
         model={
             "type": "WordPiece",
@@ -126,9 +126,9 @@ def _describe_characters(tokenizer: CharTokenizer) -> dict[str, Any]:
         tokenizer,
         specials=range(n_specials),
         pre_tokenizer=ONE_CHARACTER,
-        post_processor=_surround(before, _list_ids(tokenizer.tokens[:n_specials]), after),
+        post_processor=_build_template(before, _list_ids(tokenizer.tokens[:n_specials]), after),
         decoder={"type": "Fuse"},
-        # An unknown character is an error, as in ours: "<unk>" is no token.
+        # "<unk>" is not in the vocabulary, so an unknown character is an error, as in ours.
         model={"type": "WordLevel", "vocab": _list_ids(tokenizer.tokens), "unk_token": "<unk>"},
     )
 
@@ -146,7 +146,7 @@ def _join_parts(tokenizer: Tokenizer, *, specials: Any, **parts: Any) -> dict[st
 
 
 def _describe_merges(tokens: Any, merges: list[str]) -> dict[str, Any]:
-    """The settings of byte-pair encoding without variants."""
+    """The settings of plain byte-pair encoding."""
     empty = dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix"))
     return {
         **empty,
@@ -159,20 +159,19 @@ def _describe_merges(tokens: Any, merges: list[str]) -> dict[str, Any]:
     }
 
 
-def _surround(before: list[str], ids: dict[str, int], after: list[str] | None = None) -> Any:
-    """The step that puts special tokens around a text; None if there are none."""
+def _build_template(before: list[str], ids: dict[str, int], after: list[str] | None = None) -> Any:
+    """The post_processor that adds special tokens before and after a text; None without any."""
     after = after or []
     if not before + after:
         return None
 
     def build(*texts: str) -> list[dict[str, Any]]:
-        def place(name: str, n: int) -> dict[str, Any]:
-            return {"SpecialToken": {"id": name, "type_id": n}}
-
         steps: list[dict[str, Any]] = []
         for n, text in enumerate(texts):
-            steps += [place(name, n) for name in (before if n == 0 else [])]
-            steps += [{"Sequence": {"id": text, "type_id": n}}, *(place(name, n) for name in after)]
+            first = before if n == 0 else []
+            steps += [{"SpecialToken": {"id": name, "type_id": n}} for name in first]
+            steps += [{"Sequence": {"id": text, "type_id": n}}]
+            steps += [{"SpecialToken": {"id": name, "type_id": n}} for name in after]
         return steps
 
     used = {

@@ -3,7 +3,7 @@
 It names the steps of a pipeline – how a text is normalized, split and given special tokens – and
 holds a vocabulary. The pipelines of GPT-2, BERT and Llama 2, and single characters, are read by our
 own classes; any other step is refused by its name, because leaving it out would change ids.
-`tokenizer_files.find_tokenizer` then asks the `tokenizers` library. Padding and truncation, for
+`tokenizer_files.find_tokenizer` then uses the `tokenizers` library. Padding and truncation, for
 which such a file may also have settings, are left to the caller.
 """
 
@@ -20,7 +20,7 @@ from clearhead.data.tokenizers.word_pieces import WordPieceTokenizer
 from clearhead.files import BadFile, read_json
 from clearhead.files.reading import prefix_errors, quote
 
-SPACES_AS_SIGNS = {
+SPACES_AS_SIGNS = {  # each space becomes ▁ (U+2581), as in SentencePiece
     "type": "Sequence",
     "normalizers": [
         {"type": "Prepend", "prepend": "▁"},
@@ -68,7 +68,7 @@ def _build_tokenizer(values: Mapping[str, Any], model: Mapping[str, Any]) -> Tok
 
 
 def _build_byte_pairs(values: Mapping[str, Any], model: Mapping[str, Any]) -> BytePairTokenizer:
-    """GPT-2. In what `_check_step` expects, `...` stands for any value."""
+    """GPT-2. In the steps that are compared, `...` stands for any value."""
     _check_step(values, "normalizer", None)
     offsets = {"type": "ByteLevel", "add_prefix_space": ..., "trim_offsets": ..., "use_regex": ...}
     _check_step(values, "pre_tokenizer", offsets | {"add_prefix_space": False, "use_regex": True})
@@ -119,7 +119,7 @@ def _build_characters(values: Mapping[str, Any], model: Mapping[str, Any]) -> Ch
     roles = {role: name in specials for role, name in SPELLING.items() if role != "unk"}
     alphabet = tokens[len(specials) :]
     if tokens[: len(specials)] != [SPELLING[role] for role, is_there in roles.items() if is_there]:
-        raise UnsupportedStep(f"its special tokens are {[*specials]!r:.80}, others than ours")
+        raise UnsupportedStep(f"its special tokens are {[*specials]!r:.80}, which differ from ours")
     if any(len(token) != 1 for token in alphabet):
         raise UnsupportedStep("its tokens are words; single characters are supported")
     cls = SPELLING["cls"] in around if roles.pop("cls") else None

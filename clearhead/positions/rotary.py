@@ -8,7 +8,7 @@ a = p / base^(2i / Dh):
 
 No length changes, position 0 changes nothing, and q·k depends only on the distance of q and k.
 
-A model trained on short texts reads longer ones if it turns more slowly: `scale_frequencies`.
+`scale_frequencies` lowers the frequencies, so that a trained model can read longer texts.
 """
 
 import math
@@ -25,14 +25,15 @@ Scaling = float | tuple[float, float, float, int] | None
 
 
 def scale_frequencies(frequency: Tensor, scaling: Scaling) -> Tensor:
-    """Slow the rotation down, for a context longer than the model was first trained with.
+    """Lower the frequencies, for a context longer than that of the first training.
 
-        factor                          every frequency is divided by factor     Chen et al. 2023
-        (factor, low, high, length)     only the slow ones are                   Llama 3.1
+        factor                          divides all frequencies              Chen et al. 2023
+        (factor, low, high, length)     divides only the low frequencies     Llama 3.1
 
-    In `length` positions, the first context, a pair of columns makes length · frequency / 2π turns.
-    Below `low` turns its frequency is divided by factor, above `high` it stays, and between them it
-    is mixed from both: a pair that turns many times tells near tokens apart and needs no change.
+    Within `length` positions, the first context, a pair of columns makes length · frequency / 2π
+    turns. Below `low` turns its frequency is divided by factor, above `high` it is unchanged, and
+    between them it is a mixture of both: a pair with many turns encodes short distances, which are
+    the same in a longer context.
     """
     if scaling is None:
         return frequency

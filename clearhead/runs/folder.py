@@ -154,6 +154,15 @@ class RunFolder:
         """Append what the model wrote after this step to samples.txt."""
         self._append(SAMPLES, f"--- step {step}\n{text.rstrip()}\n\n")
 
+    def read_samples(self) -> list[tuple[str, str]]:
+        """The samples in samples.txt: (heading, text), oldest first."""
+        if not (self / SAMPLES).exists():
+            return []
+        text = read_bytes(self / SAMPLES, MAX_METRICS).decode("utf-8", "replace")
+        parts = re.split(r"^--- (step \d+)$\n?", text, flags=re.MULTILINE)[1:]
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [(heading, body.strip("\n")) for heading, body in pairs]
+
     def read_forced(self) -> list[str]:
         """The settings that --force changed."""
         path = self / FORCED

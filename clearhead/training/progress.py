@@ -1,4 +1,4 @@
-"""How a run is going, for people: what it measured, how fast it learns, how long it will take."""
+"""The progress of a run: its metrics, its speed and the time left."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

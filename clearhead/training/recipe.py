@@ -158,7 +158,7 @@ class Recipe:
             kind = section.get("kind") if isinstance(section, Mapping) else None
             if not isinstance(kind, str) or kind not in kinds:
                 raise ValueError(
-                    f"{name} is of the unknown kind {kind!r:.80}; a class of your own is given by "
+                    f"{name} is of the unknown kind {kind!r:.80}; pass a class of your own to "
                     f"load_run(run, kinds=[…])"
                 )
             rest = {key: value for key, value in section.items() if key != "kind"}

@@ -188,10 +188,10 @@ def test_vocabularies_are_those_llama_cpp_reads(tmp_path):
 @pytest.mark.parametrize(
     ("model", "options", "words"),
     [
-        ({"norm": "layer"}, {}, "a GGUF file of Llama or Qwen3 has no norm='layer'"),
-        ({"soft_cap": 3.0}, {}, "has no soft_cap=3.0"),
+        ({"norm": "layer"}, {}, "a GGUF file of Llama or Qwen3 cannot have norm='layer'"),
+        ({"soft_cap": 3.0}, {}, "cannot have soft_cap=3.0"),
         ({}, {"weights": "int8"}, "weights must be"),
-        ({}, {"tokenizer": CharTokenizer("ab|")}, "a tokenizer of characters has no exact form"),
+        ({}, {"tokenizer": CharTokenizer("ab|")}, "a tokenizer of characters cannot be written"),
     ],
 )
 def test_what_has_no_exact_form_is_refused(model, options, words, tmp_path):

@@ -10,7 +10,7 @@ import re
 import pytest
 import torch
 
-from clearhead.interop.onnx import export_onnx, find_free_axes
+from clearhead.interop.onnx import export_onnx, find_dynamic_axes
 from clearhead.models import GPT, GPTConfig, VisionTransformer, ViTConfig
 from clearhead.models.encoder import TextEncoder, TextEncoderConfig
 
@@ -59,7 +59,7 @@ def build(case):
 @pytest.mark.parametrize("case", MODELS)
 def test_what_pytorch_records_computes_the_same_for_any_batch_and_length(case):
     model, draw = build(case)
-    shapes = (find_free_axes(model, draw(3)),)
+    shapes = (find_dynamic_axes(model, draw(3)),)
     program = torch.export.export(model, (draw(3),), dynamic_shapes=shapes, strict=False).module()
     for batch, length in ((2, 7), (5, 16)):
         x = draw(batch, length)
@@ -103,7 +103,7 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path):
 
 def test_a_single_token_is_no_example():
     with pytest.raises(ValueError, match="example must have at least 2 tokens in a row, got 1"):
-        find_free_axes(build_gpt(), draw_tokens(2, 1))
+        find_dynamic_axes(build_gpt(), draw_tokens(2, 1))
 
 
 def test_only_a_model_is_exported(tmp_path):

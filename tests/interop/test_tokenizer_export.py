@@ -100,12 +100,12 @@ def test_an_exported_folder_is_whole(tmp_path):
 @pytest.mark.parametrize(
     ("tokenizer", "words"),
     [
-        (WordTokenizer.of("We know't."), "a tokenizer of words has no exact form"),
+        (WordTokenizer.of("We know't."), "a tokenizer of words cannot be written"),
         (
             SentencePieceTokenizer(
                 ["<unk>", "<s>", "</s>", *map(format_byte, range(256)), "a"], [0.0] * 260
             ),
-            "a tokenizer of scored pairs has no exact form",
+            "a tokenizer of scored pairs cannot be written",
         ),
         (TOKENIZERS["sentence pieces"], "265 tokens but the model has 264; they do not belong"),
         ("gpt2", "tokenizer must be a Tokenizer, got str"),

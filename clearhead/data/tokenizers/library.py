@@ -1,4 +1,4 @@
-"""Any pipeline of the `tokenizers` library, for the files that our own classes do not read.
+"""A tokenizer.json that our own classes cannot read, run by the `tokenizers` library.
 
     tokenizer = LibraryTokenizer.read_json(text)        the content of a tokenizer.json
 
@@ -57,13 +57,13 @@ def _build(pipeline: str) -> Any:
         from tokenizers import Tokenizer
     except ImportError:
         raise ValueError(
-            "the tokenizers library, which reads it, is not installed; "
+            "the tokenizers library, which may read it, is not installed; "
             'install it: pip install "clearhead[hf]"'
         ) from None
     try:
         library = Tokenizer.from_str(pipeline)
-    except Exception as fault:  # the library raises nothing more special
-        raise ValueError(f"the tokenizers library refuses it: {fault!s:.200}") from None
+    except Exception as fault:  # the library raises Exception itself
+        raise ValueError(f"the tokenizers library cannot read it: {fault!s:.200}") from None
     library.no_padding()
     library.no_truncation()
     library.encode_special_tokens = True  # a text that spells one is split like any other

@@ -2,8 +2,8 @@
 
     l o w e r     merges: 1. e r   2. l o   3. lo w          →   low er
 
-`merge_pairs` takes n log n steps, so a long text without spaces stays quick. `learn_merges` finds
-the merges of a text: again and again, the pair of neighbours that occurs most often is joined.
+`merge_pairs` takes n log n steps, so a long text without spaces stays quick. `learn_merges` learns
+the merges from words and their counts: it joins the most frequent pair, counts again, and repeats.
 """
 
 import heapq
@@ -24,14 +24,14 @@ def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) 
     after, before = list(range(1, n + 1)), list(range(-1, n - 1))
     waiting: list[tuple[float, int, str, str]] = []
 
-    def consider(i: int) -> None:
+    def push_pair(i: int) -> None:
         if i >= 0 and after[i] < n:
             left, right = text[i], text[after[i]]
             if (value := rank(left, right)) is not None:
                 heapq.heappush(waiting, (value, i, left, right))
 
     for i in range(n - 1):
-        consider(i)
+        push_pair(i)
     while waiting:
         _, i, left, right = heapq.heappop(waiting)
         j = after[i]
@@ -41,8 +41,8 @@ def merge_pairs(parts: Sequence[str], rank: Callable[[str, str], float | None]) 
         after[i] = after[j]
         if after[j] < n:
             before[after[j]] = i
-        consider(before[i])
-        consider(i)
+        push_pair(before[i])
+        push_pair(i)
     return [part for part in text if part]
 
 
@@ -69,7 +69,7 @@ def learn_merges(
     """
     texts, counts = [list(word) for word in words], list(words.values())
     pairs: Counter[Pair] = Counter()  # how often each pair occurs
-    where: defaultdict[Pair, set[int]] = defaultdict(set)  # in which words, or once did
+    where: defaultdict[Pair, set[int]] = defaultdict(set)  # the words with this pair, now or before
 
     def count(i: int, sign: int) -> Iterable[Pair]:
         found = list(pairwise(texts[i]))

@@ -7,9 +7,9 @@ from clearhead.inspection.report import html
 from clearhead.inspection.report.curves import confusion_picture
 from clearhead.runs import Run
 
-N_ASKED = 40  # examples that are answered
-N_SHOWN = 12  # of them, the worst
-SHORT = 24  # characters of answers that are not broken into lines, such as dates
+N_ASKED = 40  # examples to predict
+N_SHOWN = 12  # the worst of them are shown
+SHORT = 24  # characters; answers up to this length, such as dates, are not wrapped
 
 
 class Answer(NamedTuple):
@@ -32,12 +32,12 @@ class Answer(NamedTuple):
         return self.given != self.right
 
     def rank(self) -> float:
-        """Lowest for a wrong answer given with great confidence, highest for a sure right one."""
+        """The key for sorting: confident wrong answers first, confident right answers last."""
         sure = self.probability or 0.0
         return -1 - sure if self.is_wrong else sure
 
-    def row(self) -> str:
-        """The row of the table."""
+    def format_row(self) -> str:
+        """The answer as a row of the table."""
         sure = "" if self.probability is None else f"{self.probability:.3f}"
         cells = (html.text(cell) for cell in (self.text, self.given, self.right, sure))
         kind = ' class="wrong"' if self.is_wrong else ""
@@ -50,8 +50,8 @@ def show_answers(run: Run) -> Iterator[str]:
         yield "<h2>Which classes it confuses</h2>"
         yield html.embed(
             confusion_picture(table, run.task.class_names),
-            "How many pictures of each class (row) were taken for which class (column). "
-            "Those on the diagonal are right.",
+            "The number of pictures of each true class (row) with each predicted class "
+            "(column). The diagonal holds the right answers.",
         )
     elif examples := run.task.hardest(run.model, N_ASKED):
         answers = sorted((Answer.of(run, *example) for example in examples), key=Answer.rank)
@@ -62,5 +62,5 @@ def show_answers(run: Run) -> Iterator[str]:
         yield f'<div class="scroll"><table{kind}>'
         yield "<tr><th>input<th>its answer<th>right answer<th>its probability</tr>"
         for answer in answers[:N_SHOWN]:
-            yield answer.row()
+            yield answer.format_row()
         yield "</table></div>"

@@ -2,7 +2,7 @@
 
     text models      every head of every layer over one text
     translators      how much each target token attends to each source token
-    picture models   the patches the class token attends to; without one, the mean over all patches
+    picture models   what the class token attends to; without class token, the mean of all patches
     the smallest     its matrices and everything computed with them
 
 One forward pass over the input is recorded from outside; the model is not changed.
@@ -37,7 +37,7 @@ from clearhead.runs import Run
 
 MAX_TOKENS = 32  # of a text or a translation: more cannot be read
 N_MISTAKES = 8  # pictures
-MAX_SINGLE = 4  # images, of which each has a row of its own
+MAX_SINGLE = 4  # images with one row each; more are drawn two in a row
 LETTERS = ("A", "B", "C", "CLS")  # of the smallest transformer
 UNTRAINED = "mean, before\ntraining"
 MAP_COLOURS = "viridis"  # lightness grows with the weight, so that it can be read in grey too
@@ -67,7 +67,7 @@ def look_at(run: Run, text: str, words: str | None = None) -> Look:
     """What a run's model attends to in one input.
 
     For a picture model, text is the path of a picture, or numbers of validation pictures such as
-    3,17,42. words: the name of the text in the caption, by default the text itself.
+    3,17,42. words: what the caption calls the text, by default the quoted text.
     """
     if not text:
         raise ValueError("the input is empty; give a text to look at")
@@ -160,7 +160,7 @@ def _look_at_translation(model: Seq2Seq, predictor: Any, text: str) -> Look:
 
 
 def _look_at_validation(run: Run, numbers: Sequence[int]) -> Look:
-    """numbers: of validation pictures, counted from 0."""
+    """Look at the validation pictures with these numbers, counted from 0."""
     task: Any = run.task
     model: Any = run.model
     pictures, rows = task.validation, list(numbers)
@@ -173,13 +173,13 @@ def _look_at_validation(run: Run, numbers: Sequence[int]) -> Look:
 
 
 def _look_at_mistakes(run: Run) -> list[Look]:
-    """The wrong answers of which the model is surest; none if it makes no mistake."""
+    """The wrong answers with the highest probability; empty if there is no mistake."""
     task: Any = run.task
     numbers = task.find_mistakes(run.model, N_MISTAKES)
     if not numbers:
         return []
     look = _look_at_validation(run, numbers)
-    return [look._replace(caption=f"Its worst mistakes, the surest first. {look.caption}")]
+    return [look._replace(caption=f"Its worst mistakes, the most confident first. {look.caption}")]
 
 
 def _look_at_images(
@@ -212,7 +212,7 @@ def _look_at_images(
 
 
 def _build_untrained(model: VisionTransformer) -> VisionTransformer:
-    """A model of the same config with weights as they are before training."""
+    """A model with the same config and newly initialised weights."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         return VisionTransformer(model.config).to(model.device)

@@ -27,14 +27,14 @@ def text(value: object) -> str:
 
 
 def embed(picture: Picture, caption: str = "") -> str:
-    """A picture inside the page; on a phone a wide one keeps its size and is scrolled."""
+    """A picture inside the page; on a narrow screen a wide picture scrolls instead of shrinking."""
     words = f"<figcaption>{text(caption)}</figcaption>" if caption else ""
     kind = ' class="wide"' if picture.figure.get_figwidth() > WIDE_INCHES else ""
     return f"<figure{kind}><div>{picture._repr_html_()}</div>{words}</figure>"
 
 
-def figure(name: str, value: str, *notes: str) -> str:
-    """One number in a box, with small notes on its meaning."""
+def number_box(name: str, value: str, *notes: str) -> str:
+    """A name and its value in a box, with small notes on the meaning."""
     small = "".join(f"<small>{text(note)}</small>" for note in notes if note)
     return f"<div><dt>{text(name)}</dt><dd>{text(value)}{small}</dd></div>"
 

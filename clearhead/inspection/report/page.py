@@ -2,35 +2,33 @@
 
     write_report("runs/substring-0001")         → runs/substring-0001/report.html
 
-Any run with a checkpoint can have a report, finished or not. The sections ask the task by its
+The run needs a checkpoint but need not be finished. What a section shows comes from the task's
 methods `baseline`, `confusion`, `hardest`, `accuracy_by_length` and `pictures`.
 """
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearhead.files.reading import read_bytes
 from clearhead.inspection.report import html
 from clearhead.inspection.report.answers import show_answers
 from clearhead.inspection.report.attention import look_at_examples
 from clearhead.inspection.report.curves import curve, lengths_picture
 from clearhead.runs import Run, load_run
-from clearhead.runs.folder import CODE, COPY, MAX_METRICS, REPORT, SAMPLES
+from clearhead.runs.folder import CODE, COPY, REPORT
 from clearhead.timing import format_duration
 from clearhead.training.recipes import RECIPES
 
-N_SAMPLES = 6  # of those written during training
+N_SAMPLES = 6  # samples shown, of all written during training
 VIEW = "Explore it: choose a head, point at a token"
 MAX_CHARACTERS = 3000  # of one sample
 LABELS = {"loss": "training", "val_loss": "validation"}
 MEANINGS = {
     "val_loss": "mean loss of a prediction: low is good",
     "val_accuracy": "share of right answers",
-    "val_perplexity": "e to the loss: a choice among so many equally likely words",
+    "val_perplexity": "exp(loss): as uncertain as a choice among this many equally likely words",
     "val_exact": "share of sentences without any mistake",
     "val_bleu": "agreement with the right sentences, 0 to 100",
     "val_worst": "largest error of any number",
@@ -60,7 +58,7 @@ def write_report(
 
 
 def _body(run: Run) -> Iterator[str]:
-    samples, series = _read_samples(run), collect_series(run.folder.read_metrics())
+    samples, series = run.folder.read_samples(), collect_series(run.folder.read_metrics())
     baseline = Baseline.of(run, series)
     yield from _heading(run)
     yield from _results(run, baseline)
@@ -130,10 +128,10 @@ def _results(run: Run, baseline: Baseline) -> Iterator[str]:
     yield f"<p>{html.text(_summarise(run))}</p>"
     yield '<dl class="figures">'
     for name, value in _metrics(run).items():
-        yield html.figure(name, html.number(value), MEANINGS.get(name, ""), baseline.note(name))
-    yield html.figure("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
-    yield html.figure("steps", f"{run.state.step:,}", f"shown here: step {run.step:,}")
-    yield html.figure("time", format_duration(run.state.seconds), "training and evaluation")
+        yield html.number_box(name, html.number(value), MEANINGS.get(name, ""), baseline.note(name))
+    yield html.number_box("parameters", f"{run.model.n_parameters:,}", "numbers that were learned")
+    yield html.number_box("steps", f"{run.state.step:,}", f"shown here: step {run.step:,}")
+    yield html.number_box("time", format_duration(run.state.seconds), "training and evaluation")
     yield "</dl>"
     if baseline.values:
         yield (
@@ -148,8 +146,8 @@ def _summarise(run: Run) -> str:
     what = f"A {type(run.model).__name__} with {run.model.n_parameters:,} parameters learned "
     if run.folder.config["overfit"] is not None:
         return what + (
-            f"{task.n_examples:,} examples by heart and is measured on the same: this tests the "
-            f"training, not what the model can do."
+            f"{task.n_examples:,} examples and is evaluated on the same examples: this tests the "
+            f"training code, not how well the model generalises."
         )
     is_best = run.state.best_step == run.step
     which = f"its best checkpoint by {task.best_by}" if is_best else "its newest good checkpoint"
@@ -195,17 +193,6 @@ def _curves(series: Mapping[str, Points], baseline: Baseline) -> Iterator[str]:
 
 
 # Samples, answers, attention
-
-
-def _read_samples(run: Run) -> list[tuple[str, str]]:
-    """The samples in samples.txt: (heading, text), oldest first."""
-    path = run.folder / SAMPLES
-    if not path.exists():
-        return []
-    text = read_bytes(path, MAX_METRICS).decode("utf-8", "replace")
-    parts = re.split(r"^--- (step \d+)$\n?", text, flags=re.MULTILINE)[1:]
-    pairs = zip(parts[::2], parts[1::2], strict=True)
-    return [(heading, body.strip("\n")) for heading, body in pairs]
 
 
 def _samples(samples: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -255,6 +242,6 @@ def _settings(run: Run) -> Iterator[str]:
         yield html.table(f"{section}: {config[section]['kind']}", config[section], leave_out="kind")
     yield html.table("environment", run.folder.environment)
     if CODE in config:
-        yield html.table(f"classes of its own: {COPY}", config[CODE])
+        yield html.table(f"user-defined classes: {COPY}", config[CODE])
     yield "</div><details><summary>All layers of the model</summary>"
     yield f'<pre class="wide">{html.text(run.model.describe())}</pre></details>'

@@ -9,8 +9,8 @@ vit_cifar10.py     photographs, by two Vision Transformers
 parity.py          a start for a recipe of your own: `clearhead recipes new FILE`
 smallest.py        identity, first, unique; two of them as in the published exercise
 
-A size of the model that the data decide, such as the vocabulary size, is UNDECIDED in a recipe; it
-is filled in when the data are opened (Task.complete).
+A model size that depends on the data, such as the vocabulary size, is UNDECIDED in a recipe. It is
+filled in when the data are read (Task.complete).
 """
 
 from importlib import import_module
@@ -30,7 +30,7 @@ class Listed(NamedTuple):
 
     file: str
     about: str  # what it learns
-    minutes: str  # CPU: processor time, where other programs ran beside it
+    minutes: str  # the measured time; CPU: CPU time, because other programs ran
     result: str  # on validation or test examples
 
 
@@ -118,7 +118,7 @@ def read_source(name: str) -> str:
 
 
 def read_start(name: str) -> str:
-    """The text of a file to start a recipe of your own from, with this name for its function."""
+    """The text of the start file for a user's recipe, whose function has this name."""
     return (
         _read_file("parity").replace("def parity(", f"def {name}(").replace('"parity"', f'"{name}"')
     )

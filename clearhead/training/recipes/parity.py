@@ -1,4 +1,4 @@
-"""Is the number of ones odd so far? 0110 → 0, 0111 → 1. Change what you like, then train it."""
+"""After each bit: is the number of ones so far odd? 0110 → 0, 0111 → 1. Edit it, then train it."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class ParityTask(tasks.TensorTask):
 @dataclass(frozen=True)
 class ParityData(tasks.DataConfig):
     n_bits: int = 8
-    predictor_type = tasks.CharacterPredictor  # answers a text with the character that follows
+    predictor_type = tasks.CharacterPredictor  # its answer is the model's last prediction
 
     def open(self):
         bits = data.order(0, 0, 2**self.n_bits)[:, None] >> torch.arange(self.n_bits) & 1

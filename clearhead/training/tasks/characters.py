@@ -37,9 +37,9 @@ class CharacterData(DataConfig):
     """A plain text file; without a path, Shakespeare's plays as `clearhead data get` brings them.
 
     context: characters in a window; validation: the share at the end that is not learned from;
-    sample_length: characters that the model writes at each evaluation. byte_pairs: tokens in a
-    vocabulary of byte pairs, which is learned from the training part; each of them then counts as
-    one character.
+    sample_length: characters that the model writes at each evaluation. byte_pairs: the size
+    of a byte-pair vocabulary learned from the training part; context and sample_length then count
+    its tokens.
     """
 
     path: str | None = None

@@ -23,7 +23,7 @@ from clearhead.training.tasks.task import CharPredictor, DataConfig, Task, hash_
 
 EVAL_BATCH = 1000  # texts
 N_PER_LENGTH = 500  # texts
-N_SEARCHED = 200  # validation texts, for one that shows a search well
+N_SEARCHED = 200  # validation texts among which an example is chosen
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,9 @@ class SubstringTask(Task):
         return "\n".join(lines)
 
     def next_command(self, run: Path) -> str:
-        return shlex.join(["clearhead", "predict", str(run), self._find_telling()])
+        return shlex.join(["clearhead", "predict", str(run), self._choose_example()])
 
-    def _find_telling(self) -> str:
+    def _choose_example(self) -> str:
         """A validation text whose needle has several letters and occurs late in a long haystack."""
         texts = [text for text, right in self.examples(N_SEARCHED) if right == "yes"]
         return max(texts or [self.validation[0][0]], key=_measure_search)
@@ -197,11 +197,11 @@ class SubstringTask(Task):
             yield torch.where(batch.targets.flatten() > 0, logits, -logits).cpu()
 
     def pictures(self, sample: str | None) -> list[tuple[str, str]]:
-        text = self._find_telling()
+        text = self._choose_example()
         return [(text, f"the validation example {text}")]
 
 
 def _measure_search(text: str) -> tuple[int, int]:
-    """How much there is to see when a needle is found: its letters, then where it stands."""
+    """The key to choose an example: the length of the needle, then its position."""
     haystack, _, needle = text.partition("|")
     return len(needle), haystack.find(needle)

@@ -315,8 +315,8 @@ def broken(**values):
     [
         (broken(tokens=CHARACTERS[:-1]), "no token for the byte 0xff"),
         (broken(tokens=[*CHARACTERS, "a"]), "token 'a' occurs twice, as 97 and as 256"),
-        (broken(tokens=[*CHARACTERS, "a b"]), "token 'a b' is not written in bytes"),
-        (broken(tokens=[*CHARACTERS, ""]), "token '' is not written in bytes"),
+        (broken(tokens=[*CHARACTERS, "a b"]), "token 'a b' is empty or not made of bytes"),
+        (broken(tokens=[*CHARACTERS, ""]), "token '' is empty or not made of bytes"),
         (broken(tokens=[*CHARACTERS, "\ud800"]), "half a surrogate pair"),
         (broken(tokens=[]), "a vocabulary has 1 to 1,000,000 tokens"),
         (broken(specials={"<x>": 256}), "id 256 is not the special token '<x>'"),

@@ -62,7 +62,7 @@ def test_a_file_that_only_the_library_reads_is_refused_without_it(folder, monkey
     with pytest.raises(BadFile, match="normalizer is") as error:
         find_tokenizer(folder)
     assert str(error.value).endswith(
-        "the tokenizers library, which reads it, is not installed; "
+        "the tokenizers library, which may read it, is not installed; "
         'install it: pip install "clearhead[hf]"'
     )
 
@@ -100,7 +100,7 @@ def test_a_file_that_the_library_refuses_is_refused(folder):
     pytest.importorskip("tokenizers", reason="the extra clearhead[hf] is not installed")
     values = PIPELINE | {"normalizer": {"type": "Nothing"}}
     (folder / "tokenizer.json").write_text(json.dumps(values))
-    with pytest.raises(BadFile, match=r"tokenizer.json: .*: the tokenizers library refuses it: "):
+    with pytest.raises(BadFile, match=r"json: .*: the tokenizers library cannot read it: "):
         find_tokenizer(folder)
 
 
