@@ -39,6 +39,55 @@ hand_design.py            its weights set by hand: what the three tasks share
 hand_identity.py          each token comes out as it went in
 hand_first.py             each token comes out as the first one
 hand_unique.py            which tokens occur once
+conventions.py       how masks and batches may be given
+dot_product.py       the terms that the exercises on attention share, with their mistakes
+masked_softmax.py    a softmax over the first entries of each row
+attention.py         scaled dot-product attention
+attention_head.py    a head with a 0/1 mask
+argmax_attention.py  the value of the best key alone
+self_attention.py    a module with its own queries, keys and values
+cross_attention.py   queries from one sequence, keys and values from another
+split_heads.py       (B, T, D) → (B, H, T, Dh)
+merge_heads.py       the inverse
+toeplitz_bias.py     a bias for each distance
+twins.py             a second function beside the first, such as a closed form
+products.py          feature maps are compared by φ(q)·φ(k)
+quadratic_features.py  the features of (q·k + 1)²
+fourier_features.py  random Fourier features
+sinusoidal_positions.py  waves of positions
+causal_mask.py       which tokens may be seen
+language_model_loss.py  each token predicts the next
+warmup_schedule.py   the learning rate goes up, then down
+class_token_loss.py  loss and accuracy of [CLS]
+kernel_attention.py  attention by features, in O(N)
+summed_attention.py  one score for each token, pair by pair or rearranged
+linear_rnn.py        a linear recurrence and its closed form
+purification.py      the matrix that purifies a mixture
+warmup_schedule.py   the learning rate goes up, then down
+class_token_loss.py  loss and accuracy of [CLS]
+char_tokenizer.py    characters as one-hot rows, [CLS] first
+padded_batch.py      rows of unequal length, and their mask
+kernel_attention.py  attention by features, in O(N)
+summed_attention.py  one score for each token, pair by pair or rearranged
+linear_rnn.py        a linear recurrence and its closed form
+purification.py      the matrix that purifies a mixture
+warmup_schedule.py      the learning rate goes up, then down
+class_token_loss.py     loss and accuracy of [CLS]
+char_tokenizer.py       characters as one-hot rows, [CLS] first
+word_tokenizer.py       words and punctuation, with start and unk
+padded_batch.py         rows of unequal length, and their mask
+gru.py                  a gated recurrent unit, for the next two
+gru_encoder.py          a GRU that reads
+attention_decoder.py    a GRU that writes and attends to the source
+kernel_attention.py     attention by features, in O(N)
+summed_attention.py     one score for each token, pair by pair or rearranged
+linear_rnn.py           a linear recurrence and its closed form
+purification.py         the matrix that purifies a mixture
+smallest_transformer.py one layer, one head, in NumPy and in PyTorch
+hand_design.py          its weights set by hand: what the three tasks share
+hand_identity.py        each token comes out as it went in
+hand_first.py           each token comes out as the first one
+hand_unique.py          which tokens occur once
 """
 
 from importlib import import_module
@@ -66,6 +115,7 @@ EXERCISES = {
     "transformer_layer": ("transformer_layer", "TransformerLayer"),
     "patch_embedding": ("patch_embedding", "PatchEmbedding"),
     "char_tokenizer": ("char_tokenizer", "CharTokenizer"),
+    "word_tokenizer": ("word_tokenizer", "WordTokenizer"),
     "padded_batch": ("padded_batch", "PaddedBatch"),
     "causal_mask": ("causal_mask", "CausalMask"),
     "language_model_loss": ("language_model_loss", "LanguageModelLoss"),
@@ -76,6 +126,7 @@ EXERCISES = {
     "gru_encoder": ("gru_encoder", "GRUEncoder"),
     "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
     "fourier_features": ("fourier_features", "FourierFeatures"),
+    "attention_decoder": ("attention_decoder", "AttentionDecoder"),
     "kernel_attention": ("kernel_attention", "KernelAttention"),
     "summed_attention": ("summed_attention", "SummedAttention"),
     "linear_rnn": ("linear_rnn", "LinearRNN"),

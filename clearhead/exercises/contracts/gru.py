@@ -8,32 +8,44 @@
 Each parameter holds the rows of r, z and n, in this order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearhead.exercises.weights import Role
+from clearhead.exercises.weights import Assignment, Piece, Role, assign
 
 Weights = Mapping[str, Tensor]
 
 
-def gru_roles(d_input: int, d_hidden: int, n_layers: int) -> dict[str, Role]:
-    """The parameters of a GRU: nn.GRU's, or those of an nn.GRUCell for each layer."""
-    roles = {}
+def gru_shapes(d_input: int, d_hidden: int, n_layers: int) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter, by nn.GRU's names."""
+    shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(n_layers):
         width = d_input if layer == 0 else d_hidden
-        shapes = {
-            "weight_ih": (3 * d_hidden, width),
-            "weight_hh": (3 * d_hidden, d_hidden),
-            "bias_ih": (3 * d_hidden,),
-            "bias_hh": (3 * d_hidden,),
-        }
-        for name, shape in shapes.items():
-            hints = f"{name}_l{layer} {layer}{name} {name}" if layer == 0 else ""
-            hints = hints or f"{name}_l{layer} {layer}{name}"
-            roles[f"{name}_l{layer}"] = Role("vector", shape, hints)
-    return roles
+        shapes[f"weight_ih_l{layer}"] = (3 * d_hidden, width)
+        shapes[f"weight_hh_l{layer}"] = (3 * d_hidden, d_hidden)
+        shapes[f"bias_ih_l{layer}"] = shapes[f"bias_hh_l{layer}"] = (3 * d_hidden,)
+    return shapes
+
+
+def assign_with_gru(
+    parameters: Sequence[Any], roles: Mapping[str, Role], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Assignment]:
+    """Every reading of the parameters as roles, beside those of an nn.GRU or of an nn.GRUCell for
+    each layer, whose names are PyTorch's; empty if none fits."""
+    own = [each for each in parameters if each[2] in ("GRU", "GRUCell")]
+    modules = list(dict.fromkeys(name.rpartition(".")[0] for name, _, _ in own))
+    gru = {}
+    for name, shape, owner in own:
+        module, _, last = name.rpartition(".")
+        role = f"{last}_l{modules.index(module)}" if owner == "GRUCell" else last
+        gru[role] = Piece(module, "vector", tuple(shape), (name,))
+    if {role: piece.shape for role, piece in gru.items()} != dict(shapes):
+        return []
+    others = [each for each in parameters if each not in own]
+    return [{**reading, **gru} for reading in assign(others, roles)]
 
 
 def step(x: Tensor, hidden: Tensor, weights: Weights) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.gru import Weights, gru_roles, step
+from clearhead.exercises.contracts.gru import Weights, assign_with_gru, gru_shapes, step
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
 from clearhead.exercises.weights import Assignment, Role
@@ -61,11 +61,11 @@ class GRUEncoder(Exercise):
     def roles(
         self, vocab_size: int, d_embedding: int, d_hidden: int, n_layers: int, dropout: float
     ) -> dict[str, Role]:
-        table = Role("table", (vocab_size, d_embedding), "embedding embed emb")
-        return {"embedding": table, **gru_roles(d_embedding, d_hidden, n_layers)}
+        return {"embedding": Role("table", (vocab_size, d_embedding), "embedding embed emb")}
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        return super().assign(parameters, sizes)[:1]  # the names of a GRU are PyTorch's
+        shapes = gru_shapes(sizes["d_embedding"], sizes["d_hidden"], sizes["n_layers"])
+        return assign_with_gru(parameters, self.roles(**sizes), shapes)
 
     # The formula: X (B, T) → outputs (B, T, D), state (L, B, D)
 

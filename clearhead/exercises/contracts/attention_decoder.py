@@ -1,0 +1,348 @@
+"""A GRU decoder with attention: each step asks the source with the state of the last layer."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.contracts.gru import assign_with_gru, gru_shapes, step
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.sandbox.supervisor import StudentError
+from clearhead.exercises.student import MODULE, CannotCall, Student, read_parameters, take_parts
+from clearhead.exercises.weights import Linear, Role, draw_weights
+
+# init_state and forward in one call, so that the state may be any object.
+DECODE = """
+def _decode(model, X, outputs, hidden, lens):
+    if hasattr(model, "init_state"):
+        state = model.init_state((outputs, hidden), lens)
+    else:
+        state = (outputs, hidden, lens)
+    output = model(X, state)
+    logits, state = output[0], output[1] if len(output) > 1 else None
+    kept = state[1] if isinstance(state, (tuple, list)) and len(state) > 1 else None
+    return logits, kept
+"""
+
+
+class AttentionDecoder(Exercise):
+    name = "attention_decoder"
+    title = "A GRU decoder with attention"
+    formula = "context = attention(query h_{t−1}, keys = values = outputs); GRU([context; x_t], h)"
+    signature = (
+        "Seq2SeqAttentionDecoder(vocab_size, embed_size, num_hiddens, num_layers): "
+        "init_state((outputs, hidden), valid_lens), then (X, state) → logits (B, T, V), state"
+    )
+    page = "models.md#translators"
+    names = (
+        "Seq2SeqAttentionDecoder",
+        "AttentionDecoder",
+        "AttnDecoderRNN",
+        "AttentionDecoderGRU",
+        "BahdanauDecoder",
+        "Decoder",
+    )
+    terms = {
+        "query": "the query, the last layer's hidden state of the step before",
+        "score": "the scores of the query and the source, additive or as dot products",
+        "allow": "the valid lengths of the source",
+        "weigh": "the softmax over the source",
+        "mix": "the context, the mixture of the encoder's outputs",
+        "carry": "the hidden state, carried from step to step",
+        "emit": "the logits (B, T, V), linear in the last layer's output",
+    }
+    parameters = {"X": "x inputs tokens tgt", "state": "state"}
+    constructor = {
+        "vocab_size": "vocab_size n_vocab vocab output_dim output_size tgt_vocab_size",
+        "d_embedding": "embed_size d_embedding embedding_dim emb_dim embed_dim embedding_size",
+        "d_hidden": "num_hiddens d_hidden hidden_size hidden_dim hid_dim hidden n_hidden",
+        "n_layers": "num_layers n_layers layers",
+        "dropout": "dropout p dropout_p",
+    }
+    optional = ("dropout",)
+    helpers = DECODE
+
+    def roles(
+        self,
+        vocab_size: int,
+        d_embedding: int,
+        d_hidden: int,
+        n_layers: int,
+        dropout: float,
+        is_additive: bool = True,
+    ) -> dict[str, Role]:
+        D = d_hidden
+        attention = {
+            "W_q": Role("linear", (D, D), "w_q wq query q proj_q"),
+            "W_k": Role("linear", (D, D), "w_k wk key k proj_k"),
+            "w_v": Role("linear", (1, D), "w_v wv v score"),
+        }
+        return {
+            "embedding": Role("table", (vocab_size, d_embedding), "embedding embed emb"),
+            **(attention if is_additive else {}),
+            "head": Role("linear", (vocab_size, D), "dense head out fc linear"),
+        }
+
+    # The formula: X (B, T), outputs (B, S, D), hidden (L, B, D), lens (B,) → logits (B, T, V)
+
+    def answer(
+        self,
+        X: Tensor,
+        outputs: Tensor,
+        hidden: Tensor,
+        lens: Tensor | None,
+        embedding: Tensor,
+        head: Linear,
+        is_context_first: bool = True,
+        W_q: Linear | None = None,
+        W_k: Linear | None = None,
+        w_v: Linear | None = None,
+        **gru: Tensor,
+    ) -> dict[str, Tensor]:
+        start, states = hidden, []
+        for word in embedding[X].unbind(1):
+            scores = self.score(self.query(hidden, start), outputs, W_q, W_k, w_v)
+            weights = self.weigh(self.allow(scores, lens))
+            context = self.mix(weights, outputs)
+            x = torch.cat((context, word) if is_context_first else (word, context), dim=-1)
+            hidden = step(x, self.carry(hidden, start), gru)
+            states.append(hidden[-1])
+        return {"logits": self.emit(torch.stack(states, dim=1), head), "hidden": hidden}
+
+    def query(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return hidden[-1]
+
+    def score(
+        self,
+        q: Tensor,
+        outputs: Tensor,
+        W_q: Linear | None,
+        W_k: Linear | None,
+        w_v: Linear | None,
+    ) -> Tensor:
+        """(B, D), (B, S, D) → (B, S)."""
+        if W_q is None or W_k is None or w_v is None:
+            return (outputs @ q.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
+        return w_v((W_q(q).unsqueeze(1) + W_k(outputs)).tanh()).squeeze(-1)
+
+    def allow(self, scores: Tensor, lens: Tensor | None) -> Tensor:
+        if lens is None:
+            return scores
+        real = torch.arange(scores.size(1)) < lens.unsqueeze(1)
+        return scores.masked_fill(~real, -math.inf)
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+    def mix(self, weights: Tensor, outputs: Tensor) -> Tensor:
+        return (weights.unsqueeze(1) @ outputs).squeeze(1)
+
+    def carry(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return hidden
+
+    def emit(self, states: Tensor, head: Linear) -> Tensor:
+        return head(states)
+
+    # Mistakes
+
+    @mistake(
+        "query",
+        "the query is the hidden state of the first layer, hidden[0], instead of the last, "
+        "hidden[-1]",
+        line=("[0]", "unsqueeze", "query"),
+    )
+    def query_from_first_layer(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return hidden[0]
+
+    @mistake(
+        "query",
+        "the query is never updated: every step asks with the encoder's last state",
+        line=("query", "unsqueeze", "[-1]"),
+    )
+    def query_not_updated(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return start[-1]
+
+    @mistake("score", "the scores have no tanh", line=("W_q", "w_v", "W_k", "score"))
+    def no_tanh(
+        self,
+        q: Tensor,
+        outputs: Tensor,
+        W_q: Linear | None,
+        W_k: Linear | None,
+        w_v: Linear | None,
+    ) -> Tensor:
+        if W_q is None or W_k is None or w_v is None:
+            return AttentionDecoder.score(self, q, outputs, W_q, W_k, w_v)
+        return w_v(W_q(q).unsqueeze(1) + W_k(outputs)).squeeze(-1)
+
+    @mistake(
+        "allow",
+        "the valid lengths are ignored: padding of the source is attended to",
+        line=("attention(", "valid_lens", "softmax"),
+    )
+    def lengths_ignored(self, scores: Tensor, lens: Tensor | None) -> Tensor:
+        return scores
+
+    @mistake(
+        "allow",
+        "the mask is inverted: only the padding of the source is attended to",
+        line=("masked_fill", ">=", "<", "~"),
+    )
+    def lengths_inverted(self, scores: Tensor, lens: Tensor | None) -> Tensor:
+        if lens is None:
+            return scores
+        real = torch.arange(scores.size(1)) < lens.unsqueeze(1)
+        return scores.masked_fill(real, -1e9)
+
+    @mistake(
+        "weigh", "there is no softmax: the scores themselves are the weights", line=("bmm", "@")
+    )
+    def no_softmax(self, scores: Tensor) -> Tensor:
+        return scores.masked_fill(scores.isinf(), 0.0)
+
+    @mistake(
+        "mix",
+        "the context is the encoder's last output: there is no attention",
+        line=("[:, -1]", "[-1]"),
+    )
+    def last_output_as_context(self, weights: Tensor, outputs: Tensor) -> Tensor:
+        return outputs[:, -1]
+
+    @mistake(
+        "mix",
+        "the context is the mean of the encoder's outputs: there is no attention",
+        line=("mean(",),
+    )
+    def mean_as_context(self, weights: Tensor, outputs: Tensor) -> Tensor:
+        return outputs.mean(1)
+
+    @mistake(
+        "carry",
+        "the GRU starts every step from the encoder's state: what was written is forgotten",
+        line=("rnn(", "gru(", "GRU"),
+    )
+    def state_not_carried(self, hidden: Tensor, start: Tensor) -> Tensor:
+        return start
+
+    @mistake(
+        "emit",
+        "the logits have time first, (T, B, V), instead of (B, T, V)",
+        line=("permute", "cat", "dense", "return"),
+    )
+    def time_first_logits(self, states: Tensor, head: Linear) -> Tensor:
+        return head(states).transpose(0, 1)
+
+    @mistake("emit", "only the logits of the last word are returned", line=("[-1]", "return"))
+    def last_logits_only(self, states: Tensor, head: Linear) -> Tensor:
+        return head(states[:, -1:])
+
+    @mistake(
+        "emit",
+        "a softmax is applied to the logits; the loss does that",
+        line=("softmax",),
+    )
+    def probabilities_returned(self, states: Tensor, head: Linear) -> Tensor:
+        return head(states).softmax(-1)
+
+    # Cases
+
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """The encoder's outputs with the batch first, or with time first."""
+        from clearhead.exercises.diagnosis import differs
+
+        answers: list[Answer] = []
+        for outputs in (case.inputs["outputs"], case.inputs["outputs"].transpose(0, 1)):
+            answer = self._ask_form(student, case, outputs.contiguous())
+            if any(not differs(self, case, answer, i) for i in range(len(answer.choices))):
+                return answer
+            answers.append(answer)
+        return next((each for each in answers if each.error is None), answers[0])
+
+    def _ask_form(self, student: Student, case: Case, outputs: Tensor) -> Answer:
+        given = case.inputs
+        args = [{"make": MODULE}, given["X"], outputs, given["hidden"], given["lens"]]
+        choices: list[dict[str, Any]] = []
+        try:
+            choices = self._prepare(student, case, args)
+            reply = student.session.request(
+                "call", target="_decode", args=args, kwargs={}, seed=student.seed + student.shift
+            )
+        except StudentError as error:
+            return Answer(choices, error=error)
+        output = reply.get("output") if isinstance(reply, dict) else None
+        return Answer(choices, dict(self.read(output, case.inputs)))
+
+    def _prepare(self, student: Student, case: Case, args: list[Any]) -> list[dict[str, Any]]:
+        """Build the decoder with new weights; the inputs for the reference."""
+        parameters = _build(self, student, case, args)
+        values = draw_weights(parameters, Draw(student.seed))
+        student.session.request("set", label=MODULE, weights=values)
+        D = case.sizes["d_hidden"]
+        is_additive = any(tuple(shape) in ((1, D), (D,), (D, 1)) for _, shape, _ in parameters)
+        roles = self.roles(**case.sizes, is_additive=is_additive)
+        shapes = gru_shapes(D + case.sizes["d_embedding"], D, case.sizes["n_layers"])
+        readings = assign_with_gru(parameters, roles, shapes)[:2]
+        if not readings:
+            wanted = ", ".join(
+                f"{n} {shape}" for n, shape in (*_list_shapes(roles), *shapes.items())
+            )
+            has = ", ".join(f"{name} {tuple(shape)}" for name, shape, _ in parameters)
+            raise CannotCall(f"its parameters do not fit: expected {wanted}; it has {has}")
+        parts = [{**case.inputs, **take_parts(each, values)} for each in readings]
+        return [{**each, "is_context_first": first} for each in parts for first in (True, False)]
+
+    def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not isinstance(output, tuple):
+            return {"logits": output}
+        logits, hidden = output
+        return {"logits": logits, **({"hidden": hidden} if isinstance(hidden, Tensor) else {})}
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        for says, term, has_lens, *sizes in CASES:
+            yield _draw_case(draw, says, term, has_lens, sizes)
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        for sizes in ((2, 1, 3, 5, 2, 1, 1, 0.0), (2, 3, 4, 8, 3, 2, 2, 0.0)):
+            for has_lens in (False, True):
+                yield _draw_case(draw, "a small example", "mix", has_lens, sizes)
+
+
+# B, T, S, then the arguments of the constructor; vocab_size must not be a sum of d_hidden and 1,
+# or the head could be read as fused layers of the attention.
+CASES: tuple[tuple[Any, ...], ...] = (
+    ("a source of one token is the context", "emit", False, 3, 2, 1, 11, 5, 4, 1, 0.0),
+    ("the first step attends to the source", "score", False, 3, 1, 5, 11, 6, 4, 2, 0.0),
+    ("padding of the source is not attended to", "allow", True, 4, 1, 6, 8, 3, 5, 2, 0.0),
+    ("each step continues from the state of the last", "carry", False, 2, 5, 4, 9, 6, 7, 2, 0.0),
+    ("lengths hold at every step", "query", True, 5, 3, 4, 10, 7, 6, 2, 0.3),
+)
+
+
+def _list_shapes(roles: Mapping[str, Role]) -> list[tuple[str, Any]]:
+    return [(name, role.shape) for name, role in roles.items()]
+
+
+def _draw_case(draw: Draw, says: str, term: str, has_lens: bool, sizes: Sequence[Any]) -> Case:
+    B, T, S, *rest = sizes
+    names = ("vocab_size", "d_embedding", "d_hidden", "n_layers", "dropout")
+    built = dict(zip(names, rest, strict=True))
+    D = built["d_hidden"]
+    inputs = {
+        "X": draw.whole(0, built["vocab_size"] - 1, B, T),
+        "outputs": draw.normal(B, S, D),
+        "hidden": draw.normal(built["n_layers"], B, D),
+        "lens": draw.whole(1, S - 1, B) if has_lens else None,
+    }
+    return Case(says, term, inputs, built)
+
+
+def _build(exercise: Exercise, student: Student, case: Case, args: list[Any]) -> Sequence[Any]:
+    """Build the decoder; lazy layers learn their sizes in a first call."""
+    found = student.build(exercise, case)
+    if any(shape is None for _, shape, _ in found):
+        student.session.request("call", target="_decode", args=args, kwargs={})
+        found = read_parameters(student.session.request("parameters", label=MODULE))
+    return found
