@@ -13,6 +13,7 @@ data.py          list and fetch data sets
 check.py         find the mistakes in somebody's code
 exercise.py      write a file to start from
 grade.py         grade the submissions of a class; an autograder for Gradescope
+audit.py         find what is wrong in a handout
 lab.py           run experiments
 plot.py          draw masks, positions, schedules, metrics, attention, reports
 bench.py         measure speed

@@ -28,6 +28,7 @@ with exit_on_interrupt():
 
     from clearhead import __version__
     from clearhead.cli import (
+        audit,
         bench,
         check,
         data,
@@ -70,6 +71,7 @@ app.command("check")(check.check)
 app.command("exercise")(exercise.exercise)
 app.command("grade")(grade.grade)
 app.command("gradescope-zip")(grade.gradescope_zip)
+app.command("audit")(audit.audit)
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)

@@ -27,6 +27,7 @@ grade_tables.py  the grades as CSV and as JUnit's XML
 class_report.py  which mistakes a class makes, as an HTML page
 template.py      a file to start from, and a sheet of all exercises
 corpus.py        submissions with known verdicts
+audit/           what a handout prints, derived again
 contracts/       the exercises, one file each
 sandbox/         running code that nobody trusts
 """

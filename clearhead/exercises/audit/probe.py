@@ -1,0 +1,95 @@
+"""The recording side of an audit. Its text is sent to the sandbox and runs beside the handout.
+
+Calls of these functions are written into the handout's code by instrument.py; `audit_take` gives
+what they recorded. Nothing here knows what the handout claims to be printed.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+MAX_TEXT = 20_000
+audit_records: dict[str, list[Any]] = {}
+
+
+def audit_start(seed: int) -> None:
+    """Forget all records, and give every generator a seed of its own."""
+    import random
+
+    audit_take()
+    random.seed(seed)
+    numpy.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def audit_take() -> dict[str, list[Any]]:
+    """All records so far, which are then forgotten."""
+    taken = dict(audit_records)
+    audit_records.update({name: [] for name in ("shown", "values", "shapes", "closes", "outputs")})
+    return taken
+
+
+def audit_print(*values: Any, sep: str = " ", end: str = "\n", **_: Any) -> None:
+    """In place of print."""
+    text = (sep or "").join(str(each)[:MAX_TEXT] for each in values)
+    audit_records["shown"].append([sys._getframe(1).f_lineno, text])
+
+
+def audit_show(line: int, value: Any, is_shown: bool) -> Any:
+    """Record the value of an expression; is_shown: as the last line of a notebook cell."""
+    if value is not None:
+        text = repr(value)[:MAX_TEXT]
+        audit_records["values"].append([line, text])
+        if is_shown:
+            audit_records["shown"].append([line, text])
+    return value
+
+
+def audit_shape(line: int, value: Any, claim: Callable[[], Any]) -> Any:
+    """Record the claimed shape and that of a value, or those of several values."""
+    try:
+        claimed = [int(size) for size in claim()]
+    except (NameError, TypeError, ValueError, AttributeError):
+        audit_records["shapes"].append([line, None, []])
+        return value
+    values = list(value) if isinstance(value, tuple | list) else [value]
+    if values and all(isinstance(each, int) for each in values):
+        shapes = [[int(each) for each in values]]
+    else:
+        shapes = [[int(n) for n in each.shape] for each in values if hasattr(each, "shape")]
+    audit_records["shapes"].append([line, claimed, shapes])
+    return value
+
+
+def audit_close(line: int, expected: Callable[[], Any], rtol: Any, atol: Any) -> None:
+    """Record whether a comparison with these tolerances would accept zeros, and the double."""
+    try:
+        size = torch.as_tensor(expected()).detach().double().abs()
+        accepts = bool((size <= float(atol) + float(rtol) * size).all()) and bool((size > 0).any())
+        largest = float(size.max())
+    except Exception:  # the comparison itself will raise, and is reported
+        return
+    audit_records["closes"].append([line, accepts, largest, float(rtol), float(atol)])
+
+
+def audit_watch(function: Any) -> Any:
+    """A function or a class that works as before and whose outputs are recorded."""
+
+    def record(output: Any) -> Any:
+        first = output[0] if isinstance(output, tuple) and output else output
+        is_sent = isinstance(first, torch.Tensor | numpy.ndarray | float | int)
+        audit_records["outputs"].append(first if is_sent else repr(first)[:MAX_TEXT])
+        return output
+
+    if not isinstance(function, type):
+        return lambda *args, **kwargs: record(function(*args, **kwargs))
+
+    class Watched(function):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            return record(super().__call__(*args, **kwargs))
+
+    Watched.__name__ = function.__name__
+    return Watched
