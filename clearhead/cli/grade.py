@@ -11,7 +11,7 @@ import typer
 
 from clearhead.cli import options
 from clearhead.cli.options import Json, OptionalSeed, Quiet
-from clearhead.cli.streams import find_raw
+from clearhead.cli.streams import escape_controls, find_raw
 from clearhead.timing import Timer, format_duration
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _show_bar(total: int) -> Iterator[Callable[[str], None]]:
 
         def show(name: str) -> None:
             nonlocal done
-            bar.update(line, completed=done, description=name)
+            bar.update(line, completed=done, description=escape_controls(name))
             done += 1
 
         yield show
