@@ -158,7 +158,7 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
     errors = [answer.error for _, answer in asked if answer.error is not None]
     if len(errors) == len(asked):
         return _report_error(errors[0])
-    mistakes = name_mistakes(exercise, asked, choice)
+    mistakes = name_mistakes(exercise, asked, choice, failed)
     if mistakes:
         return Diagnosis(
             "failed",
@@ -171,13 +171,21 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
     return _narrow(exercise, case, answer, choice)
 
 
-def name_mistakes(exercise: Exercise, asked: Asked, choice: int) -> tuple[Mistake, ...]:
+def name_mistakes(
+    exercise: Exercise, asked: Asked, choice: int, failed: Sequence[int]
+) -> tuple[Mistake, ...]:
     """The mistake, or the pair of mistakes, that explains every answer; empty if none does."""
     n_choices = max(len(answer.choices) for _, answer in asked)
     choices = [choice, *(i for i in range(min(n_choices, READINGS)) if i != choice)]
+    # Failing cases first, and those without a gradient: they rule out most suspects at once.
+    order = sorted(range(len(asked)), key=lambda i: (i not in failed, asked[i][0].gradient))
+    asked = [asked[i] for i in order]
     for found in _suspects(exercise):
-        for methods, reading in product(product(*(each.methods for each in found)), choices):
-            wrong = exercise.with_mistakes(*methods)
+        readings = choices if len(found) == 1 else choices[:8]
+        dialects = exercise.dialects() if len(found) == 1 else [exercise]
+        ways = product(*(each.methods for each in found))
+        for dialect, methods, reading in product(dialects, ways, readings):
+            wrong = dialect.with_mistakes(*methods)
             if not any(differs(wrong, case, answer, reading) for case, answer in asked):
                 return found
     return ()

@@ -6,6 +6,7 @@ kept in `notes` and printed, so that nobody is surprised by a convention.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,16 +44,20 @@ class Student:
 
         None if the case needs an optional argument that the student's code does not have.
         """
-        raised = None
+        raised, fault = None, None
         for form in exercise.forms(case):
-            answer = self.ask_form(exercise, form)
+            try:
+                answer = self.ask_form(exercise, form)
+            except CannotCall as misfit:  # in this form
+                fault = fault or misfit
+                continue
             if answer is not None:
                 answer.form = form
             if answer is not None and answer.error is None:
                 return answer
             raised = raised or answer
         if raised is None and not set(case.inputs) & set(exercise.optional):
-            raise CannotCall(f"{self.name} cannot be called as {exercise.signature}")
+            raise fault or CannotCall(f"{self.name} cannot be called as {exercise.signature}")
         return raised
 
     def ask_form(self, exercise: Exercise, case: Case) -> Answer | None:
@@ -92,7 +97,9 @@ class Student:
             self.session.request("set", label=MODULE, weights={})
             return [dict(case.inputs)]
         if any(shape is None for _, shape, _ in parameters):
-            return []  # lazy layers that cannot be called with this case
+            if self.arrange(exercise, case.inputs if case.given is None else case.given) is None:
+                return []
+            parameters = [each for each in parameters if each[1] is not None]  # others are not used
         values = draw_weights(parameters, Draw(self.seed))
         self.session.request("set", label=MODULE, weights=values)
         if not (parameters or exercise.roles(**case.sizes)):
@@ -126,7 +133,8 @@ class Student:
             called = self.arrange(exercise, case.inputs if case.given is None else case.given)
             if called is not None:
                 args, kwargs, _ = called
-                self.session.request("call", target=MODULE, args=args, kwargs=kwargs)
+                with suppress(StudentError):  # the layers before the error have their sizes
+                    self.session.request("call", target=MODULE, args=args, kwargs=kwargs)
             found = read_parameters(self.session.request("parameters", label=MODULE))
         return found
 

@@ -239,6 +239,7 @@ def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
     if len(shape) == 3:  # a matrix for each head: (H, in, out), (in, H, out), (H, out, in)
         a, b, c = shape
         pieces.append(Piece(name, "linear", (a * c, b), (name,), axes=(0, 2, 1)))
+    if len(shape) == 3 and a > 1:
         pieces.append(Piece(name, "linear", (b * c, a), (name,), axes=(1, 2, 0)))
         pieces.append(Piece(name, "linear", (a * b, c), (name,), axes=(0, 1, 2)))
         pieces.append(Piece(name, "linear", (c, a * b), (name,), axes=(2, 0, 1)))

@@ -7,9 +7,10 @@ An exercise adds what comes before and after: projections, heads, a last layer. 
 allowed is told by a mask, True or 1 = may attend, or by the number of valid keys of each row.
 """
 
+import copy
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ class DotProduct(Exercise):
     """softmax(q kᵀ / √d_k) v, over the allowed keys."""
 
     page = "attention.md#mechanisms-a-fast-forward-pass-and-weights-on-request"
-    optional = ("mask", "valid_lens", "dropout")
+    optional: tuple[str, ...] = ("mask", "valid_lens", "dropout")
     forbidden = ("torch.nn.functional.scaled_dot_product_attention", "torch.nn.MultiheadAttention")
     terms = {
         "order": "which of the three are queries, keys and values",
@@ -46,6 +47,7 @@ class DotProduct(Exercise):
         "mix": "the mixture of the values, weights v",
     }
     parameters = {"mask": MASKS, "valid_lens": LENGTHS}
+    hidden = -math.inf  # the score of a hidden key
 
     # The formula: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v) → (..., T, d_v).
     # x is what the queries are computed from, d_model wide.
@@ -55,14 +57,13 @@ class DotProduct(Exercise):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        x: Tensor,
+        x: Any,
         mask: Tensor | None = None,
         valid_lens: Tensor | None = None,
     ) -> dict[str, Tensor]:
         q, k, v = self.order(q, k, v)
         if valid_lens is not None:
             mask = self.allow(valid_lens, k.size(-2))
-            mask = mask.unsqueeze(1) if q.dim() == 4 else mask  # the same for every head
         weights = self.weights(q, k, v, x, mask)
         return {"output": self.mix(weights, v, k), "weights": weights}
 
@@ -85,7 +86,14 @@ class DotProduct(Exercise):
         return torch.arange(n_keys) < lengths
 
     def hide(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return scores.masked_fill(~mask, -math.inf)
+        return scores.masked_fill(~mask, self.hidden)
+
+    def dialects(self) -> Iterable[Self]:
+        """Hidden scores may be −∞, or finite and large: the softmax makes 0 of both."""
+        for value in (-math.inf, -1e9, -1e6):
+            dialect = copy.copy(self)
+            dialect.hidden = value
+            yield dialect
 
     def weigh(self, scores: Tensor) -> Tensor:
         return scores.softmax(-1)
