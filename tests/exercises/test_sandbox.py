@@ -173,6 +173,19 @@ def test_the_zygote_has_one_thread_and_no_children_when_nothing_runs(sandbox):
     assert find_descendants(sandbox.zygote.pid) == []
 
 
+def test_the_common_sandbox_ends_with_the_process():
+    source = """
+from clearhead.exercises.sandbox import open_session
+from clearhead.exercises.sandbox.sandbox import find_sandbox
+with open_session(seconds=30) as session:
+    print(session.request("load", cells=[[1, "x = 1"]])["names"], find_sandbox().folder)
+"""
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    names, folder = ended.stdout.split()
+    assert (names, ended.stderr) == ("['x']", "")
+    assert not os.path.exists(folder)
+
+
 # The end
 
 
@@ -206,16 +219,17 @@ import os, signal
 from clearhead.exercises.sandbox import Sandbox
 sandbox = Sandbox()
 session = sandbox.open()
-print(sandbox.zygote.pid, flush=True)
+print(sandbox.zygote.pid, sandbox.folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    zygote = Path("/proc") / ended.stdout.strip()
+    number, folder = ended.stdout.split()
+    zygote = Path("/proc") / number
     limit = time.monotonic() + 60
     while zygote.exists() and time.monotonic() < limit:
         time.sleep(0.05)
-    assert ended.stdout.strip().isdigit()
     assert not zygote.exists()
+    assert not os.path.exists(folder)
 
 
 # Levels

@@ -1,5 +1,6 @@
 """A sandbox: the zygote, and the level of isolation that this machine reaches."""
 
+import atexit
 import json
 import os
 import socket
@@ -50,8 +51,9 @@ class Sandbox:
     def __init__(self, limits: Limits | None = None, *, without: Collection[str] = ()) -> None:
         self.limits, self.without = limits or Limits(), list(without)
         self.lock = threading.Lock()
+        if not hasattr(os, "fork"):
+            raise OSError("checking code needs Linux or macOS; on Windows it runs in WSL")
         self.folder = tempfile.mkdtemp(prefix="clearhead-")
-        os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
         self._start()
 
     @property
@@ -120,6 +122,8 @@ class Sandbox:
 
     def _launch(self, before: list[str], without: list[str]) -> dict[str, Any]:
         """Start the process of a zygote; return the layers it can close and those it cannot."""
+        os.makedirs(self.folder, exist_ok=True)  # the last zygote has removed it
+        os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
         self.control, far = socket.socketpair()
         settings = {"path": view.find_search_path(), "folder": self.folder, "without": without}
         python = [os.path.realpath(sys.executable), "-I", "-c", _START, str(FOLDER)]
@@ -144,7 +148,9 @@ class Sandbox:
 @cache
 def find_sandbox() -> Sandbox:
     """The sandbox that `open_session` uses; it ends with this process."""
-    return Sandbox()
+    found = Sandbox()
+    atexit.register(found.close)
+    return found
 
 
 def open_session(**limits: Any) -> Session:
