@@ -79,6 +79,24 @@ hand_design.py       its weights set by hand: what the three tasks share
 hand_identity.py     each token comes out as it went in
 hand_first.py        each token comes out as the first one
 hand_unique.py       which tokens occur once
+warmup_schedule.py      the learning rate goes up, then down
+class_token_loss.py     loss and accuracy of [CLS]
+char_tokenizer.py       characters as one-hot rows, [CLS] first
+word_tokenizer.py       words and punctuation, with start and unk
+padded_batch.py         rows of unequal length, and their mask
+gru.py                  a gated recurrent unit, for the next two
+gru_encoder.py          a GRU that reads
+decoder_calls.py        how a decoder is built, started and called
+attention_decoder.py    a GRU that writes and attends to the source
+kernel_attention.py     attention by features, in O(N)
+summed_attention.py     one score for each token, pair by pair or rearranged
+linear_rnn.py           a linear recurrence and its closed form
+purification.py         the matrix that purifies a mixture
+smallest_transformer.py one layer, one head, in NumPy and in PyTorch
+hand_design.py          its weights set by hand: what the three tasks share
+hand_identity.py        each token comes out as it went in
+hand_first.py           each token comes out as the first one
+hand_unique.py          which tokens occur once
 """
 
 from importlib import import_module

@@ -7,25 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.gru import assign_with_gru, gru_shapes, step
+from clearhead.exercises.contracts.decoder_calls import DECODE, ask_decoder
+from clearhead.exercises.contracts.gru import step
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
-from clearhead.exercises.sandbox.supervisor import StudentError
-from clearhead.exercises.student import MODULE, CannotCall, Student, read_parameters, take_parts
-from clearhead.exercises.weights import Linear, Role, draw_weights
-
-# init_state and forward in one call, so that the state may be any object.
-DECODE = """
-def _decode(model, X, outputs, hidden, lens):
-    if hasattr(model, "init_state"):
-        state = model.init_state((outputs, hidden), lens)
-    else:
-        state = (outputs, hidden, lens)
-    output = model(X, state)
-    logits, state = output[0], output[1] if len(output) > 1 else None
-    kept = state[1] if isinstance(state, (tuple, list)) and len(state) > 1 else None
-    return logits, kept
-"""
+from clearhead.exercises.student import Student
+from clearhead.exercises.weights import Linear, Role
 
 
 class AttentionDecoder(Exercise):
@@ -250,49 +237,7 @@ class AttentionDecoder(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The encoder's outputs with the batch first, or with time first."""
-        from clearhead.exercises.diagnosis import differs
-
-        answers: list[Answer] = []
-        for outputs in (case.inputs["outputs"], case.inputs["outputs"].transpose(0, 1)):
-            answer = self._ask_form(student, case, outputs.contiguous())
-            if any(not differs(self, case, answer, i) for i in range(len(answer.choices))):
-                return answer
-            answers.append(answer)
-        return next((each for each in answers if each.error is None), answers[0])
-
-    def _ask_form(self, student: Student, case: Case, outputs: Tensor) -> Answer:
-        given = case.inputs
-        args = [{"make": MODULE}, given["X"], outputs, given["hidden"], given["lens"]]
-        choices: list[dict[str, Any]] = []
-        try:
-            choices = self._prepare(student, case, args)
-            reply = student.session.request(
-                "call", target="_decode", args=args, kwargs={}, seed=student.seed + student.shift
-            )
-        except StudentError as error:
-            return Answer(choices, error=error)
-        output = reply.get("output") if isinstance(reply, dict) else None
-        return Answer(choices, dict(self.read(output, case.inputs)))
-
-    def _prepare(self, student: Student, case: Case, args: list[Any]) -> list[dict[str, Any]]:
-        """Build the decoder with new weights; the inputs for the reference."""
-        parameters = _build(self, student, case, args)
-        values = draw_weights(parameters, Draw(student.seed))
-        student.session.request("set", label=MODULE, weights=values)
-        D = case.sizes["d_hidden"]
-        is_additive = any(tuple(shape) in ((1, D), (D,), (D, 1)) for _, shape, _ in parameters)
-        roles = self.roles(**case.sizes, is_additive=is_additive)
-        shapes = gru_shapes(D + case.sizes["d_embedding"], D, case.sizes["n_layers"])
-        readings = assign_with_gru(parameters, roles, shapes)[:2]
-        if not readings:
-            wanted = ", ".join(
-                f"{n} {shape}" for n, shape in (*_list_shapes(roles), *shapes.items())
-            )
-            has = ", ".join(f"{name} {tuple(shape)}" for name, shape, _ in parameters)
-            raise CannotCall(f"its parameters do not fit: expected {wanted}; it has {has}")
-        parts = [{**case.inputs, **take_parts(each, values)} for each in readings]
-        return [{**each, "is_context_first": first} for each in parts for first in (True, False)]
+        return ask_decoder(self, student, case)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         if not isinstance(output, tuple):
@@ -321,10 +266,6 @@ CASES: tuple[tuple[Any, ...], ...] = (
 )
 
 
-def _list_shapes(roles: Mapping[str, Role]) -> list[tuple[str, Any]]:
-    return [(name, role.shape) for name, role in roles.items()]
-
-
 def _draw_case(draw: Draw, says: str, term: str, has_lens: bool, sizes: Sequence[Any]) -> Case:
     B, T, S, *rest = sizes
     names = ("vocab_size", "d_embedding", "d_hidden", "n_layers", "dropout")
@@ -337,12 +278,3 @@ def _draw_case(draw: Draw, says: str, term: str, has_lens: bool, sizes: Sequence
         "lens": draw.whole(1, S - 1, B) if has_lens else None,
     }
     return Case(says, term, inputs, built)
-
-
-def _build(exercise: Exercise, student: Student, case: Case, args: list[Any]) -> Sequence[Any]:
-    """Build the decoder; lazy layers learn their sizes in a first call."""
-    found = student.build(exercise, case)
-    if any(shape is None for _, shape, _ in found):
-        student.session.request("call", target="_decode", args=args, kwargs={})
-        found = read_parameters(student.session.request("parameters", label=MODULE))
-    return found
