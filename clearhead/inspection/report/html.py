@@ -10,7 +10,6 @@ from typing import Any
 
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.viewer import hash_script
-from clearhead.renamed import forward
 
 WIDE_INCHES = 5.5  # a wider picture cannot be read in the width of a phone
 
@@ -61,6 +60,3 @@ def _format(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "–" if value is None else str(value)
-
-
-__getattr__ = forward(__name__)
