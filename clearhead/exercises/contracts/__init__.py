@@ -1,102 +1,50 @@
 """The exercises, one file each: formula, named mistakes, cases. In the order of a course:
 
-conventions.py       how masks and batches may be given
-dot_product.py       the terms that the exercises on attention share, with their mistakes
-masked_softmax.py    a softmax over the first entries of each row
-attention.py         scaled dot-product attention
-attention_head.py    a head with a 0/1 mask
-argmax_attention.py  the value of the best key alone
-additive_attention.pyscores by a small network
-self_attention.py    a module with its own queries, keys and values
-cross_attention.py   queries from one sequence, keys and values from another
-joined_heads.py      heads from a list, side by side
-split_heads.py       (B, T, D) → (B, H, T, Dh)
-merge_heads.py       the inverse
-multi_head_attention.pyall heads in one module
-toeplitz_bias.py     a bias for each distance
+conventions.py           how masks and batches may be given
+dot_product.py           the terms that the exercises on attention share, with their mistakes
+masked_softmax.py        a softmax over the first entries of each row
+attention.py             scaled dot-product attention
+attention_head.py        a head with a 0/1 mask
+argmax_attention.py      the value of the best key alone
+additive_attention.py    scores by a small network
+self_attention.py        a module with its own queries, keys and values
+cross_attention.py       queries from one sequence, keys and values from another
+joined_heads.py          heads from a list, side by side
+split_heads.py           (B, T, D) → (B, H, T, Dh)
+merge_heads.py           the inverse
+multi_head_attention.py  all heads in one module
+toeplitz_bias.py         a bias for each distance
 sinusoidal_positions.py  waves of positions
-learned_positions.py a table of positions
-feed_forward.py      each token by itself, through a wider space
-transformer_layer.py attention and feed-forward layer, with residuals and norms
-patch_embedding.py   a picture becomes tokens
-twins.py             a second function beside the first, such as a closed form
-products.py          feature maps are compared by φ(q)·φ(k)
-quadratic_features.py  the features of (q·k + 1)²
-fourier_features.py  random Fourier features
-causal_mask.py       which tokens may be seen
-language_model_loss.py  each token predicts the next
-generate.py          the likeliest next token, again and again
-generate_cached.py   the same with a cache: each token is read once
-warmup_schedule.py   the learning rate goes up, then down
-class_token_loss.py  loss and accuracy of [CLS]
-kernel_attention.py  attention by features, in O(N)
-summed_attention.py  one score for each token, pair by pair or rearranged
-linear_rnn.py        a linear recurrence and its closed form
-purification.py      the matrix that purifies a mixture
-char_tokenizer.py    characters as one-hot rows, [CLS] first
-padded_batch.py      rows of unequal length, and their mask
-gru.py               a gated recurrent unit, for the next two
-gru_encoder.py       a GRU that reads
+learned_positions.py     a table of positions
+feed_forward.py          each token by itself, through a wider space
+transformer_layer.py     attention and feed-forward layer, with residuals and norms
+patch_embedding.py       a picture becomes tokens
+char_tokenizer.py        characters as one-hot rows, [CLS] first
+word_tokenizer.py        words and punctuation, with start and unk
+padded_batch.py          rows of unequal length, and their mask
+causal_mask.py           which tokens may be seen
+language_model_loss.py   each token predicts the next
+generate.py              the likeliest next token, again and again
+generate_cached.py       the same with a cache: each token is read once
+warmup_schedule.py       the learning rate goes up, then down
+class_token_loss.py      loss and accuracy of [CLS]
+gru.py                   a gated recurrent unit, for the next two
+gru_encoder.py           a GRU that reads
+decoder_calls.py         how a decoder is built, started and called
+attention_decoder.py     a GRU that writes and attends to the source
+products.py              feature maps are compared by φ(q)·φ(k)
+quadratic_features.py    the features of (q·k + 1)²
+fourier_features.py      random Fourier features
+kernel_attention.py      attention by features, in O(N)
+twins.py                 a second function beside the first, such as a closed form
+summed_attention.py      one score for each token, pair by pair or rearranged
+linear_rnn.py            a linear recurrence and its closed form
+purification.py          the matrix that purifies a mixture
 smallest_transformer.py  one layer, one head, in NumPy and in PyTorch
-hand_design.py       its weights set by hand: what the three tasks share
-hand_identity.py     each token comes out as it went in
-hand_first.py        each token comes out as the first one
-hand_unique.py       which tokens occur once
-twins.py             a second function beside the first, such as a closed form
-products.py          feature maps are compared by φ(q)·φ(k)
-quadratic_features.py  the features of (q·k + 1)²
-fourier_features.py  random Fourier features
-sinusoidal_positions.py  waves of positions
-language_model_loss.py  each token predicts the next
-warmup_schedule.py   the learning rate goes up, then down
-class_token_loss.py  loss and accuracy of [CLS]
-kernel_attention.py  attention by features, in O(N)
-summed_attention.py  one score for each token, pair by pair or rearranged
-linear_rnn.py        a linear recurrence and its closed form
-purification.py      the matrix that purifies a mixture
-warmup_schedule.py   the learning rate goes up, then down
-class_token_loss.py  loss and accuracy of [CLS]
-char_tokenizer.py    characters as one-hot rows, [CLS] first
-padded_batch.py      rows of unequal length, and their mask
-kernel_attention.py  attention by features, in O(N)
-summed_attention.py  one score for each token, pair by pair or rearranged
-linear_rnn.py        a linear recurrence and its closed form
-purification.py      the matrix that purifies a mixture
-warmup_schedule.py   the learning rate goes up, then down
-class_token_loss.py  loss and accuracy of [CLS]
-char_tokenizer.py    characters as one-hot rows, [CLS] first
-word_tokenizer.py    words and punctuation, with start and unk
-padded_batch.py      rows of unequal length, and their mask
-gru.py               a gated recurrent unit, for the next two
-gru_encoder.py       a GRU that reads
-attention_decoder.py a GRU that writes and attends to the source
-kernel_attention.py  attention by features, in O(N)
-summed_attention.py  one score for each token, pair by pair or rearranged
-linear_rnn.py        a linear recurrence and its closed form
-purification.py      the matrix that purifies a mixture
-smallest_transformer.py  one layer, one head, in NumPy and in PyTorch
-hand_design.py       its weights set by hand: what the three tasks share
-hand_identity.py     each token comes out as it went in
-hand_first.py        each token comes out as the first one
-hand_unique.py       which tokens occur once
-warmup_schedule.py      the learning rate goes up, then down
-class_token_loss.py     loss and accuracy of [CLS]
-char_tokenizer.py       characters as one-hot rows, [CLS] first
-word_tokenizer.py       words and punctuation, with start and unk
-padded_batch.py         rows of unequal length, and their mask
-gru.py                  a gated recurrent unit, for the next two
-gru_encoder.py          a GRU that reads
-decoder_calls.py        how a decoder is built, started and called
-attention_decoder.py    a GRU that writes and attends to the source
-kernel_attention.py     attention by features, in O(N)
-summed_attention.py     one score for each token, pair by pair or rearranged
-linear_rnn.py           a linear recurrence and its closed form
-purification.py         the matrix that purifies a mixture
-smallest_transformer.py one layer, one head, in NumPy and in PyTorch
-hand_design.py          its weights set by hand: what the three tasks share
-hand_identity.py        each token comes out as it went in
-hand_first.py           each token comes out as the first one
-hand_unique.py          which tokens occur once
+hand_design.py           its weights set by hand: what the three tasks share
+hand_identity.py         each token comes out as it went in
+hand_first.py            each token comes out as the first one
+hand_unique.py           which tokens occur once
 """
 
 from importlib import import_module
@@ -136,9 +84,9 @@ EXERCISES = {
     "warmup_schedule": ("warmup_schedule", "WarmupSchedule"),
     "class_token_loss": ("class_token_loss", "ClassTokenLoss"),
     "gru_encoder": ("gru_encoder", "GRUEncoder"),
+    "attention_decoder": ("attention_decoder", "AttentionDecoder"),
     "quadratic_features": ("quadratic_features", "QuadraticFeatures"),
     "fourier_features": ("fourier_features", "FourierFeatures"),
-    "attention_decoder": ("attention_decoder", "AttentionDecoder"),
     "kernel_attention": ("kernel_attention", "KernelAttention"),
     "summed_attention": ("summed_attention", "SummedAttention"),
     "linear_rnn": ("linear_rnn", "LinearRNN"),
