@@ -331,6 +331,9 @@ def test_numbers_of_a_wrong_answer_are_named(check):
         report = check(task + right.format([round(x, 4) for x in printed.tolist()]))
         assert len(report.findings) == n, report.text
     assert "scaled_by_d" in report.findings[0].sentence
+    printed = ((q @ (q + 1).mT / 2).softmax(-1) @ q)[0, 0] + torch.tensor([0, 0, 0.001, 0])
+    report = check(task + right.format([round(x, 4) for x in printed.tolist()]))
+    assert report.findings[0].sentence.startswith("the code prints"), report.text
 
 
 def test_tests_without_known_answers_are_counted_as_unchecked(check):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from clearhead.exercises.audit.digits import agree
+from clearhead.exercises.audit.digits import agree, measure_agreement
 from clearhead.exercises.audit.findings import Finding, Note
 from clearhead.exercises.audit.rerun import FAR, Claim, Run, check_shape, refute, shorten
 from clearhead.exercises.audit.trial import Part, Trial
@@ -22,6 +22,7 @@ from clearhead.exercises.corpus import CorpusEntry
 from clearhead.exercises.draw import Draw
 
 SECONDS = 60.0  # for all answers of one exercise
+LEAST_SHARE = 0.5  # of numbers that must be right for the rest to be a misprint
 LARGE = 50.0  # inputs below it are ordinary
 SHOWN = 3  # wrong answers that are described
 
@@ -155,11 +156,20 @@ def _check_numbers(
             sentence = f"these are the numbers of a wrong {part.name}: {names}"
             proof = f"a right answer prints {shorten(comparable[0])}\n" + _write_proof(matching)
             yield Finding(claim.line, "wrong", sentence, proof)
-        elif comparable and {claim.read(run) for _, run in wrong} | {*given} == {claim.read(again)}:
+        elif claim.read(again) in given and (
+            _is_misprint(claim, given)
+            or (comparable and {claim.read(run) for _, run in wrong} | {*given} == {given[0]})
+        ):
             yield 1
             yield refute(claim, given[0])
         else:
             yield Note(claim.line, f"no answer of ours to {part.name} prints these numbers")
+
+
+def _is_misprint(claim: Claim, given: Sequence[str]) -> bool:
+    """Whether all of several right answers print the same, and most of the numbers are those."""
+    share = measure_agreement(claim.printed, given[0])
+    return len(given) > 1 and share >= LEAST_SHARE and all(agree(given[0], each) for each in given)
 
 
 def _differ(some: Sequence[Any], others: Sequence[Any]) -> bool:

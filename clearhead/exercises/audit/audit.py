@@ -72,9 +72,12 @@ def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
     groups = rerun.group_cells(blocks, programs)
     found = runner.run(groups)
     claims = list(rerun.find_claims(blocks, programs))
-    again = runner.run(groups, seed=2) if claims else found
+    again = runner.run(groups[: found.n_done], seed=2) if claims else found
     if found.stop:
-        report.notes.append(Note(1, f"the code was stopped: {found.stop}"))
+        line = groups[min(found.n_done, len(groups) - 1)][0][0]
+        report.notes.append(Note(line, f"the code was stopped here: {found.stop}"))
+        blocks = [block for block in blocks if block.line < line]  # for what runs below
+        programs = {i: program for i, program in programs.items() if i < len(blocks)}
     lines = rerun.find_shape_lines(blocks, programs)
     shapes = {line: rerun.check_shape(line, [found]) for line in lines}
     unknown = [line for line, result in shapes.items() if result is None]
@@ -91,7 +94,8 @@ def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
     sentence = "a claimed shape: its names or its value are not known"
     report.notes += [Note(line, sentence) for line in unknown]
     for claim in left:
-        reason = found.fails_in(claim.first, claim.last) or "what it prints cannot be compared"
+        reason = found.fails_in(claim.first, claim.last) or found.stop
+        reason = reason or "what it prints cannot be compared"
         report.notes.append(Note(claim.line, f"not run: {rerun.shorten(reason)}"))
     _note_tests(report, programs, parts)
     runner.close()

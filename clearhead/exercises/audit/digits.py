@@ -27,6 +27,14 @@ def agree(printed: str, computed: str) -> bool | None:
     return _agree_all(head, got) and (not tail or _agree_all(tail, got[-len(tail) :]))
 
 
+def measure_agreement(printed: str, computed: str) -> float:
+    """The share of printed numbers that are those computed; 0 if they cannot be matched."""
+    some, others = read_numbers(printed), read_numbers(computed)
+    if not some or len(some) != len(others):
+        return 0.0
+    return sum(map(is_near, some, others)) / len(some)
+
+
 def _agree_all(printed: list[str], computed: list[str]) -> bool:
     return all(is_near(a, b) for a, b in zip(printed, computed, strict=False))
 

@@ -28,7 +28,8 @@ class Run:
     closes: list[tuple[int, bool, float, float, float]] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
     failures: dict[int, str] = field(default_factory=dict)
-    stop: str = ""
+    stop: str = ""  # why the run ended early
+    n_done: int = 0  # groups of cells that ran to their end
 
     def add(self, records: Any) -> None:
         """Add what the sandbox recorded; it is not trusted, so its types are made sure of."""
@@ -72,6 +73,7 @@ class Runner:
                 self._load(group, found)
                 reply = self.session.request("call", target="audit_take", args=[], kwargs={})
                 found.add(reply["output"])
+                found.n_done += 1
         except (Stopped, StudentError, KeyError, TypeError, ValueError, AttributeError) as fault:
             found.stop = str(fault)
             self.close()
