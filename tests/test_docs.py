@@ -25,6 +25,8 @@ COMMANDS = sorted(
         for command in re.findall(r"`(clearhead \w+ [^`]+)`", page.read_text())
         # The experiments are run below, and what the command does with them in cli/test_lab.py.
         if not command.startswith("clearhead lab ") or command.endswith(" attention")
+        # A file or a run of the reader's; the corpus is checked in exercises/test_corpus.py.
+        if not re.search(r"\b[A-Z]{3,}\b|\.py\b|--self-test", command)
     }
 )
 FETCHING = [
