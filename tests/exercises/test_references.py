@@ -1,79 +1,108 @@
-"""The references of the exercises give the numbers of clearhead's own modules."""
+"""The formulas of the exercises give what clearhead's own modules give."""
 
+import numpy as np
+import pytest
 import torch
+from torch import nn
 
 from clearhead.attention import (
-    Mask,
-    MultiHeadAttention,
-    SelfAttention,
-    attend,
-    masked_softmax,
-    merge_heads,
-    split_heads,
+    EluFeatures,
+    FourierFeatures,
+    LinearAttention,
+    QuadraticFeatures,
+    summed_attention,
 )
-from clearhead.attention.additive import weights as additive_weights
-from clearhead.attention.argmax import weights as argmax_weights
+from clearhead.data import CharTokenizer
 from clearhead.exercises.contracts import find_exercise
+from clearhead.exercises.contracts.gru import step
+from clearhead.exercises.contracts.hand_design import Design
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.intake import find_definition, read_definitions
 from clearhead.exercises.weights import Linear
-from clearhead.positions import ToeplitzBias
+from clearhead.lab.purification import closed_form
+from clearhead.layers import LinearRNN
+from clearhead.models.smallest import NumpyTransformer, designs
+
+draw = Draw(5)
+q, k, v = draw.normal(4, 5), draw.normal(6, 5), draw.normal(6, 3)
 
 
-def read_layer(layer):
-    return Linear(layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
+def test_quadratic_features():
+    found = find_exercise("quadratic_features").answer(q, k, "all")
+    assert torch.allclose(found, QuadraticFeatures().similarity(q, k), atol=1e-4)
 
 
-def test_attention_with_a_mask_is_attend():
-    q, k, v = torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
-    mask = torch.rand(2, 5, 7) < 0.6
-    mask[..., 0] = True
-    expected = attend(q, k, v, mask=mask)
-    found = find_exercise("attention").answer(q, k, v, mask=mask)["output"]
-    torch.testing.assert_close(found, expected)
+def test_fourier_features():
+    ours = FourierFeatures(5, 8)
+    found = find_exercise("fourier_features").answer(q, k, ours.frequencies, has_norms=True)
+    assert torch.allclose(found, ours(q) @ ours(k).mT, atol=1e-5)
 
 
-def test_masked_softmax_is_that_of_the_library():
-    x, lengths = torch.randn(3, 4, 6), torch.tensor([2, 6, 3])
-    found = find_exercise("masked_softmax").answer(x, lengths)
-    expected = masked_softmax(x, Mask.padding(lengths))
-    torch.testing.assert_close(found, expected)
+def test_kernel_attention():
+    found = find_exercise("kernel_attention").answer(q, k, v, "elu")["output"]
+    ours = LinearAttention(EluFeatures())(q[None, None], k[None, None], v[None, None])
+    assert torch.allclose(found, ours[0, 0], atol=1e-5)
 
 
-def test_splitting_and_merging_are_those_of_the_library():
-    x = torch.randn(2, 5, 12)
-    heads = find_exercise("split_heads").answer(x, 3)
-    assert torch.equal(heads, split_heads(x, 3))
-    assert torch.equal(find_exercise("merge_heads").answer(heads, 3), merge_heads(heads))
+def test_summed_attention():
+    matrices = [draw.normal(n, 5) for n in (2, 2, 4)]
+    found = find_exercise("summed_attention").answer(q, *matrices)["output"]
+    assert torch.allclose(found, summed_attention(q, *matrices), atol=1e-5)
 
 
-def test_self_attention_is_the_module():
-    module, x = SelfAttention(5, 4, 3), torch.randn(2, 6, 5)
-    layers = [read_layer(each) for each in (module.proj_q, module.proj_k, module.proj_v)]
-    found = find_exercise("self_attention").answer(x, *layers)["output"]
-    torch.testing.assert_close(found, module(x).detach())
+def test_linear_rnn():
+    x, ours = draw.normal(2, 4, 3), LinearRNN(3, 5, 2, bias=False)
+    weights = [layer.weight for layer in (ours.input, ours.hidden, ours.output)]
+    found = find_exercise("linear_rnn").answer(x, *weights)
+    assert torch.allclose(found["output"], ours(x)[0], atol=1e-5)
+    assert torch.allclose(found["closed_state"], ours.closed_form(x), atol=1e-5)
 
 
-def test_multi_head_attention_is_the_module():
-    module, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
-    layers = (module.proj_q, module.proj_k, module.proj_v, module.proj_out)
-    found = find_exercise("multi_head_attention").answer(3, *map(read_layer, layers), x=x)
-    torch.testing.assert_close(found, module(x).detach())
+def test_purification():
+    X = draw.normal(3, 6).double()
+    assert torch.allclose(find_exercise("purification").answer(X, 0.7), closed_form(X, 0.7))
 
 
-def test_the_toeplitz_bias_is_the_scheme():
-    module = ToeplitzBias(2, 6)
+def test_char_tokenizer():
+    rows = find_exercise("char_tokenizer").answer("cab|b")
+    assert torch.equal(rows, CharTokenizer().one_hot("cab|b"))
+
+
+def test_smallest_transformer():
+    Km, Qm, Vm, pos = (draw.normal(*shape) for shape in ((5, 4), (5, 4), (5, 2), (7, 2)))
+    seq = draw.normal(6, 3)
+    layers = [Linear(matrix.mT) for matrix in (Km, Qm, Vm)]
+    found = find_exercise("smallest_transformer").answer(seq, *layers, pos)
+    ours = NumpyTransformer(*(x.numpy() for x in (Km, Qm, Vm, pos))).forward(seq.numpy())
+    assert np.allclose(found.numpy(), ours, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["identity", "first", "unique"])
+def test_our_own_designs_are_right(name):
+    ours = designs.identity() if name == "identity" else getattr(designs, name)(5)
+    parts = (ours.Km, ours.Qm, ours.Vm, ours.pos)
+    design = Design(*(None if x is None else torch.from_numpy(x.copy()) for x in parts))
+    assert find_exercise(f"hand_{name}").is_right(design)
+
+
+def test_a_step_of_the_gru():
+    gru, x, hidden = nn.GRU(3, 4, 2), draw.normal(5, 3), draw.normal(2, 5, 4)
     with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.normal_()
-    (m,) = (p.detach().reshape(2, -1) for p in module.parameters())
-    found = find_exercise("toeplitz_bias").answer(5, m)
-    torch.testing.assert_close(found, module(5).detach().reshape(2, 5, 5))
+        _, expected = gru(x[None], hidden)
+        assert torch.allclose(step(x, hidden, dict(gru.named_parameters())), expected, atol=1e-6)
 
 
-def test_argmax_and_additive_attention_are_those_of_the_library():
-    q, k, v = torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, 3)
-    found = find_exercise("argmax_attention").answer(q, k, v)
-    torch.testing.assert_close(found, argmax_weights(q, k) @ v)
-    w_q, w_k, w = torch.randn(4, 6), torch.randn(4, 6), torch.randn(6)
-    found = find_exercise("additive_attention").answer(q, k, v, query=w_q, key=w_k, w=w)
-    expected = additive_weights(q, k, w_q.mT, w_k.mT, w) @ v
-    torch.testing.assert_close(found["output"], expected)
+def test_a_name_with_parameters_is_found_by_their_number():
+    one = read_definitions("def phi(x): pass")
+    two = read_definitions("def phi(x, W): pass")
+    assert find_definition(["phi(x)"], one)
+    assert not find_definition(["phi(x)"], two)
+    assert find_definition(["phi(x)"], two, is_asked=True)
+
+
+def test_a_name_may_need_another_beside_it():
+    alone, beside = read_definitions("Km = 1"), read_definitions("Km = 1\npos = 2")
+    assert find_definition(["Km - pos"], alone)
+    assert not find_definition(["Km - pos"], beside)
+    assert find_definition(["Km + pos"], beside)
+    assert not find_definition(["Km + pos"], alone)
