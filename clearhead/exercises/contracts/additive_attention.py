@@ -30,6 +30,7 @@ class AdditiveAttention(DotProduct):
         **{n: words for n, words in DotProduct.terms.items() if n not in ("scale", "order")},
         "project": "the two linear layers W_q and W_k",
         "score": "the sum W_q q + W_k k of each pair of query and key",
+        "scale": "the order of tanh and the product with w",
         "squash": "the tanh of the sum",
         "reduce": "the product with w, one number for each pair",
     }
