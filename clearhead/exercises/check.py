@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.exercises.catalogue import Entry, read_catalogue
-from clearhead.exercises.contracts import check_name
+from clearhead.exercises.contracts import check_name, find_exercise
 from clearhead.exercises.intake import (
     Definition,
     Submission,
@@ -121,12 +121,17 @@ def _find_part(
     if found is not None or not by_signature:
         return found
     fitting = [d for d in submission.definitions.values() if _fits(d, entry)]
-    return fitting[0] if len(fitting) == 1 else None
+    if len(fitting) != 1:
+        return None
+    owner, _, method = fitting[0].name.rpartition(".")
+    return submission.definitions[owner] if method == "forward" else fitting[0]
 
 
 def _fits(definition: Definition, entry: Entry) -> bool:
     """Whether a function's first parameters have the names of the exercise's, in its order."""
-    words = [set(each.lower().split()) for each in entry.parameters.values()]
+    optional = find_exercise(entry.name).optional
+    needed = (words for name, words in entry.parameters.items() if name not in optional)
+    words = [set(each.lower().split()) for each in needed]
     given = [each.lower() for each in definition.parameters]
     return (
         definition.kind == "function"

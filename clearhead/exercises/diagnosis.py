@@ -9,7 +9,7 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any
@@ -111,7 +111,7 @@ def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> 
     if isinstance(expected, Exception):
         return None if answer.error is not None else "error"
     if answer.error is not None or answer.results is None:
-        return "error"
+        return None if _divides_by_zero(answer, expected) else "error"
     difference = compare_results(answer.results, expected, exercise.tolerance)
     if difference or not case.gradient or gradients is None:
         return difference
@@ -123,6 +123,13 @@ def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> 
         if describe_difference(got, expected_gradient, 10 * exercise.tolerance):
             return "gradient"
     return None
+
+
+def _divides_by_zero(answer: Answer, expected: Mapping[str, Any]) -> bool:
+    """Plain Python raises where a mistake makes the formula 0 / 0, which is NaN in PyTorch."""
+    values = [each for each in expected.values() if isinstance(each, Tensor)]
+    raised = getattr(answer.error, "type", None) == "ZeroDivisionError"
+    return raised and bool(values) and all(bool(each.isnan().all()) for each in values)
 
 
 def evaluate(
@@ -180,24 +187,25 @@ def name_mistakes(
     # Failing cases first, and those without a gradient: they rule out most suspects at once.
     order = sorted(range(len(asked)), key=lambda i: (i not in failed, asked[i][0].gradient))
     asked = [asked[i] for i in order]
-    for found in _suspects(exercise):
-        readings = choices if len(found) == 1 else choices[:8]
-        dialects = exercise.dialects() if len(found) == 1 else [exercise]
+    singles = product(exercise.dialects(), _singles(exercise))
+    pairs = product([exercise], _pairs(exercise))
+    for dialect, found in (*singles, *pairs):
         ways = product(*(each.methods for each in found))
-        for dialect, methods, reading in product(dialects, ways, readings):
+        readings = choices if len(found) == 1 else choices[:8]
+        for methods, reading in product(ways, readings):
             wrong = dialect.with_mistakes(*methods)
             if not any(differs(wrong, case, answer, reading) for case, answer in asked):
                 return found
     return ()
 
 
-def _suspects(exercise: Exercise) -> Iterator[tuple[Mistake, ...]]:
-    """Single mistakes first, then pairs in different terms."""
-    mistakes = list(exercise.mistakes.values())
-    yield from ((each,) for each in mistakes)
-    for a, b in combinations(mistakes, 2):
-        if a.term != b.term:
-            yield a, b
+def _singles(exercise: Exercise) -> list[tuple[Mistake, ...]]:
+    return [(each,) for each in exercise.mistakes.values()]
+
+
+def _pairs(exercise: Exercise) -> list[tuple[Mistake, ...]]:
+    every = combinations(exercise.mistakes.values(), 2)
+    return [(a, b) for a, b in every if a.term != b.term]
 
 
 def _report_error(error: StudentError) -> Diagnosis:

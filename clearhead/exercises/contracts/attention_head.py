@@ -1,6 +1,5 @@
 """An attention head with a 0/1 mask, as a class with weights or as a function."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -114,7 +113,7 @@ class AttentionHead(DotProduct):
         line=("transpose", ".T", ".mT", *HIDE),
     )
     def mask_transposed(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return scores.masked_fill(~mask.mT, -math.inf)
+        return scores.masked_fill(~mask.mT, self.hidden)
 
     # Cases
 

@@ -244,8 +244,16 @@ def _holds_tensors(values: list[Any]) -> bool:
 
 def order_columns(rows: Tensor, probe: Tensor) -> Tensor:
     """The columns in the order in which the rows of `probe` have their 1, the others after them."""
+    if rows.dim() == probe.dim() == 1:
+        return _order_ids(rows, probe)
     if rows.dim() != 2 or probe.dim() != 2 or rows.size(1) != probe.size(1):
         return rows
     used = [int(row.argmax()) for row in probe if bool((row != 0).any())]
     order = list(dict.fromkeys([*used, *range(probe.size(1))]))
     return rows[:, order]
+
+
+def _order_ids(ids: Tensor, probe: Tensor) -> Tensor:
+    """Ids as the place of their character in `probe`; the others stay as they are."""
+    places = {value: place for place, value in enumerate(probe.tolist())}
+    return torch.tensor([places.get(each, each) for each in ids.tolist()])

@@ -1,9 +1,10 @@
 """A whole string is classified by the logit of its first token, [CLS]: loss and accuracy."""
 
+import copy
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -62,12 +63,27 @@ class ClassTokenLoss(Exercise):
         "labels": "labels label targets target y y_true",
     }
 
+    wrong = "both"  # which of loss and accuracy takes the wrong logit, if one does
+
     # The formula
 
     def answer(self, logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         y = labels.float().flatten()
-        z, y_each = self.choose(logits[..., 0], y)
-        return {"output": self.average(self.cost(z, y_each)), "accuracy": self.count(z, y_each)}
+        chosen = self.choose(logits[..., 0], y)
+        right = ClassTokenLoss.choose(self, logits[..., 0], y)
+        loss = self.average(self.cost(*(right if self.wrong == "accuracy" else chosen)))
+        return {
+            "output": loss,
+            "accuracy": self.count(*(right if self.wrong == "loss" else chosen)),
+        }
+
+    def dialects(self) -> Iterable[Self]:
+        """Loss and accuracy may be two functions, of which one has the mistake."""
+        yield self
+        for wrong in ("loss", "accuracy"):
+            other = copy.copy(self)
+            other.wrong = wrong
+            yield other
 
     def choose(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         return logits[:, 0], y

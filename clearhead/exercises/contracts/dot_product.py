@@ -48,6 +48,7 @@ class DotProduct(Exercise):
     }
     parameters = {"mask": MASKS, "valid_lens": LENGTHS}
     hidden = -math.inf  # the score of a hidden key
+    undefined = math.nan  # the weight where the softmax is 0 / 0
 
     # The formula: q (..., T, d_k), k (..., S, d_k), v (..., S, d_v) → (..., T, d_v).
     # x is what the queries are computed from, d_model wide.
@@ -65,6 +66,7 @@ class DotProduct(Exercise):
         if valid_lens is not None:
             mask = self.allow(valid_lens, k.size(-2))
         weights = self.weights(q, k, v, x, mask)
+        weights = weights.masked_fill(weights.isnan(), self.undefined)
         return {"output": self.mix(weights, v, k), "weights": weights}
 
     def order(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,10 +91,11 @@ class DotProduct(Exercise):
         return scores.masked_fill(~mask, self.hidden)
 
     def dialects(self) -> Iterable[Self]:
-        """Hidden scores may be −∞, or finite and large: the softmax makes 0 of both."""
-        for value in (-math.inf, -1e9, -1e6):
+        """Hidden scores may be −∞, or finite and large; NaN may be made 0 after the softmax."""
+        for hidden, undefined in ((-math.inf, math.nan), (-1e9, math.nan), (-1e6, math.nan),
+                                  (-math.inf, 0.0)):  # fmt: skip
             dialect = copy.copy(self)
-            dialect.hidden = value
+            dialect.hidden, dialect.undefined = hidden, undefined
             yield dialect
 
     def weigh(self, scores: Tensor) -> Tensor:
@@ -200,13 +203,9 @@ class DotProduct(Exercise):
         "are used",
         line=HIDE,
         category="Masking",
-        variants=("mask_inverted_finite",),
     )
     def mask_inverted(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return scores.masked_fill(mask, -math.inf)
-
-    def mask_inverted_finite(self, scores: Tensor, mask: Tensor) -> Tensor:
-        return scores.masked_fill(mask, -1e9)
+        return scores.masked_fill(mask, self.hidden)
 
     @mistake("hide", "the mask is taken but not used: hidden keys get weight", line=HIDE)
     def mask_ignored(self, scores: Tensor, mask: Tensor) -> Tensor:
@@ -299,9 +298,15 @@ class DotProduct(Exercise):
         "the softmax overflows: exp of a large score is infinite, and inf / inf is NaN; subtract "
         "the greatest score of each row first",
         line=("exp(", ".exp"),
+        variants=("no_max_subtraction_double",),
     )
     def no_max_subtraction(self, scores: Tensor) -> Tensor:
         return scores.exp() / scores.exp().sum(-1, keepdim=True)
+
+    def no_max_subtraction_double(self, scores: Tensor) -> Tensor:
+        """NumPy computes in float64, which overflows later."""
+        weights = scores.double().exp()
+        return (weights / weights.sum(-1, keepdim=True)).to(scores.dtype)
 
     @mistake("weigh", "there is no softmax: the scores themselves weigh the values", line=PRODUCT)
     def no_softmax(self, scores: Tensor) -> Tensor:

@@ -220,10 +220,14 @@ class LanguageModelLoss(Exercise):
         "cost",
         "the softmax overflows: exp of a large logit is infinite; use log_softmax or logsumexp",
         line=("exp(", ".exp"),
+        variants=("no_max_in_logsumexp",),
     )
     def no_max_subtraction(self, logits: Tensor, targets: Tensor) -> Tensor:
         probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
         return -probs.log().gather(-1, targets[..., None])[..., 0]
+
+    def no_max_in_logsumexp(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return logits.exp().sum(-1).log() - logits.gather(-1, targets[..., None])[..., 0]
 
     @mistake(
         "cost",
@@ -288,6 +292,10 @@ class LanguageModelLoss(Exercise):
         yield case("more padding changes nothing", "average", 9, [4, 3], extra=3)
         yield case("the gradient reaches the logits", "average", 5, [3, 6, 2], gradient=True)
         yield case("logits as large as 1000 stay finite", "cost", 6, [5, 5, 5, 5], scale=600.0)
+        sure = case("a sure prediction costs nothing", "cost", 7, [4, 4, 4])
+        target = sure.inputs["tokens"].roll(-1, 1)[..., None]
+        logits = sure.inputs["logits"].scatter_add(-1, target, torch.full((3, 4, 1), 600.0))
+        yield replace(sure, inputs={**sure.inputs, "logits": logits})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for V, T, length in ((2, 2, 2), (3, 3, 3), (3, 3, 2), (3, 4, 3)):

@@ -1,15 +1,16 @@
 """A softmax over the first entries of each row: masked_softmax(X, valid_lens)."""
 
+import copy
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.conventions import LENGTHS, array_form
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 
 FILL = ("masked_fill", "where", "-1e6", "mask")
 
@@ -30,13 +31,16 @@ class MaskedSoftmax(Exercise):
     }
     parameters = {"x": "x scores logits inputs input", "valid_lens": LENGTHS}
     forbidden = ("torch.masked.softmax",)
+    hidden = -math.inf  # the score of a hidden entry
+    undefined = math.nan  # the weight where the softmax is 0 / 0
 
     # The formula: X (B, T, S), valid_lens (B,), (B, T) or None → (B, T, S)
 
     def answer(self, x: Tensor, valid_lens: Tensor | None) -> Tensor:
         if valid_lens is None:
             return self.weigh(x)
-        return self.combine(x, self.allow(self.share(valid_lens, x), x.size(-1)))
+        weights = self.combine(x, self.allow(self.share(valid_lens, x), x.size(-1)))
+        return weights.masked_fill(weights.isnan(), self.undefined)
 
     def combine(self, x: Tensor, allowed: Tensor) -> Tensor:
         return self.weigh(self.hide(x, allowed))
@@ -49,7 +53,7 @@ class MaskedSoftmax(Exercise):
         return torch.arange(n) < lengths.unsqueeze(-1)
 
     def hide(self, x: Tensor, allowed: Tensor) -> Tensor:
-        return x.masked_fill(~allowed, -math.inf)
+        return x.masked_fill(~allowed, self.hidden)
 
     def weigh(self, x: Tensor) -> Tensor:
         return x.softmax(-1)
@@ -57,6 +61,20 @@ class MaskedSoftmax(Exercise):
     def forms(self, case: Case) -> Iterable[Case]:
         yield case
         yield array_form(case)
+
+    def dialects(self) -> Iterable[Self]:
+        """Hidden scores may be −1e6, and NaN may be made 0 after the softmax."""
+        yield self
+        for hidden, undefined in ((-1e6, math.nan), (-math.inf, 0.0)):
+            other = copy.copy(self)
+            other.hidden, other.undefined = hidden, undefined
+            yield other
+
+    def ask(self, student: Any, case: Case) -> Answer | None:
+        """Lengths of None are not asked of those who do not take them."""
+        answer: Answer | None = student.ask(self, case)
+        takes_none = answer is None or answer.error is None
+        return answer if takes_none or case.inputs["valid_lens"] is not None else None
 
     # Mistakes
 
@@ -81,13 +99,9 @@ class MaskedSoftmax(Exercise):
         "the mask is inverted: the valid entries are hidden and the others are used",
         line=FILL,
         category="Masking",
-        variants=("mask_inverted_finite",),
     )
     def mask_inverted(self, x: Tensor, allowed: Tensor) -> Tensor:
-        return self.weigh(x.masked_fill(allowed, -math.inf))
-
-    def mask_inverted_finite(self, x: Tensor, allowed: Tensor) -> Tensor:
-        return self.weigh(x.masked_fill(allowed, -1e6))
+        return self.weigh(x.masked_fill(allowed, self.hidden))
 
     @mistake(
         "share",
@@ -123,26 +137,24 @@ class MaskedSoftmax(Exercise):
         "the lengths hide queries instead of keys: the mask lies on the wrong axis",
         line=FILL,
         category="Masking",
-        variants=("lengths_on_queries_finite", "lengths_only_on_queries"),
+        variants=("lengths_only_on_queries", "each_length_on_its_query"),
     )
     def lengths_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
-        return self._hide_queries(x, allowed, -math.inf)
-
-    def lengths_on_queries_finite(self, x: Tensor, allowed: Tensor) -> Tensor:
-        return self._hide_queries(x, allowed, -1e6)
-
-    def lengths_only_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
-        if torch.equal(allowed, allowed[:, :1].expand_as(allowed)):
-            return self._hide_queries(x, allowed, -1e6)
-        queries = torch.arange(x.size(1)) < allowed.sum(-1).unsqueeze(1)
-        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), -1e6))
-
-    def _hide_queries(self, x: Tensor, allowed: Tensor, value: float) -> Tensor:
         if not torch.equal(allowed, allowed[:, :1].expand_as(allowed)):  # a length for each query
             return MaskedSoftmax.combine(self, x, allowed)
         lengths = allowed[:, 0].sum(-1)  # (B,)
         queries = torch.arange(x.size(1)) < lengths.unsqueeze(-1)
-        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), value))
+        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), self.hidden))
+
+    def lengths_only_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
+        if torch.equal(allowed, allowed[:, :1].expand_as(allowed)):
+            return MaskedSoftmax.lengths_on_queries(self, x, allowed)
+        queries = torch.arange(x.size(1)) < allowed.sum(-1).unsqueeze(1)
+        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), self.hidden))
+
+    def each_length_on_its_query(self, x: Tensor, allowed: Tensor) -> Tensor:
+        queries = torch.arange(x.size(1)) < allowed.sum(-1)  # (B, T)
+        return self.weigh(x.masked_fill(~queries.unsqueeze(-1), self.hidden))
 
     @mistake(
         "hide",
@@ -180,39 +192,36 @@ class MaskedSoftmax(Exercise):
         "weigh",
         "the softmax runs over the queries (dim=1) instead of the last axis",
         line=("softmax", "sum("),
-        variants=("softmax_over_queries_finite",),
     )
     def softmax_over_queries(self, x: Tensor) -> Tensor:
         return x.softmax(-2)
-
-    def softmax_over_queries_finite(self, x: Tensor) -> Tensor:
-        return x.clamp(min=-1e6).softmax(-2)
 
     @mistake(
         "weigh",
         "the softmax runs over the batch (dim=0) instead of the last axis",
         line=("softmax", "sum("),
-        variants=("softmax_over_batch_finite",),
     )
     def softmax_over_batch(self, x: Tensor) -> Tensor:
         return x.softmax(0)
-
-    def softmax_over_batch_finite(self, x: Tensor) -> Tensor:
-        return x.clamp(min=-1e6).softmax(0)
 
     @mistake(
         "weigh",
         "the softmax overflows: exp of a large score is infinite, and inf / inf is NaN; subtract "
         "the greatest score of each row first",
         line=("exp(", ".exp"),
-        variants=("no_max_subtraction_sliced",),
+        variants=("no_max_subtraction_sliced", "no_max_subtraction_double"),
     )
     def no_max_subtraction(self, x: Tensor) -> Tensor:
         return x.exp() / x.exp().sum(-1, keepdim=True)
 
     def no_max_subtraction_sliced(self, x: Tensor) -> Tensor:
         weights = x.exp() / x.exp().sum(-1, keepdim=True)
-        return weights.masked_fill(x == -math.inf, 0.0)  # only the valid entries are computed
+        return weights.masked_fill(x == self.hidden, 0.0)  # only the valid entries are computed
+
+    def no_max_subtraction_double(self, x: Tensor) -> Tensor:
+        """NumPy computes in float64, which overflows later."""
+        weights = x.double().exp()
+        return (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
 
     # Cases
 

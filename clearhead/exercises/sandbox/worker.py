@@ -146,6 +146,8 @@ class Student:
         found = self.find(name)
         if method:
             found = getattr(found, method, None) or found.__call__
+        elif isinstance(found, torch.nn.Module):  # attention = Attention()
+            found = found.forward
         return {"parameters": _read_signature(found)}
 
     def resolve(self, value: Any) -> Any:
