@@ -11,11 +11,13 @@ from clearhead.exercises.intake import Definition
 def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int | None:
     """The first line of a definition with one of the pieces of text, the surest piece first.
 
-    Comments and docstrings do not count. Functions that the definition calls are searched, too.
-    None if no piece is there.
+    Comments and docstrings do not count. A class is searched from `forward`, then what it calls,
+    then the rest; functions that the definition calls are searched, too. None if no piece is there.
     """
     lines = dict(_code_lines(source))
-    ranges = [definition.lines, *_called(source, definition)]
+    ranges = [*_forward(source, definition), *_called(source, definition), definition.lines]
+    if not definition.is_class:
+        ranges.insert(0, definition.lines)
     for piece in pieces:
         wanted = _squeeze(piece)
         for first, last in ranges:
@@ -36,16 +38,29 @@ def _squeeze(text: str) -> str:
 def _code_lines(source: str) -> Iterator[tuple[int, str]]:
     """Line number and code without blanks, comments and texts that stand alone."""
     found: dict[int, str] = {}
+    alone = {
+        (node.lineno, node.col_offset)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            if token.type == tokenize.COMMENT or (
-                token.type == tokenize.STRING and "\n" in token.string
-            ):
+            if token.type == tokenize.COMMENT or token.start in alone:
                 continue
             found[token.start[0]] = found.get(token.start[0], "") + _squeeze(token.string)
     except (tokenize.TokenError, IndentationError):
         pass
     yield from found.items()
+
+
+def _forward(source: str, definition: Definition) -> list[tuple[int, int]]:
+    """Lines of the method of a class that is called."""
+    return [
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and node.name in ("forward", "__call__")
+        if definition.lines[0] <= node.lineno <= definition.lines[1]
+    ]
 
 
 def _called(source: str, definition: Definition) -> list[tuple[int, int]]:

@@ -5,8 +5,14 @@ import json
 import pytest
 
 from clearhead.exercises.catalogue import read_catalogue
+from clearhead.exercises.check import find_parts
 from clearhead.exercises.contracts import EXERCISES, find_exercise
-from clearhead.exercises.intake import find_definition, read_submission
+from clearhead.exercises.intake import (
+    find_definition,
+    read_definitions,
+    read_source,
+    read_submission,
+)
 from clearhead.exercises.lines import find_line
 from clearhead.files.reading import BadFile
 
@@ -122,3 +128,14 @@ def test_a_mistake_is_in_a_term_that_has_words(name):
 
 def test_the_catalogue_is_in_reading_order():
     assert list(read_catalogue()) == list(EXERCISES)
+
+
+def test_a_class_is_found_by_the_parameters_of_its_call():
+    source = "class Attn:\n    def forward(self, q, k, v, mask=None):\n        return v\n"
+    found = find_parts(read_source(source, "a.py"), ["attention"], {})
+    assert found["attention"].name == "Attn"
+
+
+def test_lines_in_docstrings_do_not_count():
+    source = 'def f(q):\n    "q @ k"\n    return q @ q\n'
+    assert find_line(source, read_definitions(source)["f"], ["@"]) == 3

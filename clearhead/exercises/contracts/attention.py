@@ -64,12 +64,18 @@ class Attention(DotProduct):
             }
             return Case(says, term, inputs, {"dropout": 0.5}, **more)
 
+        none = case("values of zero give zero", "mix", 2, 3, 4, 5, 6)
+        yield replace(none, inputs={**none.inputs, "v": torch.zeros(2, 4, 6)})
         same = case("equal values are the output, as weights sum to 1", "weigh", 2, 3, 4, 5, 6)
         values = same.inputs["v"][:1, :1].expand(2, 4, -1).contiguous()
         yield replace(same, inputs={**same.inputs, "v": values})
-        even = case("equal scores give the mean of the values", "mix", 3, 4, 5, 7, 2)
-        yield replace(even, inputs={**even.inputs, "q": torch.zeros(3, 4, 7)})
-        yield case("with d_k = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 1)
+        even = case("equal keys give the mean of the values", "mix", 3, 4, 5, 7, 2)
+        key = even.inputs["k"][:, :1].expand(3, 5, 7).contiguous()
+        yield replace(even, inputs={**even.inputs, "k": key})
+        signs = case("with d_k = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 1)
+        unit = {name: torch.sign(signs.inputs[name]) for name in "qk"}
+        yield replace(signs, inputs={**signs.inputs, **unit})
+        yield case("with d_k = 1 the scores are products", "score", 3, 4, 6, 1, 1)
         yield case("the scores are divided by √d_k", "scale", 3, 5, 7, 9, 4)
         yield case("the gradient reaches q, k and v", "weigh", 2, 3, 4, 6, 5, gradient=True)
         yield case("scores as large as 1000 stay finite", "weigh", 2, 3, 5, 4, 6, scale=600.0)

@@ -261,6 +261,9 @@ class ClassTokenLoss(Exercise):
         mixed = draw.normal(7, 7, 1)
         mixed[:, 0, 0] = spread + 0.05 * draw.normal(7)
         yield case("an answer is 1 if the logit is above 0", "count", mixed, flips)
+        against = -(2 * flips - 1).view(7, 1, 1) * (1 + draw.normal(7, 7, 1).abs())
+        against[:, 0] *= -1  # only the first token is right
+        yield case("the accuracy is that of the first token", "count", against, flips)
         yield case("the gradient reaches the logits", "cost", draw.normal(5, 5, 1), flips[:5],
                    gradient=True)  # fmt: skip
         large = 600 * (2 * flips[:3] - 1).view(3, 1, 1) * (1 + draw.normal(3, 3, 1).abs())

@@ -346,11 +346,13 @@ class DotProduct(Exercise):
         return scores.softmax(-1).detach()
 
     @mistake(
-        "mix", "the values are mixed over the wrong axis: the weights are transposed", line=PRODUCT
+        "mix",
+        "the values are mixed over the wrong axis: the weights are transposed",
+        line=("return", *PRODUCT),
     )
     def transposed_weights(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
         return weights.mT @ v
 
-    @mistake("mix", "the weights mix the keys instead of the values", line=PRODUCT)
+    @mistake("mix", "the weights mix the keys instead of the values", line=("return", *PRODUCT))
     def mixes_keys(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
         return weights @ k

@@ -150,9 +150,13 @@ class LinearRNN(Exercise):
         "walk",
         "the steps run backwards in time, from the last input to the first",
         line=("reversed", "flip", "::-1", "range("),
+        variants=("reversed_time_and_outputs",),
     )
     def reversed_time(self, x: Tensor, W_x: Tensor, W_h: Tensor) -> Tensor:
         return LinearRNN.walk(self, x.flip(1), W_x, W_h).flip(1)
+
+    def reversed_time_and_outputs(self, x: Tensor, W_x: Tensor, W_h: Tensor) -> Tensor:
+        return LinearRNN.walk(self, x.flip(1), W_x, W_h)
 
     @mistake(
         "walk",
