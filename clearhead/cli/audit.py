@@ -15,9 +15,12 @@ Handout = Annotated[
 
 def audit(handout: Handout, json: Json = False) -> None:
     """Find what cannot be right in a handout, and the tests that a wrong answer passes."""
-    from clearhead.exercises.audit import audit as audit_file
+    from clearhead.exercises.audit.handout import read_handout
 
-    report = audit_file(handout)
+    found = read_handout(handout)
+    from clearhead.exercises.audit.audit import audit_handout
+
+    report = audit_handout(found)
     if json:
         options.print_json(report.to_json())
     else:

@@ -15,6 +15,4 @@ answers.py       which wrong answers pass its tests, and whose numbers it prints
 audit.py         all of it
 """
 
-from clearhead.exercises.audit.audit import audit
-
-__all__ = ["audit"]
+__all__: list[str] = []

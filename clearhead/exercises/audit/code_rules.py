@@ -17,6 +17,7 @@ SLICE = re.compile(r"\[[^\[\]\n]*?(?<![\w:])[01]\s*:\s*2\s*:\s*[\],]")
 RANDINT = re.compile(r"\b(?:np|numpy|torch)(?:\.random)?\.randint\(\s*(\d+)\s*,\s*(\d+)")
 CLOSE = re.compile(r"allclose\(|assert_close\(")
 RTOL = re.compile(r"\brtol\s*=\s*([\d.]+(?:e[-+]?\d+)?)")
+DOUBLED = re.compile(r"2(?:\.0)? \* (?:torch|np)\.arange\(0, [^,]+, 2\b")
 HEADS = re.compile(r"(self\.)?(h|n_?heads?|num_?heads?|heads|nhead)", re.IGNORECASE)
 TIMES = re.compile(
     r"(t|s|l|n|seq_?len|length|seq|n_?tokens|seq_length|x\.shape\[1\]|x\.size\(1\))", re.I
@@ -143,6 +144,8 @@ def _find_exponent(scope: ast.AST) -> Iterator[tuple[str, int]]:
     text = ast.unparse(scope)
     for node in ast.walk(scope):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            if re.search(DOUBLED, ast.unparse(node.right)) and "10000" in ast.unparse(node.left):
+                yield "doubled_exponent", node.lineno
             doubled = re.search(r"2(?:\.0)? \* \(?(\w+)\)? /", ast.unparse(node.right))
             if doubled and "10000" in ast.unparse(node.left):
                 i = doubled[1]

@@ -6,7 +6,6 @@ all cells, and `describe_line` names cell and line.
 """
 
 import ast
-import doctest
 import json
 import re
 from collections.abc import Iterator
@@ -103,6 +102,8 @@ def _read_fenced(text: str, line: int, language: str) -> Iterator[Block]:
 
 def _split_examples(text: str, line: int) -> Iterator[Block]:
     """A code block for each `>>>` example, followed by what it prints."""
+    import doctest  # slow, and a missing file must be answered at once
+
     try:
         examples = doctest.DocTestParser().get_examples(text)
     except ValueError:

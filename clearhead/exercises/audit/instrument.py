@@ -151,7 +151,7 @@ def read_shape(comment: str) -> str | None:
         return None
     sizes = found[1].rstrip(", ")
     is_size = all(
-        re.fullmatch(r"\w+(?:\s*(?:\*|//|\+|-)\s*\w+)*", s.strip()) for s in sizes.split(",")
+        re.fullmatch(r"\w+(?:\s*(?:\*|//?|\+|-)\s*\w+)*", s.strip()) for s in sizes.split(",")
     )
     return sizes if is_size else None
 
