@@ -13,6 +13,7 @@ from clearhead.exercises.student import MODULE, Student
 WORDS = ("we", "know", "it", "Let", "us", "kill", "him", "bread", "corn", "price", "speak")
 MARKS = (",", ".", "!", "?")
 UNKNOWN = ("zebra", "quartz")
+PLAIN = "we know"  # known however the texts are split, if they are read as they are meant
 
 # Encode and decode in one call; ids may be a list, a tensor or an array.
 HELPERS = """
@@ -150,17 +151,14 @@ class WordTokenizer(Exercise):
 
     def ask(self, student: Student, case: Case) -> Answer | None:
         """The vocabulary from a list of texts, one text, or a list of words."""
-        from clearhead.exercises.diagnosis import differs
-
         texts = case.inputs["texts"]
         words = list(dict.fromkeys(w for each in texts for w in WordTokenizer.split(self, each)))
-        answers: list[Answer] = []
+        plain = replace(case, inputs={"text": PLAIN, "texts": texts})
         for given in (list(texts), " ".join(texts), words):
-            answer = self._ask_form(student, case, given)
-            if not differs(self, case, answer):
-                return answer
-            answers.append(answer)
-        return next((each for each in answers if each.error is None), answers[0])
+            found = self._ask_form(student, plain, given).results or {}
+            if len(set(found.get("tokens") or ()) & set(PLAIN.split())) == len(PLAIN.split()):
+                return self._ask_form(student, case, given)
+        return self._ask_form(student, case, list(texts))
 
     def _ask_form(self, student: Student, case: Case, given: Any) -> Answer:
         choices = [dict(case.inputs)]
