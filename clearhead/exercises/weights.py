@@ -109,7 +109,7 @@ def draw_weights(parameters: Sequence[Any], draw: Draw) -> dict[str, Tensor]:
 def _draw(name: str, shape: Sequence[int], owner: str, draw: Draw) -> Tensor:
     x = draw.normal(*shape)
     if "Norm" in owner:
-        return 1 + 0.3 * x if name.endswith("weight") else 0.3 * x
+        return 0.3 * x if _is_shift(name) else 1 + 0.3 * x
     if owner.endswith("Linear") or owner.startswith("Conv"):
         return x / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.5 * x
     return x / math.sqrt(shape[0]) if len(shape) == 2 and owner != "Embedding" else x
@@ -214,7 +214,10 @@ def _find_pieces(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[P
             bias = bias if bias[0] in shapes else ()
             pieces.append(Piece(name, "linear", tuple(shape), (name,), bias))
         elif "Norm" in owner:
-            pieces.append(Piece(module, "norm", tuple(shape), (name,), bias))
+            shift = tuple(n for n in shapes if n.rpartition(".")[0] == module and _is_shift(n))
+            pieces += (
+                [] if _is_shift(name) else [Piece(module, "norm", tuple(shape), (name,), shift)]
+            )
         elif owner == "Embedding":
             pieces.append(Piece(module, "table", tuple(shape), (name,)))
         elif owner.startswith("Conv"):
@@ -224,6 +227,11 @@ def _find_pieces(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[P
         else:
             pieces += _read_plain_parameter(name, tuple(shape))
     return pieces + _join_lists(pieces) + _split_fused(pieces + _join_lists(pieces), roles)
+
+
+def _is_shift(name: str) -> bool:
+    """Whether this parameter of a norm is added, as students' own norms call it."""
+    return name.rpartition(".")[2] in ("bias", "beta", "shift", "b", "b_2", "offset")
 
 
 def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:

@@ -1,50 +1,52 @@
 """The exercises, one file each: formula, named mistakes, cases. In the order of a course:
 
-conventions.py           how masks and batches may be given
-dot_product.py           the terms that the exercises on attention share, with their mistakes
-masked_softmax.py        a softmax over the first entries of each row
-attention.py             scaled dot-product attention
-attention_head.py        a head with a 0/1 mask
-argmax_attention.py      the value of the best key alone
-additive_attention.py    scores by a small network
-self_attention.py        a module with its own queries, keys and values
-cross_attention.py       queries from one sequence, keys and values from another
-joined_heads.py          heads from a list, side by side
-split_heads.py           (B, T, D) → (B, H, T, Dh)
-merge_heads.py           the inverse
-multi_head_attention.py  all heads in one module
-toeplitz_bias.py         a bias for each distance
-sinusoidal_positions.py  waves of positions
-learned_positions.py     a table of positions
-feed_forward.py          each token by itself, through a wider space
-transformer_layer.py     attention and feed-forward layer, with residuals and norms
-patch_embedding.py       a picture becomes tokens
-char_tokenizer.py        characters as one-hot rows, [CLS] first
-word_tokenizer.py        words and punctuation, with start and unk
-padded_batch.py          rows of unequal length, and their mask
-causal_mask.py           which tokens may be seen
-language_model_loss.py   each token predicts the next
-generate.py              the likeliest next token, again and again
-generate_cached.py       the same with a cache: each token is read once
-warmup_schedule.py       the learning rate goes up, then down
-class_token_loss.py      loss and accuracy of [CLS]
-gru.py                   a gated recurrent unit, for the next two
-gru_encoder.py           a GRU that reads
-decoder_calls.py         how a decoder is built, started and called
-attention_decoder.py     a GRU that writes and attends to the source
-products.py              feature maps are compared by φ(q)·φ(k)
-quadratic_features.py    the features of (q·k + 1)²
-fourier_features.py      random Fourier features
-kernel_attention.py      attention by features, in O(N)
-twins.py                 a second function beside the first, such as a closed form
-summed_attention.py      one score for each token, pair by pair or rearranged
-linear_rnn.py            a linear recurrence and its closed form
-purification.py          the matrix that purifies a mixture
-smallest_transformer.py  one layer, one head, in NumPy and in PyTorch
-hand_design.py           its weights set by hand: what the three tasks share
-hand_identity.py         each token comes out as it went in
-hand_first.py            each token comes out as the first one
-hand_unique.py           which tokens occur once
+conventions.py            how masks and batches may be given
+dot_product.py            the terms that the exercises on attention share, with their mistakes
+masked_softmax.py         a softmax over the first entries of each row
+attention.py              scaled dot-product attention
+attention_head.py         a head with a 0/1 mask
+argmax_attention.py       the value of the best key alone
+additive_attention.py     scores by a small network
+self_attention.py         a module with its own queries, keys and values
+cross_attention.py        queries from one sequence, keys and values from another
+joined_heads.py           heads from a list, side by side
+split_heads.py            (B, T, D) → (B, H, T, Dh)
+merge_heads.py            the inverse
+multi_head_attention.py   all heads in one module
+toeplitz_bias.py          a bias for each distance
+sinusoidal_positions.py   waves of positions
+learned_positions.py      a table of positions
+feed_forward.py           each token by itself, through a wider space
+transformer_layer.py      attention and feed-forward layer, with residuals and norms
+classifier.py             an encoder whose first token is read
+patch_embedding.py        a picture becomes tokens
+vit.py                    the Vision Transformer
+char_tokenizer.py         characters as one-hot rows, [CLS] first
+word_tokenizer.py         words and punctuation, with start and unk
+padded_batch.py           rows of unequal length, and their mask
+causal_mask.py            which tokens may be seen
+language_model_loss.py    each token predicts the next
+generate.py               the likeliest next token, again and again
+generate_cached.py        the same with a cache: each token is read once
+warmup_schedule.py        the learning rate goes up, then down
+class_token_loss.py       loss and accuracy of [CLS]
+gru.py                    a gated recurrent unit, for the next two
+gru_encoder.py            a GRU that reads
+attention_decoder.py      a GRU that writes and attends to the source
+products.py               feature maps are compared by φ(q)·φ(k)
+twins.py                  a second function beside the first, such as a closed form
+quadratic_features.py     the features of (q·k + 1)²
+fourier_features.py       random Fourier features
+kernel_attention.py       attention by features, in O(N)
+summed_attention.py       one score for each token, pair by pair or rearranged
+linear_rnn.py             a linear recurrence and its closed form
+purification.py           the matrix that purifies a mixture
+smallest_transformer.py   one layer, one head, in NumPy and in PyTorch
+hand_design.py            its weights set by hand: what the three tasks share
+hand_identity.py          each token comes out as it went in
+hand_first.py             each token comes out as the first one
+hand_unique.py            which tokens occur once
+decoder_calls.py          how a decoder is built, started and called
 """
 
 from importlib import import_module
@@ -73,7 +75,9 @@ EXERCISES = {
     "learned_positions": ("learned_positions", "LearnedPositions"),
     "feed_forward": ("feed_forward", "FeedForward"),
     "transformer_layer": ("transformer_layer", "TransformerLayer"),
+    "classifier": ("classifier", "Classifier"),
     "patch_embedding": ("patch_embedding", "PatchEmbedding"),
+    "vit": ("vit", "VisionTransformer"),
     "char_tokenizer": ("char_tokenizer", "CharTokenizer"),
     "word_tokenizer": ("word_tokenizer", "WordTokenizer"),
     "padded_batch": ("padded_batch", "PaddedBatch"),

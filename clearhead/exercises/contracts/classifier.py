@@ -1,0 +1,275 @@
+"""An encoder that classifies: embedding, positions, layers, a head that reads the first token."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.exercises.contracts.feed_forward import ACTIVATIONS
+from clearhead.exercises.contracts.sinusoidal_positions import SinusoidalPositions
+from clearhead.exercises.contracts.transformer_layer import TransformerLayer, layer_roles
+from clearhead.exercises.draw import Draw
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.stacks import assign_model
+from clearhead.exercises.weights import Linear, Norm, Role
+
+N_LAYERS = 2
+Layers = list[dict[str, Any]]
+
+
+class CausalLayer(TransformerLayer):
+    """A layer in which no token attends to a later one: a mistake in an encoder."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        is_past = torch.ones(scores.shape[-2:]).tril().bool()
+        return scores.masked_fill(~is_past, -torch.inf).softmax(-1)
+
+
+LAYER = TransformerLayer()
+CAUSAL = CausalLayer()
+
+
+class Encoder(Exercise):
+    """What classifier and Vision Transformer share: the layers, the token that is read, the head.
+
+    The weights of the layers are found by the numbers in their names (blocks.0, blocks.1).
+    """
+
+    def layer(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
+        return LAYER.answer(x, **parts, **how)
+
+    def stack(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
+        for parts in layers:
+            x = self.layer(x, parts, how)
+        return x
+
+    def finish(self, logits: Tensor) -> Tensor:
+        return logits
+
+    # Mistakes
+
+    @mistake(
+        "layer",
+        "the residuals of the layers are missing",
+        line=("norm", "attn", "attention"),
+    )
+    def no_residual(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
+        return LAYER.with_mistakes("no_residual").answer(x, **parts, **how)
+
+    @mistake(
+        "layer",
+        "the layers are causal: in an encoder every token, the first one too, attends to all",
+        line=("tril", "triu", "causal", "mask"),
+    )
+    def causal_layers(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
+        return CAUSAL.answer(x, **parts, **how)
+
+    @mistake("stack", "only the first layer is used", line=("[0]", "layers", "blocks", "for "))
+    def first_layer_only(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
+        return self.layer(x, layers[0], how)
+
+    @mistake(
+        "stack",
+        "the layers are not chained: each reads the input of the first one, and the last one wins",
+        line=("for ", "layer(", "block("),
+    )
+    def layers_not_chained(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
+        return self.layer(x, layers[-1], how)
+
+    @mistake("stack", "the layers run in reverse order", line=("reversed", "[::-1]"))
+    def layers_reversed(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
+        for parts in reversed(layers):
+            x = self.layer(x, parts, how)
+        return x
+
+    @mistake(
+        "finish",
+        "there is a softmax at the end: the loss expects logits and applies its own",
+        line=("softmax",),
+    )
+    def softmax_at_the_end(self, logits: Tensor) -> Tensor:
+        return logits.softmax(-1)
+
+    @mistake(
+        "finish",
+        "there is a sigmoid at the end: the loss expects logits and applies its own",
+        line=("sigmoid",),
+    )
+    def sigmoid_at_the_end(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
+
+
+class Classifier(Encoder):
+    """Free: one-hot rows or ids in, pre- or post-norm, ReLU or GELU, a norm before the head, logits
+    of all tokens or of the first one, learned or sinusoidal positions. d_ff is 4 d_model.
+    """
+
+    name = "classifier"
+    title = "An encoder that classifies"
+    formula = "head(layers(embedding(tokens) + positions))[0]"
+    signature = "Classifier(d_input, d_model, n_heads, n_layers, d_output, max_len)(tokens)"
+    page = "models.md"
+    names = (
+        "TransformerClassifier",
+        "SequenceClassifier",
+        "EncoderClassifier",
+        "TransformerEncoderClassifier",
+        "SubstringTransformer",
+        "SubstringClassifier",
+        "TransformerModel",
+        "EncoderModel",
+        "Classifier",
+    )
+    terms = {
+        "embed": "the embedding of the tokens",
+        "locate": "the positions, added to the embedded tokens",
+        "layer": "one layer: attention and feed-forward layer",
+        "stack": "the layers, one after the other",
+        "choose": "the token that is read, the first one",
+        "finish": "the logits of the head",
+    }
+    parameters = {"tokens": "tokens x X input inputs input_ids ids one_hot src"}
+    constructor = {
+        "d_input": "d_input input_dim d_in vocab_size n_vocab vocab in_dim dim_in num_tokens",
+        "d": "d_model dim d n_embd embed_dim emb_dim hidden_dim num_hiddens hidden_size model_dim",
+        "n_heads": "n_heads num_heads heads h nhead n_head",
+        "n_layers": "n_layers num_layers depth layers n_layer num_blocks n_blocks",
+        "d_output": "d_output output_dim d_out n_classes num_classes out_dim classes n_out",
+        "max_len": "max_len seq_len block_size context_length max_seq_len n_positions length",
+        "d_ff": "d_ff mlp_dim dim_feedforward ffn_dim ff_dim d_hidden ffn_num_hiddens d_mlp",
+        "dropout": "dropout p dropout_p dropout_rate drop",
+    }
+    optional = ("d_ff", "dropout", "max_len", "n_layers")
+
+    def roles(self, d: int, d_ff: int, d_output: int, max_len: int, **_: Any) -> dict[str, Role]:
+        """The roles outside the layers, but for the embedding."""
+        return {
+            "positions": Role("table", (max_len, d), "pos position positions pe", optional=True),
+            "final": Role("norm", (d,), "norm ln final", optional=True),
+            "head": Role("linear", (d_output, d), "head decoder classifier out fc output"),
+        }
+
+    def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Any]:
+        words, d, n = "embed embedding encoder emb token input", sizes["d"], sizes["d_input"]
+        embeddings = (Role("linear", (d, n), words), Role("table", (n, d), words))
+        outer = [{"embedding": each, **self.roles(**sizes)} for each in embeddings]
+        return assign_model(parameters, N_LAYERS, layer_roles(d, sizes["d_ff"]), outer)
+
+    # The formula: tokens (B, T) → logits (B, T, d_output), or (B, d_output) of the first token
+
+    def answer(
+        self,
+        tokens: Tensor,
+        embedding: Linear | Tensor,
+        layers: Layers,
+        head: Linear,
+        how: dict[str, Any],
+        positions: Tensor | None = None,
+        final: Norm | None = None,
+        reads_first: bool = True,
+    ) -> Tensor:
+        x = self.locate(self.embed(tokens, embedding), positions)
+        x = self.stack(x, layers, how)
+        x = x if final is None else final(x)
+        return self.finish(head(self.choose(x, reads_first)))
+
+    def embed(self, tokens: Tensor, embedding: Linear | Tensor) -> Tensor:
+        if isinstance(embedding, Tensor):
+            return embedding[tokens]
+        rows = embedding.weight.mT[tokens]
+        return rows if embedding.bias is None else rows + embedding.bias
+
+    def locate(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        if positions is None:
+            positions = SinusoidalPositions().answer(x.size(1), x.size(2))
+        return x + positions[: x.size(1)]
+
+    def choose(self, x: Tensor, reads_first: bool) -> Tensor:
+        return x[:, 0] if reads_first else x
+
+    # Mistakes
+
+    @mistake(
+        "locate",
+        "there are no positions: the layers cannot tell the order of the tokens",
+        line=("embed", "pos"),
+    )
+    def no_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        return x
+
+    @mistake(
+        "locate",
+        "every token gets the first position",
+        line=("[0]", "[:1]", "zeros", "pos"),
+    )
+    def first_position_for_all(self, x: Tensor, positions: Tensor | None) -> Tensor:
+        return x if positions is None else x + positions[:1]
+
+    @mistake("choose", "the last token is read instead of the first one", line=("-1]", "-1,"))
+    def last_token(self, x: Tensor, reads_first: bool) -> Tensor:
+        return x[:, -1]
+
+    @mistake(
+        "choose", "the mean of all tokens is read instead of the first one", line=("mean", "sum")
+    )
+    def mean_of_tokens(self, x: Tensor, reads_first: bool) -> Tensor:
+        return x.mean(1)
+
+    # Cases
+
+    def forms(self, case: Case) -> Iterable[Case]:
+        tokens = case.inputs["tokens"]
+        rows = torch.nn.functional.one_hot(tokens, case.sizes["d_input"]).float()
+        yield replace(case, given={"tokens": rows})
+        yield case
+
+    def ask(self, student: Any, case: Case) -> Answer | None:
+        answer: Answer | None = student.ask(self, case)
+        if answer is not None:
+            answer.choices = [
+                {**choice, "reads_first": first, "how": how}
+                for choice in answer.choices
+                for first, how in product((True, False), hows(case.sizes["n_heads"]))
+            ]
+        return answer
+
+    def cases(self, draw: Draw) -> Iterable[Case]:
+        def case(says: str, term: str, B: int, T: int, **more: Any) -> Case:
+            sizes = _sizes(6, 2, more.pop("d_output", 3))
+            return Case(says, term, {"tokens": draw.whole(0, 4, B, T)}, sizes, **more)
+
+        yield case("a single token passes all layers", "stack", 1, 1)
+        yield case("tokens have positions and attend to each other", "locate", 1, 4)
+        yield case("each row of a batch is read by itself", "choose", 3, 5, d_output=1)
+        yield case("the first token is read", "choose", 4, 7)
+
+    def small_cases(self, draw: Draw) -> Iterable[Case]:
+        for T in (1, 2, 3):
+            inputs = {"tokens": draw.whole(0, 4, 1, T)}
+            yield Case("a small example", "locate", inputs, _sizes(4, 1, 1))
+        yield from self.cases(draw)
+
+
+def hows(n_heads: int) -> list[dict[str, Any]]:
+    """The conventions of a layer that are accepted."""
+    return [
+        {"n_heads": n_heads, "is_pre": is_pre, "phi": phi}
+        for is_pre in (True, False)
+        for phi in ACTIVATIONS
+    ]
+
+
+def _sizes(d: int, n_heads: int, d_output: int) -> dict[str, Any]:
+    return {
+        "d_input": 5,
+        "d": d,
+        "n_heads": n_heads,
+        "n_layers": N_LAYERS,
+        "d_output": d_output,
+        "max_len": 9,
+        "d_ff": 4 * d,
+        "dropout": 0.5,
+    }
