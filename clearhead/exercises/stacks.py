@@ -57,7 +57,7 @@ def find_layers(parameters: Parameters, n_layers: int) -> list[Parameters]:
         for number in re.finditer(r"\d+", each[0]):
             prefix, suffix = each[0][: number.start()], each[0][number.end() :]
             groups.setdefault(prefix, {}).setdefault(int(number[0]), {})[suffix] = each
-    found = [
+    found: list[list[Parameters]] = [
         [list(layers[i].values()) for i in sorted(layers)]
         for layers in groups.values()
         if len(layers) == n_layers and len({_describe(each) for each in layers.values()}) == 1

@@ -71,12 +71,14 @@ class VisionTransformer(Encoder):
         d, p = sizes["d"], sizes["patch_size"]
         n_patches = (sizes["image_size"] // p) ** 2
         words = "pos position positions"
+        tables: list[tuple[str, tuple[int, ...]]]
         tables = [("table", (n_patches + 1, d)), ("table", (n_patches, d))]
-        tables += [("vector", (d,))] if n_patches == 1 else []  # a parameter (1, 1, d)
+        if n_patches == 1:
+            tables.append(("vector", (d,)))  # a parameter (1, 1, d)
         outer = [
             {
                 "project": Role(kind, (d, sizes["channels"] * p * p), PROJECTION),
-                "positions": Role(*table, words, optional=table == tables[-1]),
+                "positions": Role(*table, words, table == tables[-1]),
                 **self.roles(**sizes),
             }
             for kind, table in product(("flat conv", "linear"), tables)
