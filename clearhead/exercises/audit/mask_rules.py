@@ -42,8 +42,6 @@ def _keeps(mask: ast.expr, names: dict[str, ast.expr], depth: int = 0) -> bool:
     mask = resolve(mask, names)
     if depth > 8:
         return False
-    if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
-        return False
     if isinstance(mask, ast.Compare):
         if ast.unparse(mask.comparators[0]) in ("1", "True"):
             return _keeps(mask.left, names, depth + 1)
