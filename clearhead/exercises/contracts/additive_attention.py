@@ -27,13 +27,12 @@ class AdditiveAttention(DotProduct):
     )
     names = ("AdditiveAttention", "additive_attention", "BahdanauAttention", "bahdanau_attention")
     terms = {
-        **{n: words for n, words in DotProduct.terms.items() if n != "order"},
+        **{n: words for n, words in DotProduct.terms.items() if n not in ("scale", "order")},
         "project": "the two linear layers W_q and W_k",
         "score": "the sum W_q q + W_k k of each pair of query and key",
         "scale": "the order of tanh and the product with w",
         "squash": "the tanh of the sum",
         "reduce": "the product with w, one number for each pair",
-        "scale": "the scores, which are not scaled and get no tanh after the product with w",
     }
     parameters = {
         "q": "q query queries",
