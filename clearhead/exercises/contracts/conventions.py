@@ -34,7 +34,8 @@ def to_additive(mask: Tensor) -> Tensor:
 def mask_forms(case: Case) -> Iterable[Case]:
     """The mask (B, T, S) as bool, 0/1 int or float; with a head axis; (T, S) for the whole batch.
 
-    A case without a mask is also tried with one that allows everything, for code that needs one.
+    A case without a mask is also tried with one, or with lengths, that allow everything, for code
+    that needs one.
     """
     mask = case.inputs.get("mask")
     if mask is None:
@@ -43,6 +44,8 @@ def mask_forms(case: Case) -> Iterable[Case]:
         return
     if mask is None:
         mask = torch.ones(_scores_shape(case.inputs), dtype=torch.bool)
+        lengths = torch.full(mask.shape[:1], mask.size(-1))
+        yield replace(case, inputs={**case.inputs, "valid_lens": lengths})
     shapes = [mask, mask[:, None], mask[0]] if mask.dim() == 3 else [mask]
     for each in shapes:
         inputs = {**case.inputs, "mask": each}
