@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts import find_exercise
@@ -25,11 +26,15 @@ def judge(
         usual = ", ".join(exercise.names[:4])
         sentence = f"nothing in the file is called {usual}; --map {name}=NAME says what is meant"
         return Part(name, "missing", sentence=sentence, max_points=exercise.points)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tiny tensors: a second thread only costs time
     try:
         with sandbox.open() as session:
             found = _diagnose(exercise, submission, definition, session, seed)
     except Stopped as stop:
         found = Diagnosis("error", sentence=f"the code was stopped: {stop}")
+    finally:
+        torch.set_num_threads(threads)
     return _write_part(exercise, submission, definition, found)
 
 
