@@ -36,6 +36,8 @@ class SinusoidalPositions(Exercise):
         "sinusoidal_positional_encoding",
         "positional_encoding",
         "get_positional_encoding",
+        "get_sinusoid_table",
+        "get_sinusoid_encoding_table",
         "create_positional_encoding",
         "positional_encoder",
         "sinusoids",
