@@ -83,6 +83,9 @@ class Attention(DotProduct):
         yield case("values as wide as keys", "order", 3, 4, 5, 6, 6)
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 5, 7, hidden=mask)
+        low = case("hidden keys get none beside low scores", "hide", 3, 4, 6, 4, 7, hidden=mask)
+        q, k = 32.0 + draw.whole(-1, 1, 3, 4, 4), -32.0 + draw.whole(-1, 1, 3, 6, 4)
+        yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −2000, without rounding
         full = {"valid_lens": torch.tensor([6, 6, 6])}
         yield case("a length of all keys hides none", "allow", 3, 4, 6, 5, 7, hidden=full)
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}

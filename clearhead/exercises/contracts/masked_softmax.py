@@ -239,6 +239,8 @@ class MaskedSoftmax(Exercise):
         yield case("(B,) is a length for each example", "share", one)
         yield case("(B, queries) is a length for each query", "share", each)
         yield case("scores as large as 1000 stay finite", "weigh", one, scale=1000.0)
+        low = draw.whole(-2, 2, 3, 4, 7) - 2000.0
+        yield Case("low scores hide no less", "hide", {"x": low, "valid_lens": one})
         yield case("the gradient reaches the scores", "weigh", each, gradient=True)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
