@@ -91,6 +91,9 @@ class SelfAttention(DotProduct):
         yield case("scores as large as 1000 stay finite", "weigh", 2, 5, 6, 3, 4, scale=60.0)
         mask = {"mask": draw_mask(draw, 2, 5, 5)}
         yield case("hidden keys get no weight", "hide", 2, 5, 6, 3, 4, hidden=mask)
+        mask = {"mask": draw_mask(draw, 8, 5, 5)}
+        yield case("hidden keys get none beside low scores", "hide", 8, 5, 6, 3, 4, hidden=mask,
+                   scale=60.0)  # fmt: skip
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, *widths in ((1, 1, 2, 3), (2, 1, 2, 3), (2, 2, 3, 1), (3, 2, 4, 1), (3, 2, 2, 2)):
