@@ -131,6 +131,9 @@ class CrossAttention(DotProduct):
         yield case("scores as large as 1000 stay finite", "weigh", 2, 5, 4, 6, 7, 3, 8, scale=90.0)
         mask = {"mask": draw_mask(draw, 2, 5, 4)}
         yield case("hidden keys get no weight", "hide", 2, 5, 4, 6, 7, 3, 8, hidden=mask)
+        mask = {"mask": draw_mask(draw, 8, 5, 4)}
+        yield case("hidden keys get none beside low scores", "hide", 8, 5, 4, 6, 7, 3, 8,
+                   hidden=mask, scale=90.0)  # fmt: skip
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         names = ("d_x", "d_y", "d_key", "d_output")
