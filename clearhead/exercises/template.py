@@ -24,33 +24,42 @@ def write_template(name: str) -> str:
     return "\n".join([*head, *imports, *_write_body(entry), *_write_example(name), ""])
 
 
+CALL = re.compile(r"\w+\([^()]*\)(\.\w+)?(\([^()]*\))?")
+
+
 def _write_body(entry: Entry) -> Iterator[str]:
     """def name(arguments), or a class with __init__ and the method that is called."""
     call = _read_call(entry.signature)
     if call is None:  # arrays such as Km, Qm, Vm
-        names = [re.split(r"[ (]", name)[0] for name in entry.names]
-        yield from (f"{name} = None  # yours" for name in dict.fromkeys(names))
-    elif isinstance(call.func, ast.Name):
-        yield f"def {call.func.id}({_arguments(call)}):"
-        yield from _missing(entry, "    ")
-    else:
-        built = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+        names = re.findall(r"\b(?:Km|Qm|Vm|pos)\b", entry.signature.replace("no pos", ""))
+        yield f"# {entry.signature}"
+        yield from (f"{name} = None" for name in dict.fromkeys(names))
+        return
+    built = call.func.value if isinstance(call.func, ast.Attribute) else call.func
+    if isinstance(built, ast.Call):
         method = call.func.attr if isinstance(call.func, ast.Attribute) else "forward"
-        assert isinstance(built, ast.Call)
-        yield f"class {ast.unparse(built.func)}(nn.Module):"
-        yield f"    def __init__({_arguments(built, 'self')}):"
-        yield "        super().__init__()"
-        yield ""
+        yield from _write_class(built)
         yield f"    def {method}({_arguments(call, 'self')}):"
         yield from _missing(entry, "        ")
+    elif ast.unparse(built)[0].isupper():
+        yield from _write_class(call)
+        yield f"    # {entry.signature}"
+    else:
+        yield f"def {ast.unparse(call.func)}({_arguments(call)}):"
+        yield from _missing(entry, "    ")
+
+
+def _write_class(built: ast.Call) -> Iterator[str]:
+    yield f"class {ast.unparse(built.func)}(nn.Module):"
+    yield f"    def __init__({_arguments(built, 'self')}):"
+    yield "        super().__init__()"
+    yield ""
 
 
 def _read_call(signature: str) -> ast.Call | None:
-    """The call a signature begins with; words may follow after a colon."""
-    try:
-        call = ast.parse(signature.partition(":")[0], mode="eval").body
-    except SyntaxError:
-        return None
+    """The call that a signature begins with; words may follow."""
+    found = CALL.match(re.sub(r"\[.*?\]", "", signature))
+    call = ast.parse(found[0], mode="eval").body if found else None
     return call if isinstance(call, ast.Call) else None
 
 
