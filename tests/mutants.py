@@ -327,7 +327,7 @@ MASKS_AND_POSITIONS = [
     ),
     Mutant(
         "a mask counts positions from one",
-        "attention/masks.py",
+        "attention/mask_parts.py",
         "- before - 1",
         "- before",
         "attention/test_masks.py",
