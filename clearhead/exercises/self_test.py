@@ -3,6 +3,7 @@
 clearhead check --self-test
 """
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,7 +89,8 @@ def check_source(name: str, source: str, seed: int = 1) -> Diagnosis:
     if found is None:
         raise ValueError(f"none of {', '.join(exercise.names)} is defined in the text")
     session = DirectSession()
-    loaded = session.request("load", cells=[[1, source]], helpers=exercise.helpers)
-    if loaded["failures"]:
-        raise ValueError(f"the text cannot be run: {loaded['failures']}")
-    return diagnose(exercise, Student(session, found.name, found.is_class), seed)
+    with warnings.catch_warnings(action="ignore"):  # those of students' code
+        loaded = session.request("load", cells=[[1, source]], helpers=exercise.helpers)
+        if loaded["failures"]:
+            raise ValueError(f"the text cannot be run: {loaded['failures']}")
+        return diagnose(exercise, Student(session, found.name, found.is_class), seed)
