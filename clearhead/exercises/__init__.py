@@ -6,7 +6,7 @@ weights.py       which parameter of a module plays which role
 stacks.py        the layers of a whole model among its parameters
 student.py       a student's function or class, called with the arguments it expects
 forms.py         inputs as NumPy arrays, or as transposed matrices
-comparison.py    whether two results are the same
+comparison.py    whether an answer is what a formula gives
 diagnosis.py     from a wrong answer to its mistake
 properties.py    what a right answer has, without a reference
 self_test.py     the score of check itself on the corpus

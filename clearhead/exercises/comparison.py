@@ -1,4 +1,4 @@
-"""Whether two results are the same, with a tolerance that follows the dtype."""
+"""Whether two results are the same, and whether an answer is what a formula gives."""
 
 import math
 from collections.abc import Mapping
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
+from clearhead.exercises.exercise import Answer, Case, Exercise
 
 
 def describe_difference(got: Any, expected: Any, tolerance: float = 1e-4) -> str | None:
@@ -84,3 +86,65 @@ def compare_results(
     if not shared:
         return "type"
     return _first(describe_difference(got[name], expected[name], tolerance) for name in shared)
+
+
+# An answer and the formula
+
+
+def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> str | None:
+    """How an answer differs from the formula; None if it does not."""
+    case = answer.form or case
+    if not answer.choices:
+        return "error"
+    inputs = answer.choices[min(choice, len(answer.choices) - 1)]
+    expected, gradients = evaluate(exercise, case, inputs)
+    if isinstance(expected, Exception):
+        return None if answer.error is not None else "error"
+    if answer.error is not None or answer.results is None:
+        return None if _divides_by_zero(answer, expected) else "error"
+    difference = compare_results(answer.results, expected, exercise.tolerance)
+    if difference or not case.gradient or gradients is None:
+        return difference
+    if answer.gradients is None or set(answer.gradients) != set(gradients):
+        return "gradient"
+    for name, expected_gradient in gradients.items():
+        got = answer.gradients[name]
+        got = torch.zeros_like(expected_gradient) if got is None else got
+        if describe_difference(got, expected_gradient, 10 * exercise.tolerance):
+            return "gradient"
+    return None
+
+
+def _divides_by_zero(answer: Answer, expected: Mapping[str, Any]) -> bool:
+    """Plain Python raises where a mistake makes the formula 0 / 0, which is NaN in PyTorch."""
+    values = [each for each in expected.values() if isinstance(each, Tensor)]
+    raised = getattr(answer.error, "type", None) == "ZeroDivisionError"
+    return raised and bool(values) and all(bool(each.isnan().all()) for each in values)
+
+
+def evaluate(
+    exercise: Exercise, case: Case, inputs: Mapping[str, Any]
+) -> tuple[Any, dict[str, Tensor] | None]:
+    """The results of the formula and their gradient at the inputs; an exception as a value."""
+    values = dict(inputs)
+    leaves: dict[str, Tensor] = {}
+    if case.gradient:
+        leaves = {
+            name: value.clone().requires_grad_()
+            for name, value in inputs.items()
+            if name in case.inputs and isinstance(value, Tensor) and value.is_floating_point()
+        }
+    try:
+        results = exercise.results({**values, **leaves})
+    except Exception as fault:  # a mistake may make the formula impossible for this case
+        return fault, None
+    if not leaves:
+        return results, None
+    first = next(iter(results.values()))
+    if not first.requires_grad:
+        return results, {name: torch.zeros_like(x) for name, x in leaves.items()}
+    n = torch.arange(first.numel(), dtype=first.dtype)
+    total = (first.reshape(-1) * torch.cos(n)).sum()
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    pairs = zip(leaves.items(), found, strict=True)
+    return results, {n: torch.zeros_like(x) if g is None else g for (n, x), g in pairs}

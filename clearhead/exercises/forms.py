@@ -63,7 +63,7 @@ def ask_in_forms(
     For forms that a wrong reading may take without raising; Exercise.forms is for the others.
     choices: the inputs for the reference, if the student's code does not tell them.
     """
-    from clearhead.exercises.diagnosis import differs
+    from clearhead.exercises.comparison import differs
 
     answers: list[Answer] = []
     for case in cases:

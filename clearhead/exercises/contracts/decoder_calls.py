@@ -28,7 +28,7 @@ def _decode(model, X, outputs, hidden, lens):
 
 def ask_decoder(exercise: Exercise, student: Student, case: Case) -> Answer:
     """The encoder's outputs with the batch first, or with time first; the form that is right."""
-    from clearhead.exercises.diagnosis import differs
+    from clearhead.exercises.comparison import differs
 
     answers: list[Answer] = []
     for outputs in (case.inputs["outputs"], case.inputs["outputs"].transpose(0, 1)):

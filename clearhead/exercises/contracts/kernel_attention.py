@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.exercises.comparison import differs
 from clearhead.exercises.contracts.quadratic_features import QuadraticFeatures
-from clearhead.exercises.diagnosis import differs
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.forms import (

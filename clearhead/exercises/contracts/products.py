@@ -30,7 +30,7 @@ def ask_products(
 ) -> Answer | None:
     """The products of the student's features: with tensors or arrays, all rows at once or one
     by one. The first that is right, or else the first that is no error."""
-    from clearhead.exercises.diagnosis import differs
+    from clearhead.exercises.comparison import differs
 
     answers = []
     for arrays, by_row in product((False, True), (False, True)):
