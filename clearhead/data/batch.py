@@ -54,7 +54,7 @@ class Batch:
         return self.select(range(n)), self.select(range(n, len(self)))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        """The batch with each tensor that is there changed."""
+        """Apply a function to every tensor of the batch; those that are None stay None."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         changed: Any = {name: x if x is None else change(x) for name, x in given.items()}
         return type(self)(**changed)

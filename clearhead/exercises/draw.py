@@ -34,7 +34,7 @@ class Draw:
         return values[self.number(0, len(values) - 1)]
 
     def text(self, letters: str, length: int) -> str:
-        """A text of these letters."""
+        """A random text of this length, made of these letters."""
         return "".join(self.choose(letters) for _ in range(length))
 
     def allowed(self, *shape: int) -> Tensor:

@@ -26,7 +26,6 @@ PACKAGE = Path(clearhead.__file__).parent
 SUFFIXES = (".py", ".html", ".txt", ".json")
 NEEDED = ("torch", "numpy", "typer", "rich")  # what grading imports
 MAX_BYTES = 8 << 20
-CPU_WHEELS = "https://download.pytorch.org/whl/cpu"  # PyPI's torch brings gigabytes of CUDA
 
 SETUP = f"""#!/usr/bin/env bash
 # Gradescope runs this once, as root, when it builds the image.
@@ -44,8 +43,8 @@ python=$(find_python)
 "$python" -c "import ensurepip" 2> /dev/null ||
   apt-get install -y --no-install-recommends "$(basename "$python")-venv"
 "$python" -m venv venv
-venv/bin/pip install --no-cache-dir --constraint constraints.txt \\
-  --extra-index-url {CPU_WHEELS} {" ".join(NEEDED)}
+# To get PyTorch without CUDA, set PIP_EXTRA_INDEX_URL here to an index with builds for the CPU.
+venv/bin/pip install --no-cache-dir --constraint constraints.txt {" ".join(NEEDED)}
 """
 
 # The container holds one submission and is thrown away, so grading goes on where the kernel of

@@ -15,7 +15,7 @@ def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int
     then the rest; functions that the definition calls are searched, too. None if no piece is there.
     """
     lines = dict(_code_lines(source))
-    ranges = [*_forward(source, definition), *_called(source, definition), definition.lines]
+    ranges = [*_forward(source, definition), *_find_called(source, definition), definition.lines]
     if not definition.is_class:
         ranges.insert(0, definition.lines)
     for piece in pieces:
@@ -63,7 +63,7 @@ def _forward(source: str, definition: Definition) -> list[tuple[int, int]]:
     ]
 
 
-def _called(source: str, definition: Definition) -> list[tuple[int, int]]:
+def _find_called(source: str, definition: Definition) -> list[tuple[int, int]]:
     """Lines of the other functions and classes of the file whose names the definition uses."""
     tree = ast.parse(source)
     nodes = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}

@@ -18,7 +18,7 @@ from clearhead.exercises.student import Student
 
 @dataclass
 class Score:
-    """Counts over the corpus. misses: submissions with another verdict than the right one."""
+    """Counts over the corpus. misses: submissions that got a wrong verdict."""
 
     n_honest: int = 0
     n_honest_passed: int = 0
