@@ -14,8 +14,8 @@ from clearhead.attention import (
 )
 from clearhead.data import CharTokenizer
 from clearhead.exercises.contracts import find_exercise
-from clearhead.exercises.contracts.gru import step
-from clearhead.exercises.contracts.hand_design import Design
+from clearhead.exercises.contracts.shared.gru import step
+from clearhead.exercises.contracts.shared.hand_design import Design
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.intake import find_definition, read_definitions
 from clearhead.exercises.weights import Linear

@@ -1,7 +1,5 @@
 """The exercises, one file each: formula, named mistakes, cases. In the order of a course:
 
-conventions.py            how masks and batches may be given
-dot_product.py            the terms that the exercises on attention share, with their mistakes
 masked_softmax.py         a softmax over the first entries of each row
 attention.py              scaled dot-product attention
 attention_head.py         a head with a 0/1 mask
@@ -30,11 +28,8 @@ generate.py               the likeliest next token, again and again
 generate_cached.py        the same with a cache: each token is read once
 warmup_schedule.py        the learning rate goes up, then down
 class_token_loss.py       loss and accuracy of [CLS]
-gru.py                    a gated recurrent unit, for the next two
 gru_encoder.py            a GRU that reads
 attention_decoder.py      a GRU that writes and attends to the source
-products.py               feature maps are compared by φ(q)·φ(k)
-twins.py                  a second function beside the first, such as a closed form
 quadratic_features.py     the features of (q·k + 1)²
 fourier_features.py       random Fourier features
 kernel_attention.py       attention by features, in O(N)
@@ -42,11 +37,10 @@ summed_attention.py       one score for each token, pair by pair or rearranged
 linear_rnn.py             a linear recurrence and its closed form
 purification.py           the matrix that purifies a mixture
 smallest_transformer.py   one layer, one head, in NumPy and in PyTorch
-hand_design.py            its weights set by hand: what the three tasks share
 hand_identity.py          each token comes out as it went in
 hand_first.py             each token comes out as the first one
 hand_unique.py            which tokens occur once
-decoder_calls.py          how a decoder is built, started and called
+shared/                   what several exercises have in common
 """
 
 from importlib import import_module

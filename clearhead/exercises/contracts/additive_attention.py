@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import draw_mask, mask_forms
-from clearhead.exercises.contracts.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
 from clearhead.exercises.weights import Assignment, Linear, Role, assign

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import (
+from clearhead.exercises.contracts.shared.conventions import (
     array_form,
     draw_mask,
     layout_forms,
     mask_forms,
 )
-from clearhead.exercises.contracts.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.decoder_calls import DECODE, ask_decoder
-from clearhead.exercises.contracts.gru import step
+from clearhead.exercises.contracts.shared.decoder_calls import DECODE, ask_decoder
+from clearhead.exercises.contracts.shared.gru import step
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.student import Student

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import draw_mask
-from clearhead.exercises.contracts.dot_product import DotProduct
 from clearhead.exercises.contracts.self_attention import KEY, QUERY, SIZES, VALUE, Three
+from clearhead.exercises.contracts.shared.conventions import draw_mask
+from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
 from clearhead.exercises.weights import Assignment, Linear, Role, assign

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.gru import Weights, assign_with_gru, gru_shapes, step
+from clearhead.exercises.contracts.shared.gru import Weights, assign_with_gru, gru_shapes, step
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
 from clearhead.exercises.weights import Assignment, Role

@@ -1,6 +1,6 @@
 """Weights set by hand: each token comes out as the first one."""
 
-from clearhead.exercises.contracts.hand_design import HandDesign
+from clearhead.exercises.contracts.shared.hand_design import HandDesign
 from clearhead.exercises.exercise import mistake
 
 

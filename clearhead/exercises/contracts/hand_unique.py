@@ -1,6 +1,6 @@
 """Weights set by hand: +1 for a token that occurs once, −1 for a repeated one."""
 
-from clearhead.exercises.contracts.hand_design import HandDesign
+from clearhead.exercises.contracts.shared.hand_design import HandDesign
 from clearhead.exercises.exercise import mistake
 
 

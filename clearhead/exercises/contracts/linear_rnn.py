@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.twins import ask_twin
+from clearhead.exercises.contracts.shared.twins import ask_twin
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.forms import ask_in_forms, change, drop_axes, with_arrays

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import LENGTHS, array_form
+from clearhead.exercises.contracts.shared.conventions import LENGTHS, array_form
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 

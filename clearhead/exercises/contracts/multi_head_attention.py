@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import draw_mask, mask_forms
-from clearhead.exercises.contracts.dot_product import DotProduct
 from clearhead.exercises.contracts.self_attention import KEY, QUERY, VALUE, Three
+from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.contracts.split_heads import CONSTRUCTOR, RESHAPE
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake

@@ -7,7 +7,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.products import ask_products, take_products
+from clearhead.exercises.contracts.shared.products import ask_products, take_products
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.student import Student

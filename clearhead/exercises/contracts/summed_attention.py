@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.exercises.comparison import differs
-from clearhead.exercises.contracts.twins import ask_twin, find_twin
+from clearhead.exercises.contracts.shared.twins import ask_twin, find_twin
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.forms import ask_in_forms, change, drop_axes, find_growth, with_arrays

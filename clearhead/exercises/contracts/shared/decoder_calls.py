@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.exercises.contracts.gru import assign_with_gru, gru_shapes
+from clearhead.exercises.contracts.shared.gru import assign_with_gru, gru_shapes
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise
 from clearhead.exercises.sandbox.supervisor import StudentError

@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.conventions import (
+from clearhead.exercises.contracts.shared.conventions import (
     ADDITIVE,
     LENGTHS,
     MASKS,

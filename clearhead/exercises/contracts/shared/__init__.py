@@ -1,0 +1,12 @@
+"""What several exercises have in common: terms with their mistakes, conventions, ways to call.
+
+conventions.py     the ways to give a mask, lengths or a batch
+dot_product.py     scores, mask, softmax and mixture, for every exercise on attention
+gru.py             a gated recurrent unit, for gru_encoder and attention_decoder
+decoder_calls.py   how a decoder is built, started and called
+products.py        feature maps, compared by φ(q)·φ(k)
+twins.py           a second function beside the first, such as a closed form
+hand_design.py     a small transformer whose weights are set by hand
+"""
+
+__all__: list[str] = []
