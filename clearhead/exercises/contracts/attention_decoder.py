@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.decoder_calls import DECODE, ask_decoder
-from clearhead.exercises.contracts.shared.gru import step
+from clearhead.exercises.contracts.shared.decoder_weights import Scores, assign_decoder
+from clearhead.exercises.contracts.shared.gru import GRU
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.student import Student
-from clearhead.exercises.weights import Linear, Role
+from clearhead.exercises.weights import Assignment, Linear
 
 
 class AttentionDecoder(Exercise):
@@ -21,7 +22,8 @@ class AttentionDecoder(Exercise):
     formula = "context = attention(query h_{t−1}, keys = values = outputs); GRU([context; x_t], h)"
     signature = (
         "Seq2SeqAttentionDecoder(vocab_size, embed_size, num_hiddens, num_layers): "
-        "init_state((outputs, hidden), valid_lens), then (X, state) → logits (B, T, V), state"
+        "init_state((outputs, hidden), valid_lens), then (X, state) → logits (B, T, V), state; "
+        "or (word, hidden, encoder_outputs[, valid_lens]) → logits, hidden for one word"
     )
     page = "models.md#translators"
     names = (
@@ -52,26 +54,8 @@ class AttentionDecoder(Exercise):
     optional = ("dropout",)
     helpers = DECODE
 
-    def roles(
-        self,
-        vocab_size: int,
-        d_embedding: int,
-        d_hidden: int,
-        n_layers: int,
-        dropout: float,
-        is_additive: bool = True,
-    ) -> dict[str, Role]:
-        D = d_hidden
-        attention = {
-            "W_q": Role("linear", (D, D), "w_q wq query q proj_q"),
-            "W_k": Role("linear", (D, D), "w_k wk key k proj_k"),
-            "w_v": Role("linear", (1, D), "w_v wv v score"),
-        }
-        return {
-            "embedding": Role("table", (vocab_size, d_embedding), "embedding embed emb"),
-            **(attention if is_additive else {}),
-            "head": Role("linear", (vocab_size, D), "dense head out fc linear"),
-        }
+    def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
+        return assign_decoder(parameters, sizes)
 
     # The formula: X (B, T), outputs (B, S, D), hidden (L, B, D), lens (B,) → logits (B, T, V)
 
@@ -82,38 +66,25 @@ class AttentionDecoder(Exercise):
         hidden: Tensor,
         lens: Tensor | None,
         embedding: Tensor,
+        scores: Scores,
+        gru: GRU,
         head: Linear,
-        is_context_first: bool = True,
-        W_q: Linear | None = None,
-        W_k: Linear | None = None,
-        w_v: Linear | None = None,
-        **gru: Tensor,
+        is_context_first: bool,
     ) -> dict[str, Tensor]:
         start, states = hidden, []
         for word in embedding[X].unbind(1):
-            scores = self.score(self.query(hidden, start), outputs, W_q, W_k, w_v)
-            weights = self.weigh(self.allow(scores, lens))
-            context = self.mix(weights, outputs)
+            found = self.score(self.query(hidden, start), outputs, scores)
+            context = self.mix(self.weigh(self.allow(found, lens)), outputs)
             x = torch.cat((context, word) if is_context_first else (word, context), dim=-1)
-            hidden = step(x, self.carry(hidden, start), gru)
+            hidden = gru(x, self.carry(hidden, start))
             states.append(hidden[-1])
         return {"logits": self.emit(torch.stack(states, dim=1), head), "hidden": hidden}
 
     def query(self, hidden: Tensor, start: Tensor) -> Tensor:
         return hidden[-1]
 
-    def score(
-        self,
-        q: Tensor,
-        outputs: Tensor,
-        W_q: Linear | None,
-        W_k: Linear | None,
-        w_v: Linear | None,
-    ) -> Tensor:
-        """(B, D), (B, S, D) → (B, S)."""
-        if W_q is None or W_k is None or w_v is None:
-            return (outputs @ q.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
-        return w_v((W_q(q).unsqueeze(1) + W_k(outputs)).tanh()).squeeze(-1)
+    def score(self, q: Tensor, outputs: Tensor, scores: Scores) -> Tensor:
+        return scores(q, outputs)
 
     def allow(self, scores: Tensor, lens: Tensor | None) -> Tensor:
         if lens is None:
@@ -153,17 +124,8 @@ class AttentionDecoder(Exercise):
         return start[-1]
 
     @mistake("score", "the scores have no tanh", line=("W_q", "w_v", "W_k", "score"))
-    def no_tanh(
-        self,
-        q: Tensor,
-        outputs: Tensor,
-        W_q: Linear | None,
-        W_k: Linear | None,
-        w_v: Linear | None,
-    ) -> Tensor:
-        if W_q is None or W_k is None or w_v is None:
-            return AttentionDecoder.score(self, q, outputs, W_q, W_k, w_v)
-        return w_v(W_q(q).unsqueeze(1) + W_k(outputs)).squeeze(-1)
+    def no_tanh(self, q: Tensor, outputs: Tensor, scores: Scores) -> Tensor:
+        return scores(q, outputs, activation=lambda x: x)
 
     @mistake(
         "allow",

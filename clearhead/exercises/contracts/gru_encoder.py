@@ -6,9 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.gru import Weights, assign_with_gru, gru_shapes, step
+from clearhead.exercises.contracts.shared.decoder_calls import fit_sizes
+from clearhead.exercises.contracts.shared.gru import GRU
+from clearhead.exercises.contracts.shared.gru_weights import assign_with_gru, describe_unreadable
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.student import CannotCall, Student
 from clearhead.exercises.weights import Assignment, Role
 
 Results = dict[str, Tensor]
@@ -31,7 +34,7 @@ class GRUEncoder(Exercise):
     formula = "h_t = GRU(embedding of x_t, h_{t−1}); outputs (B, T, D), state (layers, B, D)"
     signature = (
         "Seq2SeqEncoder(vocab_size, embed_size, num_hiddens, num_layers)(X): (B, T) ids → "
-        "outputs (B, T, D) or (T, B, D), state (num_layers, B, D); nn.GRU or nn.GRUCell"
+        "outputs (B, T, D) or (T, B, D), state (num_layers, B, D); nn.GRU, nn.GRUCell or own cells"
     )
     page = "models.md#translators"
     names = (
@@ -44,6 +47,7 @@ class GRUEncoder(Exercise):
     )
     terms = {
         "embed": "the embedding of each token",
+        "cell": "one step: the gates r and z, the proposal n, the new state (1 − z) n + z h",
         "walk": "the steps, along time and from the first token to the last",
         "emit": "the outputs of the last layer, one for each token",
         "keep": "the state of every layer after the last token",
@@ -64,26 +68,31 @@ class GRUEncoder(Exercise):
         return {"embedding": Role("table", (vocab_size, d_embedding), "embedding embed emb")}
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        shapes = gru_shapes(sizes["d_embedding"], sizes["d_hidden"], sizes["n_layers"])
-        return assign_with_gru(parameters, self.roles(**sizes), shapes)
+        widths = sizes["d_embedding"], sizes["d_hidden"], sizes["n_layers"]
+        found = assign_with_gru(parameters, self.roles(**sizes), *widths)
+        if not found:
+            raise CannotCall(describe_unreadable(parameters))
+        return found
 
     # The formula: X (B, T) → outputs (B, T, D), state (L, B, D)
 
-    def answer(self, X: Tensor, embedding: Tensor, **weights: Tensor) -> Results:
-        states, last = self.walk(self.embed(X, embedding), weights)
+    def answer(self, X: Tensor, embedding: Tensor, gru: GRU) -> Results:
+        states, last = self.walk(self.embed(X, embedding), gru)
         return self.emit(states, self.keep(states, last))
 
     def embed(self, X: Tensor, embedding: Tensor) -> Tensor:
         return embedding[X]
 
-    def walk(self, x: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+    def walk(self, x: Tensor, gru: GRU) -> tuple[Tensor, Tensor]:
         """(B, T, E) → the states of all layers after each token, (B, T, L, D), and the last."""
-        D = weights["weight_hh_l0"].size(1)
-        hidden, states = x.new_zeros(len(weights) // 4, x.size(0), D), []
+        hidden, states = gru.start(x), []
         for token in x.unbind(1):
-            hidden = step(token, hidden, weights)
+            hidden = self.cell(gru)(token, hidden)
             states.append(hidden)
         return torch.stack(states).permute(2, 0, 1, 3), hidden
+
+    def cell(self, gru: GRU) -> GRU:
+        return gru
 
     def keep(self, states: Tensor, last: Tensor) -> Tensor:
         return last
@@ -99,8 +108,8 @@ class GRUEncoder(Exercise):
         "(T, B, E)",
         line=("GRU(", "permute", "transpose"),
     )
-    def time_and_batch_swapped(self, x: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        states, last = GRUEncoder.walk(self, x.transpose(0, 1), weights)
+    def time_and_batch_swapped(self, x: Tensor, gru: GRU) -> tuple[Tensor, Tensor]:
+        states, last = GRUEncoder.walk(self, x.transpose(0, 1), gru)
         return states.transpose(0, 1), last
 
     @mistake(
@@ -108,17 +117,33 @@ class GRUEncoder(Exercise):
         "the tokens are read from the last to the first",
         line=("flip", "reversed", "::-1"),
     )
-    def reversed_sequence(self, x: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        return GRUEncoder.walk(self, x.flip(1), weights)
+    def reversed_sequence(self, x: Tensor, gru: GRU) -> tuple[Tensor, Tensor]:
+        return GRUEncoder.walk(self, x.flip(1), gru)
 
     @mistake(
         "walk",
         "the state is forgotten after each token: every token is read as if it were the first",
         line=("for ", "zeros", "None"),
     )
-    def state_forgotten(self, x: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
-        steps = [GRUEncoder.walk(self, x[:, t : t + 1], weights) for t in range(x.size(1))]
+    def state_forgotten(self, x: Tensor, gru: GRU) -> tuple[Tensor, Tensor]:
+        steps = [GRUEncoder.walk(self, x[:, t : t + 1], gru) for t in range(x.size(1))]
         return torch.cat([states for states, _ in steps], dim=1), steps[-1][1]
+
+    @mistake(
+        "cell",
+        "the reset gate r is not used: the proposal must see r h, not the whole old state",
+        line=("tanh",),
+    )
+    def no_reset_gate(self, gru: GRU) -> GRU:
+        return gru.set_gates(r=1)
+
+    @mistake(
+        "cell",
+        "the update gate z is not used: the new state must keep a share of the old one",
+        line=("return", "tanh"),
+    )
+    def no_update_gate(self, gru: GRU) -> GRU:
+        return gru.set_gates(z=0)
 
     @mistake(
         "embed",
@@ -166,6 +191,10 @@ class GRUEncoder(Exercise):
         return states[:, 0].transpose(0, 1)
 
     # Cases
+
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        exercise, case = fit_sizes(self, student, case)
+        return student.ask(exercise, case)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """outputs (B, T, D), also if time comes first; state (L, B, D)."""

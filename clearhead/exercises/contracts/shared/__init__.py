@@ -3,6 +3,8 @@
 conventions.py     the ways to give a mask, lengths or a batch
 dot_product.py     scores, mask, softmax and mixture, for every exercise on attention
 gru.py             a gated recurrent unit, for gru_encoder and attention_decoder
+gru_weights.py     its weights, found in a student's module
+decoder_weights.py the weights of a decoder, found in a student's module
 decoder_calls.py   how a decoder is built, started and called
 products.py        feature maps, compared by φ(q)·φ(k)
 twins.py           a second function beside the first, such as a closed form
