@@ -14,13 +14,8 @@ from typing import Any
 
 from clearhead.exercises.catalogue import Entry, read_catalogue
 from clearhead.exercises.contracts import check_name, find_exercise
-from clearhead.exercises.intake import (
-    Definition,
-    Submission,
-    find_definition,
-    read_source,
-    read_submission,
-)
+from clearhead.exercises.definitions import Definition, find_definition
+from clearhead.exercises.intake import Submission, read_source, read_submission
 from clearhead.exercises.report import Part, Report
 
 SEED_BITS = 62

@@ -19,12 +19,11 @@ from typing import Any
 
 from clearhead import __version__
 from clearhead.exercises.assignment import Assignment
-from clearhead.exercises.intake import MAX_BYTES
+from clearhead.exercises.intake import MAX_BYTES, SUFFIXES, list_files
 from clearhead.exercises.report import Part
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, read_json, write_json
 
-SUFFIXES = (".py", ".ipynb")
 SEED_BITS = 62
 MAX_NAME = 150
 MAX_EXAMPLE = 20_000  # characters of JSON: an answer may be a tensor with a million numbers
@@ -170,12 +169,13 @@ def find_root(path: Path) -> Path:
 def hash_submission(path: Path) -> str:
     """The SHA-256 of the names and the bytes of a submission's files; links are refused."""
     total = hashlib.sha256()
-    for each in [path] if not path.is_dir() else [path, *_list_files(path)]:
+    for each in [path] if not path.is_dir() else [path, *list_files(path)]:
         if each.is_symlink():
             raise BadFile(f"{quote(each.name)} is a symbolic link; hand in the file itself")
         if not each.is_dir():
             data = read_bytes(each, 8 * MAX_BYTES)
-            total.update(f"{quote(each.name)} {len(data)}\n".encode(errors="replace") + data)
+            name = quote(each.relative_to(path)) if each != path else quote(each.name)
+            total.update(f"{name} {len(data)}\n".encode(errors="replace") + data)
     return total.hexdigest()
 
 

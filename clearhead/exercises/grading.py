@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from clearhead.exercises.assignment import AssignedPart, Assignment
 from clearhead.exercises.check import check_part, find_parts
+from clearhead.exercises.definitions import Definition
 from clearhead.exercises.gradebook import (
     Grade,
     Gradebook,
@@ -27,7 +28,7 @@ from clearhead.exercises.gradebook import (
     make_storable,
     shorten_notes,
 )
-from clearhead.exercises.intake import Definition, Submission, read_submission
+from clearhead.exercises.intake import Submission, read_submission
 from clearhead.exercises.report import Part
 from clearhead.files.reading import BadFile, quote
 from clearhead.timing import Timer

@@ -7,65 +7,47 @@ fails stops only what depends on it. A .py file has a cell for each statement at
 
 import ast
 import json
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
+from clearhead.exercises.definitions import Definition, read_definitions
+from clearhead.exercises.magics import BadCell, find_language, parse, replace_magics
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 
+SUFFIXES = (".py", ".ipynb")
 MAX_BYTES = 2 << 20
-MAGIC = re.compile(r"^\s*[%!?]|^\s*\w+\?+\s*$")
-
-
-@dataclass(frozen=True)
-class Definition:
-    """A function, class or value that a file defines.
-
-    name: dotted for a method. parameters: of the function, or of a class's constructor. lines:
-    the first and the last one.
-    """
-
-    name: str
-    kind: str  # function, class or value
-    parameters: tuple[str, ...]
-    lines: tuple[int, int]
-
-    @property
-    def is_class(self) -> bool:
-        return self.kind == "class"
+MAX_FILES = 200  # of a folder
+ONLY_IMPORTED = ("test_*.py", "*_test.py", "conftest.py", "setup.py")  # not run by themselves
+NOT_READ = (".*", "__*", "venv", "env", "site-packages", "node_modules")
 
 
 @dataclass
 class Submission:
     """What a student handed in. source: all cells in one text, to which lines refer.
 
-    files: modules that the cells may import, by file name. notes: what was left out.
+    starts: the first line of each file or notebook cell, and its name. files: modules that the
+    cells may import, by their path in the folder. notes: what was left out.
     """
 
     name: str
     source: str
     cells: list[tuple[int, str]]
+    starts: list[tuple[int, str]] = field(default_factory=list)
     files: Mapping[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     definitions: Mapping[str, Definition] = field(default_factory=dict)
 
     def describe_line(self, line: int) -> str:
         """Where a line stands: "line 7", in a notebook "cell 3, line 2"."""
-        return f"line {line}"
-
-
-@dataclass
-class NotebookSubmission(Submission):
-    """A notebook: lines are counted in each cell."""
-
-    starts: list[tuple[int, int]] = field(default_factory=list)  # number of cell, its first line
-
-    def describe_line(self, line: int) -> str:
-        cell, start = max((s for s in self.starts if s[1] <= line), key=lambda s: s[1])
-        return f"cell {cell}, line {line - start + 1}"
+        before = [start for start in self.starts if start[0] <= line]
+        if not before:
+            return f"line {line}"
+        first, name = before[-1]
+        return f"{name}, line {line - first + 1}"
 
 
 def read_submission(path: Path) -> Submission:
@@ -80,96 +62,16 @@ def read_submission(path: Path) -> Submission:
 
 def read_source(source: str, name: str) -> Submission:
     """A submission from the text of a .py file."""
-    tree = _parse(source, name)
-    return Submission(name, source, _split(source, tree), definitions=_read_tree(tree))
-
-
-def read_notebook(text: str, name: str) -> Submission:
-    """A submission from the JSON of a notebook: its code cells, without magics and shell lines."""
-    sources, dropped = [], 0
-    for number, cell in enumerate(_read_cells(text, name), 1):
-        lines = cell.split("\n")
-        kept = ["" if MAGIC.match(line) else line for line in lines]
-        dropped += sum(a != b for a, b in zip(lines, kept, strict=True))
-        sources.append((number, "\n".join(kept)))
-    found = NotebookSubmission(name, "", [])
-    line, texts = 1, []
-    for number, source in sources:
-        found.starts.append((number, line))
-        try:
-            tree = ast.parse(source)
-            found.cells += [(line + first - 1, part) for first, part in _split(source, tree)]
-        except SyntaxError as fault:
-            found.notes.append(f"cell {number} is left out: {fault.msg} in its line {fault.lineno}")
-            source = "\n" * source.count("\n")
-        texts.append(source)
-        line += source.count("\n") + 1
-    found.source = "\n".join(texts)
-    found.definitions = _read_tree(ast.parse(found.source))
-    if dropped:
-        found.notes.append(f"{dropped} lines with magics or shell commands are ignored")
-    return found
-
-
-def _read_cells(text: str, name: str) -> list[str]:
-    """The source of each code cell."""
     try:
-        cells = json.loads(text)["cells"]
-        return [_join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise BadFile(f"{quote(name)} is not a notebook: its JSON has no list of cells") from None
-
-
-def _join(source: Any) -> str:
-    return source if isinstance(source, str) else "".join(source)
-
-
-def _read_folder(path: Path) -> Submission:
-    """All .py files and notebooks of a folder, in one name space; they may import each other."""
-    paths = sorted(p for p in path.iterdir() if p.suffix in (".py", ".ipynb") and p.is_file())
-    if not paths:
-        raise BadFile(f"{quote(path)} has no .py file and no notebook")
-    whole = Submission(path.name, "", [])
-    definitions: dict[str, Definition] = {}
-    files: dict[str, str] = {}
-    line = 1
-    for each in paths:
-        try:
-            part = read_submission(each)
-        except BadFile as fault:
-            whole.notes.append(f"left out: {fault}")
-            continue
-        whole.notes += part.notes
-        whole.cells += [(first + line - 1, source) for first, source in part.cells]
-        definitions |= {
-            name: Definition(
-                name, d.kind, d.parameters, (d.lines[0] + line - 1, d.lines[1] + line - 1)
-            )
-            for name, d in part.definitions.items()
-        }
-        files[each.with_suffix(".py").name] = part.source
-        whole.source += part.source + "\n"
-        line = whole.source.count("\n") + 1
-    if not files:
-        raise BadFile(whole.notes[0].removeprefix("left out: "))
-    whole.files, whole.definitions = files, definitions
-    return whole
-
-
-def _parse(source: str, name: str) -> ast.Module:
-    try:
-        return ast.parse(source)
-    except SyntaxError as fault:
-        raise BadFile(
-            f"{quote(name)} cannot be read as Python: {fault.msg} in line {fault.lineno}"
-        ) from None
-    except (RecursionError, MemoryError, ValueError) as fault:
+        tree = parse(source)
+    except BadCell as fault:
         raise BadFile(f"{quote(name)} cannot be read as Python: {fault}") from None
+    return Submission(name, source, _split(source, tree), definitions=read_definitions(tree))
 
 
 def _split(source: str, tree: ast.Module) -> list[tuple[int, str]]:
     """(first line, source) of each statement at the top level; those on one line together."""
-    lines = source.splitlines()
+    lines = source.split("\n")  # not splitlines, which also splits at a form feed
     cells: list[tuple[int, int]] = []
     for node in tree.body:
         decorators = getattr(node, "decorator_list", [])
@@ -182,85 +84,104 @@ def _split(source: str, tree: ast.Module) -> list[tuple[int, str]]:
     return [(first, "\n".join(lines[first - 1 : last])) for first, last in cells]
 
 
-# What a file defines
+# Notebooks
 
 
-def read_definitions(source: str) -> dict[str, Definition]:
-    """What a source text defines at its top level, and the methods of its classes."""
-    return _read_tree(ast.parse(source))
-
-
-def _read_tree(tree: ast.Module) -> dict[str, Definition]:
-    return {found.name: found for node in tree.body for found in _read_node(node)}
-
-
-def _read_node(node: ast.stmt, prefix: str = "") -> Iterable[Definition]:
-    lines = (node.lineno, node.end_lineno or node.lineno)
-    if isinstance(node, ast.FunctionDef):
-        yield Definition(prefix + node.name, "function", _parameters(node), lines)
-    elif isinstance(node, ast.ClassDef):
-        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-        start = next((each for each in methods if each.name == "__init__"), None)
-        yield Definition(node.name, "class", _parameters(start) if start else (), lines)
-        for each in methods:
-            yield from _read_node(each, f"{node.name}.")
-    elif isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-            for name in names:
-                if isinstance(name, ast.Name):
-                    yield Definition(name.id, "value", (), lines)
-
-
-def _parameters(node: ast.FunctionDef) -> tuple[str, ...]:
-    arguments = node.args
-    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-    return tuple(each.arg for each in every if each.arg not in ("self", "cls"))
-
-
-def find_definition(
-    names: Iterable[str], definitions: Mapping[str, Definition], is_asked: bool = False
-) -> Definition | None:
-    """The definition that has one of the names: spelled so, or else nearly so.
-
-    A name with a capital letter first is that of a class. Some names serve several exercises:
-
-        phi(x, W)     phi, if it has two parameters
-        Km + pos      Km, if the file also defines pos; Km - pos, if it does not
-
-    is_asked: the exercise was asked for, so the condition need not hold if nothing else fits.
-    """
-    names = tuple(names)
-    plain = [name for name in names if _holds(name, definitions)]
-    found = _find_named([_strip(name) for name in plain], definitions)
-    if found is None and is_asked:
-        found = _find_named([_strip(name) for name in names], definitions)
+def read_notebook(text: str, name: str) -> Submission:
+    """A submission from the JSON of a notebook: its code cells, without magics and shell lines."""
+    found = Submission(name, "", [])
+    texts, line, n_magics = [], 1, 0
+    for number, cell in enumerate(_read_cells(text, name), 1):
+        source, n_replaced = _read_cell(cell, number, found.notes)
+        n_magics += n_replaced
+        found.starts.append((line, f"cell {number}"))
+        found.cells += [(line + first - 1, part) for first, part in _split(source, parse(source))]
+        texts.append(source)
+        line += source.count("\n") + 1
+    found.source = "\n".join(texts)
+    found.definitions = read_definitions(found.source)
+    if n_magics:
+        n = "1 line" if n_magics == 1 else f"{n_magics} lines"
+        found.notes.append(f"{n} with magics or shell commands ignored")
     return found
 
 
-def _find_named(names: list[str], definitions: Mapping[str, Definition]) -> Definition | None:
-    nearly = {(_simplify(name), d.is_class): d for name, d in definitions.items()}
-    keys = [(_simplify(name), name[:1].isupper()) for name in names]
-    exact = (definitions[name] for name in names if name in definitions)
-    near = (nearly[key] for key in keys if key in nearly)
-    return next(exact, None) or next(near, None)
+def _read_cells(text: str, name: str) -> list[str]:
+    """The source of each code cell."""
+    try:
+        cells = json.loads(text)["cells"]
+        sources = [each.get("source") or "" for each in cells if each["cell_type"] == "code"]
+        return [each if isinstance(each, str) else "".join(each) for each in sources]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise BadFile(f"{quote(name)} is not a notebook: its JSON has no list of cells") from None
 
 
-def _strip(name: str) -> str:
-    return re.split(r"[ (]", name)[0]
+def _read_cell(cell: str, number: int, notes: list[str]) -> tuple[str, int]:
+    """A cell as Python, and how many lines were replaced; blank lines if it is not Python."""
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")
+    blank = "\n" * cell.count("\n")
+    if language := find_language(cell):
+        notes.append(f"cell {number} is ignored: it is for {language}")
+        return blank, 0
+    source, n_replaced = replace_magics(cell)
+    try:
+        parse(source)
+    except BadCell as fault:
+        notes.append(f"cell {number} is left out: {fault}")
+        return blank, 0
+    return source, n_replaced
 
 
-def _holds(name: str, definitions: Mapping[str, Definition]) -> bool:
-    """Whether the condition in a name holds: its number of parameters, names beside it."""
-    own = definitions.get(_strip(name))
-    parameters = re.search(r"\((.*)\)", name)
-    if parameters and own and len(own.parameters) != len(parameters[1].split(",")):
-        return False
-    beside = re.findall(r" ([+-]) (\w+)", name)
-    return all((other in definitions) == (sign == "+") for sign, other in beside)
+# Folders
 
 
-def _simplify(name: str) -> str:
-    """attention_head, AttentionHead and attentionHead are one name."""
-    return re.sub(r"[_\d]", "", name).lower()
+def _read_folder(path: Path) -> Submission:
+    """All .py files and notebooks of a folder, in one name space; they may import each other."""
+    paths = list_files(path)
+    if not paths:
+        raise BadFile(f"{quote(path)} has no .py file and no notebook")
+    whole = Submission(path.name, "", [])
+    definitions: dict[str, Definition] = {}
+    files: dict[str, str] = {}
+    for each in paths[:MAX_FILES]:
+        name = each.relative_to(path).as_posix()
+        try:
+            part = read_submission(each)
+        except BadFile as fault:
+            whole.notes.append(f"left out: {fault}")
+            continue
+        files[str(Path(name).with_suffix(".py").as_posix())] = part.source
+        whole.notes += [f"{name}: {note}" for note in part.notes]
+        if not any(fnmatch(each.name, pattern) for pattern in ONLY_IMPORTED):
+            definitions |= _append(whole, part, name)
+    if len(paths) > MAX_FILES:
+        n = len(paths) - MAX_FILES
+        whole.notes.append(f"left out: {n} files, since a submission has at most {MAX_FILES}")
+    if not files:
+        raise BadFile(whole.notes[0].removeprefix("left out: "))
+    whole.files, whole.definitions = files, definitions
+    return whole
+
+
+def list_files(folder: Path) -> list[Path]:
+    """The .py files and notebooks of a folder and those below it; linked folders are not read."""
+    found: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(n for n in folders if not any(fnmatch(n, p) for p in NOT_READ))
+        found += [Path(parent, n) for n in sorted(names) if n.endswith(SUFFIXES) and n[0] != "."]
+    return [path for path in found if path.is_file() or path.is_symlink()]
+
+
+def _append(whole: Submission, part: Submission, name: str) -> dict[str, Definition]:
+    """Add the cells of a file to a submission; its definitions, with their new lines."""
+    shift = whole.source.count("\n")
+    package = ".".join(Path(name).parent.parts)
+    whole.cells.append((shift + 1, f"__package__ = {package!r}"))  # for relative imports
+    whole.cells += [(first + shift, source) for first, source in part.cells]
+    starts = [(first + shift, f"{name}, {cell}") for first, cell in part.starts]
+    whole.starts += starts or [(shift + 1, name)]
+    whole.source += part.source + "\n"
+    return {
+        key: replace(each, lines=(each.lines[0] + shift, each.lines[1] + shift))
+        for key, each in part.definitions.items()
+    }

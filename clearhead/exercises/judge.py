@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts import find_exercise
+from clearhead.exercises.definitions import Definition
 from clearhead.exercises.diagnosis import Diagnosis, diagnose
 from clearhead.exercises.exercise import Exercise
-from clearhead.exercises.intake import Definition, Submission
+from clearhead.exercises.intake import Submission
 from clearhead.exercises.lines import find_line
 from clearhead.exercises.report import Part
 from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError
@@ -53,16 +54,17 @@ def _diagnose(
     if not isinstance(failures, list) or not isinstance(names, list):
         raise Stopped("its answer could not be read")
     raised = _read_failures(failures)
-    if definition.name.split(".")[0] not in names:
-        return _describe_failures(definition, raised)
-    student = Student(session, definition.name, definition.is_class)
-    try:
-        found = diagnose(exercise, student, seed)
-        found.notes += [_note_failure(submission, fault) for fault in raised]
-        return found
-    except StudentError as error:
-        sentence = f"it raises {error.type}: {error.message}"
-        return Diagnosis("error", sentence=sentence, line=error.line)
+    if definition.name.split(".")[0] in names:
+        student = Student(session, definition.name, definition.is_class)
+        try:
+            found = diagnose(exercise, student, seed)
+        except StudentError as error:
+            sentence = f"it raises {error.type}: {error.message}"
+            found = Diagnosis("error", sentence=sentence, line=error.line)
+    else:
+        found = _describe_failures(definition, raised)
+    found.notes += [_note_failure(submission, fault) for fault in raised]
+    return found
 
 
 def _note_failure(submission: Submission, fault: StudentError) -> str:
@@ -86,8 +88,11 @@ def _describe_failures(definition: Definition, failures: list[StudentError]) -> 
     first, last = definition.lines
     own = [fault for fault in failures if first <= (fault.line or 0) <= last]
     fault = next(iter(own or failures), None)
-    sentence = f"{definition.name} could not be defined: running the file gave {fault or 'nothing'}"
-    return Diagnosis("error", sentence=sentence, line=fault.line if fault else None)
+    if fault is None:
+        sentence = f"{definition.name} is not there any more when the file has run"
+        return Diagnosis("error", sentence=sentence)
+    sentence = f"{definition.name} could not be defined: running the file gave {fault}"
+    return Diagnosis("error", sentence=sentence, line=fault.line)
 
 
 def _write_part(
@@ -125,7 +130,7 @@ def _write_part(
 
 
 def _get_line(source: str, line: int | None) -> str | None:
-    lines = source.splitlines()
+    lines = source.split("\n")
     return lines[line - 1].strip() if line and 0 < line <= len(lines) else None
 
 

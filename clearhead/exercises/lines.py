@@ -5,7 +5,7 @@ import io
 import tokenize
 from collections.abc import Iterator, Sequence
 
-from clearhead.exercises.intake import Definition
+from clearhead.exercises.definitions import Definition
 
 
 def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int | None:

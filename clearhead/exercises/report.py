@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 SHOWN = ["exercise", "verdict", "outcome", "mistake", "sentence", "line", "example", "points"]
-SHOWN += ["max_points", "term", "page", "notes"]
+SHOWN += ["max_points", "term", "page", "where", "notes"]
 LEVELS = ("property", "term", "line")  # how much a hint tells
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from clearhead.exercises.contracts import EXERCISES, find_exercise
 from clearhead.exercises.corpus import CorpusEntry, read_corpus
+from clearhead.exercises.definitions import find_definition
 from clearhead.exercises.diagnosis import Diagnosis, diagnose
-from clearhead.exercises.intake import find_definition, read_source
+from clearhead.exercises.intake import read_source
 from clearhead.exercises.sandbox.direct import DirectSession
 from clearhead.exercises.student import Student
 

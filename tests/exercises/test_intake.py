@@ -7,12 +7,8 @@ import pytest
 from clearhead.exercises.catalogue import read_catalogue
 from clearhead.exercises.check import find_parts
 from clearhead.exercises.contracts import EXERCISES, find_exercise
-from clearhead.exercises.intake import (
-    find_definition,
-    read_definitions,
-    read_source,
-    read_submission,
-)
+from clearhead.exercises.definitions import find_definition, read_definitions
+from clearhead.exercises.intake import MAX_FILES, read_source, read_submission
 from clearhead.exercises.lines import find_line
 from clearhead.files.reading import BadFile
 
@@ -68,7 +64,7 @@ def test_of_a_notebook_code_cells_count_and_lines_are_those_of_the_cell(tmp_path
         (True, ["def attention(q, k, v):\n", "    return v\n"]),
     )
     found = read_submission(write(tmp_path, "a.ipynb", text))
-    assert "2 lines with magics or shell commands are ignored" in found.notes
+    assert "2 lines with magics or shell commands ignored" in found.notes
     assert any(note.startswith("cell 2 is left out: invalid syntax") for note in found.notes)
     line = found.definitions["attention"].lines[0]
     assert found.describe_line(line + 1) == "cell 3, line 2"
@@ -139,3 +135,107 @@ def test_a_class_is_found_by_the_parameters_of_its_call():
 def test_lines_in_docstrings_do_not_count():
     source = 'def f(q):\n    "q @ k"\n    return q @ q\n'
     assert find_line(source, read_definitions(source)["f"], ["@"]) == 3
+
+
+GOOD = """\
+import torch
+def attention(q, k, v, mask=None):
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -torch.inf)
+    return scores.softmax(-1) @ v
+"""
+
+
+@pytest.mark.parametrize("mark", ["\x0c", "\x0b", "\x1c", "\x85", "\u2028"])
+def test_only_line_ends_of_python_split_lines(tmp_path, mark):
+    found = read_submission(write(tmp_path, "a.py", f"x = 'a{mark}b'\n{GOOD}"))
+    assert found.cells[0][1] == f"x = 'a{mark}b'"
+    assert found.cells[2][0] == 3
+    assert found.cells[2][1].startswith("def attention")
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept"),
+    [
+        ("import torch\nfiles = !ls\nx = 1", "import torch\nfiles = None\nx = 1"),
+        ("if True:\n    !pip install x\ny = 2", "if True:\n    pass\ny = 2"),
+        ("!ls | \\\n grep x\ny = 2", "pass\n\ny = 2"),
+        ("x = (7\n  % 4)", "x = (7\n  % 4)"),
+        ("%matplotlib inline\ns = '''\n%d\n!x\n'''", "pass\ns = '''\n%d\n!x\n'''"),
+        ("torch.softmax?\n?torch\nx = 1", "pass\npass\nx = 1"),
+        ("%%time\nx = 1", "\nx = 1"),
+        ("%%bash\nls\nfor f in *; do echo; done", "\n\n"),
+        ("%%html\nls", "\n"),
+    ],
+)
+def test_magics_are_replaced_only_where_python_cannot_read_them(tmp_path, cell, kept):
+    found = read_submission(write(tmp_path, "a.ipynb", notebook((True, cell))))
+    assert found.source == kept
+    assert bool(found.notes) == (kept != cell), found.notes
+
+
+def test_a_cell_of_another_language_is_named(tmp_path):
+    found = read_submission(write(tmp_path, "a.ipynb", notebook((True, "%%bash\nls"))))
+    assert found.notes == ["cell 1 is ignored: it is for %%bash"]
+
+
+def test_a_cell_with_thousands_of_magics_is_read_in_time(tmp_path):
+    text = notebook((True, "!ls\n" * 20_000 + "x = 1"))
+    found = read_submission(write(tmp_path, "a.ipynb", text))
+    assert "x" in found.definitions
+
+
+@pytest.mark.parametrize("cell", ["x = '\ud800'", "(" * 5000, "x = '\0'", "def f(:"])
+def test_a_cell_that_cannot_be_read_leaves_the_others(tmp_path, cell):
+    found = read_submission(write(tmp_path, "a.ipynb", notebook((True, cell), (True, GOOD))))
+    assert "attention" in found.definitions
+    assert found.notes[0].startswith("cell 1 is left out: ")
+
+
+def test_a_code_cell_without_source_is_an_empty_one(tmp_path):
+    text = json.dumps({"cells": [{"cell_type": "code"}, {"cell_type": "code", "source": GOOD}]})
+    assert "attention" in read_submission(write(tmp_path, "a.ipynb", text)).definitions
+
+
+def test_definitions_under_if_and_try_are_found_but_not_those_of_main():
+    source = "try:\n    def f(): pass\nexcept E:\n    def g(): pass\nif True:\n    class H: pass\n"
+    source += "if __name__ == '__main__':\n    def attention(q): pass\n"
+    assert set(read_definitions(source)) == {"f", "g", "H"}
+
+
+def write_tree(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write(folder, name, text)
+
+
+def test_nested_folders_are_read_and_lines_name_their_file(tmp_path):
+    files = {"tests/adapters.py": "x = 1\ndef f():\n    pass\n", "pack/nn.py": GOOD}
+    files |= {"pack/.hidden/a.py": "y = 1", ".venv/b.py": "z = 1", "pack/test_nn.py": "w = 1"}
+    write_tree(tmp_path, files)
+    found = read_submission(tmp_path)
+    assert set(found.files) == {"tests/adapters.py", "pack/nn.py", "pack/test_nn.py"}
+    assert set(found.definitions) == {"attention", "x", "f"}
+    assert found.describe_line(found.definitions["f"].lines[0]) == "tests/adapters.py, line 2"
+
+
+def test_a_notebook_in_a_folder_counts_its_cells(tmp_path):
+    write(tmp_path, "a.py", "x = 1\n")
+    write(tmp_path, "b.ipynb", notebook((True, "y = 1"), (True, GOOD)))
+    found = read_submission(tmp_path)
+    line = found.definitions["attention"].lines[0]
+    assert found.describe_line(line) == "b.ipynb, cell 2, line 2"
+
+
+def test_a_linked_folder_is_not_followed(tmp_path):
+    write(tmp_path, "a.py", "x = 1\n")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert set(read_submission(tmp_path).files) == {"a.py"}
+
+
+def test_a_folder_with_too_many_files_says_what_is_left_out(tmp_path):
+    write_tree(tmp_path, {f"a{n:03}.py": "x = 1\n" for n in range(MAX_FILES + 3)})
+    found = read_submission(tmp_path)
+    assert len(found.files) == MAX_FILES
+    assert found.notes == [f"left out: 3 files, since a submission has at most {MAX_FILES}"]

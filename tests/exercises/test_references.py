@@ -16,8 +16,8 @@ from clearhead.data import CharTokenizer
 from clearhead.exercises.contracts import find_exercise
 from clearhead.exercises.contracts.shared.gru import step
 from clearhead.exercises.contracts.shared.hand_design import Design
+from clearhead.exercises.definitions import find_definition, read_definitions
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.intake import find_definition, read_definitions
 from clearhead.exercises.weights import Linear
 from clearhead.lab.purification import closed_form
 from clearhead.layers import LinearRNN

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clearhead.exercises.intake import MAGIC
+from clearhead.exercises.magics import MAGIC
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clearhead.exercises.audit.handout import Block
-from clearhead.exercises.intake import MAGIC, Definition
+from clearhead.exercises.definitions import Definition
+from clearhead.exercises.magics import MAGIC
 
 CLOSE = {  # function → its tolerances if none are given
     "torch.allclose": (1e-5, 1e-8),

@@ -8,7 +8,7 @@ from clearhead.exercises.audit.instrument import Program, instrument
 from clearhead.exercises.audit.rerun import FAR, Run, Runner
 from clearhead.exercises.catalogue import read_catalogue, read_entry
 from clearhead.exercises.corpus import CorpusEntry, read_corpus
-from clearhead.exercises.intake import Definition, find_definition, read_definitions
+from clearhead.exercises.definitions import Definition, find_definition, read_definitions
 
 
 @dataclass

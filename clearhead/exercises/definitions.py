@@ -1,0 +1,111 @@
+"""What a file defines, read from its syntax, and the definition that an exercise means."""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function, class or value that a file defines.
+
+    name: dotted for a method. parameters: of the function, or of a class's constructor. lines:
+    the first and the last one.
+    """
+
+    name: str
+    kind: str  # function, class or value
+    parameters: tuple[str, ...]
+    lines: tuple[int, int]
+
+    @property
+    def is_class(self) -> bool:
+        return self.kind == "class"
+
+
+def read_definitions(source: str | ast.Module) -> dict[str, Definition]:
+    """The definitions at the top level, also under `if` and `try`, and the methods of classes."""
+    tree = ast.parse(source) if isinstance(source, str) else source
+    return {found.name: found for node in tree.body for found in _read_node(node)}
+
+
+def _read_node(node: ast.stmt, prefix: str = "") -> Iterable[Definition]:
+    lines = (node.lineno, node.end_lineno or node.lineno)
+    if isinstance(node, ast.FunctionDef):
+        yield Definition(prefix + node.name, "function", _read_parameters(node), lines)
+    elif isinstance(node, ast.ClassDef):
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        start = next((each for each in methods if each.name == "__init__"), None)
+        yield Definition(node.name, "class", _read_parameters(start) if start else (), lines)
+        for each in methods:
+            yield from _read_node(each, f"{node.name}.")
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            names = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            for name in names:
+                if isinstance(name, ast.Name):
+                    yield Definition(name.id, "value", (), lines)
+    elif isinstance(node, ast.If | ast.Try | ast.With) and not _is_main(node):
+        handlers = [each for h in getattr(node, "handlers", ()) for each in h.body]
+        for each in (*node.body, *getattr(node, "orelse", ()), *handlers):
+            yield from _read_node(each)
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """Whether it is `if __name__ == "__main__"`, which is not run here."""
+    return isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+
+
+def _read_parameters(node: ast.FunctionDef) -> tuple[str, ...]:
+    arguments = node.args
+    every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return tuple(each.arg for each in every if each.arg not in ("self", "cls"))
+
+
+def find_definition(
+    names: Iterable[str], definitions: Mapping[str, Definition], is_asked: bool = False
+) -> Definition | None:
+    """The definition that has one of the names: spelled so, or else nearly so.
+
+    A name with a capital letter first is that of a class. Some names serve several exercises:
+
+        phi(x, W)     phi, if it has two parameters
+        Km + pos      Km, if the file also defines pos; Km - pos, if it does not
+
+    is_asked: the exercise was asked for, so the condition need not hold if nothing else fits.
+    """
+    names = tuple(names)
+    plain = [name for name in names if _holds(name, definitions)]
+    found = _find_named([_strip(name) for name in plain], definitions)
+    if found is None and is_asked:
+        found = _find_named([_strip(name) for name in names], definitions)
+    return found
+
+
+def _find_named(names: list[str], definitions: Mapping[str, Definition]) -> Definition | None:
+    nearly = {(_simplify(name), d.is_class): d for name, d in definitions.items()}
+    keys = [(_simplify(name), name[:1].isupper()) for name in names]
+    exact = (definitions[name] for name in names if name in definitions)
+    near = (nearly[key] for key in keys if key in nearly)
+    return next(exact, None) or next(near, None)
+
+
+def _strip(name: str) -> str:
+    return re.split(r"[ (]", name)[0]
+
+
+def _holds(name: str, definitions: Mapping[str, Definition]) -> bool:
+    """Whether the condition in a name holds: its number of parameters, names beside it."""
+    own = definitions.get(_strip(name))
+    parameters = re.search(r"\((.*)\)", name)
+    if parameters and own and len(own.parameters) != len(parameters[1].split(",")):
+        return False
+    beside = re.findall(r" ([+-]) (\w+)", name)
+    return all((other in definitions) == (sign == "+") for sign, other in beside)
+
+
+def _simplify(name: str) -> str:
+    """attention_head, AttentionHead and attentionHead are one name."""
+    return re.sub(r"[_\d]", "", name).lower()
