@@ -148,7 +148,7 @@ def find_submissions(folder: Path, out: Path) -> list[Path]:
         for path in sorted(folder.iterdir())
         if not path.name.startswith((".", "__"))
         and (path.suffix in SUFFIXES or path.is_dir())
-        and path.resolve() != out.resolve()
+        and not (path.is_dir() and path.resolve() == out.resolve())
     ]
     if not found:
         raise BadFile(f"{quote(folder)} has no .py file, notebook or subfolder to grade")

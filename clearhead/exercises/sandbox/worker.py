@@ -303,7 +303,7 @@ def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
 def prepare() -> None:
     """Let torch look at the processor, with one thread: a process with more cannot be forked."""
     torch.set_num_threads(1)
-    torch.compile = _skip_compiling
+    vars(torch)["compile"] = _skip_compiling
     torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), dim=-1)
 
 
