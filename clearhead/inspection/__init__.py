@@ -1,6 +1,10 @@
 """Looking inside a model: its calls recorded from outside, measured and drawn.
 
+sites.py              the places inside a model, by name
 record.py             with record(model) as trace: the calls of every attention and block
+interventions.py      with ablate(model, ...): change one thing, and see what it causes
+places.py             which heads and positions of a site
+edits.py              the hooks behind every intervention
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
 figures.py            attention and masks as pictures
 position_figures.py   positions as pictures
@@ -22,6 +26,7 @@ from clearhead.inspection.figures import (
     class_token_overlay,
     mask_picture,
 )
+from clearhead.inspection.interventions import ablate, edit_mask, patch, sharpen
 from clearhead.inspection.measures import (
     alignment_weights,
     class_token_map,
@@ -44,6 +49,7 @@ __all__ = [
     "Comparison",
     "Picture",
     "Trace",
+    "ablate",
     "alignment",
     "alignment_weights",
     "attention_grid",
@@ -53,12 +59,15 @@ __all__ = [
     "class_token_overlay",
     "compare",
     "distance",
+    "edit_mask",
     "entropy",
     "mask_picture",
+    "patch",
     "position_table",
     "position_waves",
     "record",
     "rollout",
+    "sharpen",
     "sign_picture",
     "smallest_panels",
     "toeplitz_matrices",

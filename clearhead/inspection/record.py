@@ -13,7 +13,6 @@ keys when they are asked for.
 """
 
 import difflib
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -26,12 +25,8 @@ from torch import Tensor, nn
 from clearhead.attention.inputs import dense_mask
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
-from clearhead.layers.block import Block
+from clearhead.inspection.sites import HEAD_IN_BLOCK, Selection, find_recorded
 from clearhead.shapes import format_shape
-
-HEAD_IN_BLOCK = re.compile(r"(?<=\battention)\.heads\.\d+$")
-
-Selection = int | slice | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,9 +176,7 @@ def record(model: nn.Module) -> Iterator[Trace]:
     An attention has the name of the module whose `.mechanism` it is. Every call is kept until the
     trace is deleted, so record a few passes, not a whole training.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
-    watched = _find_watched(model)
+    watched = find_recorded(model)
     if not watched:
         raise ValueError(
             f"model {type(model).__name__} holds no attention Mechanism and no Block, so there is "
@@ -198,23 +191,6 @@ def record(model: nn.Module) -> Iterator[Trace]:
                 for name, holder in holders.items():
                     hooks.enter_context(holder.register_forward_pre_hook(watch.called_from(name)))
         yield trace
-
-
-def _find_watched(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
-    """Each module to record: its names, and for each name the module that holds it there.
-
-    One mechanism may serve several attentions; then it has a name for each of them.
-    """
-    modules = dict(model.named_modules(remove_duplicate=False))
-    names = [name for name, module in modules.items() if isinstance(module, Mechanism | Block)]
-    watched: dict[nn.Module, dict[str, nn.Module]] = {}
-    for name in names:  # in the model's order
-        module, (parent, _, own) = modules[name], name.rpartition(".")
-        holders = watched.setdefault(module, {})
-        if holders and (isinstance(module, Block) or modules[parent] in holders.values()):
-            continue  # the same part of the model under a second name
-        holders[parent if own == "mechanism" and parent not in names else name] = modules[parent]
-    return watched
 
 
 class _Watch:

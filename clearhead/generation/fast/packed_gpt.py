@@ -82,7 +82,15 @@ def find_obstacle(model: nn.Module) -> str | None:
         return f"its weights are {found}; convert all of them with model.float()"
     if (name := _find_changed_part(model)) is not None:
         return f"its part {name!r} is not the one its config builds; put that back"
+    if any(_is_changed(part) for part in model.modules()):
+        return "an intervention on it is open, which a copy would not have; generate with the model"
     return None
+
+
+def _is_changed(module: nn.Module) -> bool:
+    """Whether an intervention (inspection/edits.py) changes what the module computes."""
+    owners = (getattr(hook, "__self__", None) for hook in module._forward_hooks.values())
+    return any(getattr(owner, "changes_values", False) for owner in owners)
 
 
 def _find_changed_part(model: GPT) -> str | None:

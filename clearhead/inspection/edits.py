@@ -1,0 +1,224 @@
+"""Change a value inside a model while a `with` is open: the hooks behind every intervention.
+
+    with change(find_site(model, "blocks.1.feed_forward"), lambda x: 0 * x):
+        model(tokens)
+
+Several changes of one place apply in the order in which they were entered, and `record` shows the
+changed values, whether it was entered before or after them. Calls made by other threads are not
+changed. When the `with` ends, also by an exception, no hook remains.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from clearhead.attention.masks import Mask, MaskLike
+from clearhead.attention.mechanisms import Mechanism
+from clearhead.attention.softmax import mix
+from clearhead.inspection.sites import Site
+from clearhead.shapes import format_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The arguments of one call of a mechanism: shapes as in attention/mechanisms.py."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: MaskLike = None
+    bias: Tensor | None = None
+
+    @property
+    def scores_shape(self) -> tuple[int, ...]:
+        """(B, H, T, S), or (B, T, S) without heads."""
+        return (*self.q.shape[:-1], self.k.size(-2))
+
+    @property
+    def past(self) -> int | None:
+        """The number of tokens before the first query, S − T, if the mask is causal, else None."""
+        is_causal = isinstance(self.mask, Mask) and self.mask.is_causal
+        return self.k.size(-2) - self.q.size(-2) if is_causal else None
+
+
+@contextmanager
+def change(site: Site, new_value: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Replace the value at a place by new_value(value) inside a `with`."""
+
+    def compute(value: Tensor) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"{site.name!r} is not a tensor here but a {type(value).__name__}; "
+                f"change a part of it by its own name"
+            )
+        return check_value(site.name, value, new_value(value))
+
+    def change_argument(inputs: Inputs) -> Inputs:
+        return replace(inputs, **{site.part: compute(getattr(inputs, site.part))})
+
+    def change_weights(inputs: Inputs, _: Tensor) -> Tensor:
+        return _attend_with(site, inputs, compute)
+
+    if site.part == "output":
+        edit = _edit(site, after=lambda _, output: compute(output))
+    elif site.part == "input":
+        edit = _edit(site, before=compute)
+    elif site.part == "weights":
+        edit = _edit(site, after=change_weights)
+    else:
+        edit = _edit(site, before=change_argument)
+    with edit:
+        yield
+
+
+@contextmanager
+def change_call(
+    site: Site,
+    *,
+    inputs: Callable[[Any], Any] | None = None,
+    output: Callable[[Any, Tensor], Tensor] | None = None,
+) -> Iterator[None]:
+    """Replace the arguments of a call, or its output given the arguments, inside a `with`.
+
+    The arguments are the Inputs of a mechanism, and the first argument of any other module.
+    """
+    with _edit(site, before=inputs, after=output):
+        yield
+
+
+def _attend_with(site: Site, inputs: Inputs, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """The mixture of the values by changed weights, in the textbook form."""
+    mechanism = site.module
+    assert isinstance(mechanism, Mechanism)
+    weights = mechanism.weights(inputs.q, inputs.k, mask=inputs.mask, bias=inputs.bias)
+    return mix(compute(weights), inputs.v)
+
+
+def check_value(name: str, value: Tensor, new: Any) -> Tensor:
+    """A tensor of the same shape; brought to the dtype and device of the old one."""
+    if not isinstance(new, Tensor):
+        raise TypeError(f"the new value of {name!r} must be a tensor, got {type(new).__name__}")
+    if new.shape != value.shape:
+        raise ValueError(
+            f"the new value of {name!r} must have its shape {format_shape(value)}, "
+            f"got {format_shape(new)}"
+        )
+    return new.to(value)
+
+
+# Hooks
+
+
+@dataclass(eq=False)
+class _Edit:
+    """One change of one module's calls, for the thread and, if given, the holder that made it."""
+
+    before: Callable[[Any], Any] | None
+    after: Callable[[Any, Tensor], Tensor] | None
+    is_open: bool  # False while another holder than the one meant calls a shared module
+
+    def __post_init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    @property
+    def is_active(self) -> bool:
+        return self.is_open and self.thread == threading.get_ident()
+
+
+class _Editor:
+    """All changes of one module: one pair of hooks, which runs before those of `record`."""
+
+    changes_values = True  # so that generation/fast does not copy a model that is being changed
+
+    def __init__(self, module: nn.Module) -> None:
+        self.edits: list[_Edit] = []
+        self.hooks = [
+            module.register_forward_pre_hook(self.before, prepend=True, with_kwargs=True),
+            module.register_forward_hook(self.after, prepend=True, with_kwargs=True),
+        ]
+
+    def before(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A forward pre-hook: the changed arguments."""
+        for edit in self.edits:
+            if edit.before is not None and edit.is_active:
+                args, kwargs = _write_arguments(
+                    edit.before(_read(module, args, kwargs)), args, kwargs
+                )
+        return args, kwargs
+
+    def after(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        """A forward hook: the changed output."""
+        for edit in self.edits:
+            if edit.after is not None and edit.is_active:
+                output = edit.after(_read(module, args, kwargs), output)
+        return output
+
+
+@contextmanager
+def _edit(
+    site: Site,
+    before: Callable[[Any], Any] | None = None,
+    after: Callable[[Any, Tensor], Tensor] | None = None,
+) -> Iterator[None]:
+    """Apply a change to every call of a site's module inside a `with`."""
+    editor = _find_editor(site.module) or _Editor(site.module)
+    edit = _Edit(before, after, is_open=site.holder is None)
+    editor.edits.append(edit)
+    with ExitStack() as hooks:
+        if site.holder is not None:
+            hooks.enter_context(_open_inside(site.holder, edit))
+        try:
+            yield
+        finally:
+            editor.edits.remove(edit)
+            if not editor.edits:
+                for hook in editor.hooks:
+                    hook.remove()
+
+
+@contextmanager
+def _open_inside(holder: nn.Module, edit: _Edit) -> Iterator[None]:
+    """Open an edit while the holder runs, and only then."""
+
+    def set_open(is_open: bool) -> Callable[..., None]:
+        def hook(*_: Any) -> None:
+            if threading.get_ident() == edit.thread:
+                edit.is_open = is_open
+
+        return hook
+
+    with (
+        holder.register_forward_pre_hook(set_open(True)),
+        holder.register_forward_hook(set_open(False), always_call=True),
+    ):
+        yield
+
+
+def _find_editor(module: nn.Module) -> _Editor | None:
+    owners = (getattr(hook, "__self__", None) for hook in module._forward_hooks.values())
+    return next((owner for owner in owners if isinstance(owner, _Editor)), None)
+
+
+def _read(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a change of the arguments gets: Inputs of a mechanism, the first argument otherwise."""
+    if isinstance(module, Mechanism):
+        return Inputs(*args, **kwargs)
+    return args[0] if args else next(iter(kwargs.values()))
+
+
+def _write_arguments(
+    new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(new, Inputs):
+        return (new.q, new.k, new.v), {"mask": new.mask, "bias": new.bias}
+    if args:
+        return (new, *args[1:]), kwargs
+    return args, {**kwargs, next(iter(kwargs)): new}

@@ -1,0 +1,487 @@
+"""ablate, patch, sharpen, edit_mask: what they change, and that nothing of them remains."""
+
+import copy
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.attention import (
+    AdditiveAttention,
+    ArgmaxAttention,
+    DotProductAttention,
+    JoinedHeads,
+    Mask,
+    MultiHeadAttention,
+    SelfAttention,
+)
+from clearhead.generation import generate, pack
+from clearhead.inspection import ablate, edit_mask, patch, record, sharpen
+from clearhead.inspection.sites import find_layers, find_site
+from clearhead.layers import Block, Stack
+from clearhead.models import (
+    GPT,
+    ClassifierConfig,
+    GPTConfig,
+    Seq2SeqGRU,
+    Seq2SeqGRUConfig,
+    Seq2SeqTransformer,
+    Seq2SeqTransformerConfig,
+    SequenceClassifier,
+    TextEncoder,
+    TextEncoderConfig,
+    VisionTransformer,
+    ViTConfig,
+)
+from clearhead.models.smallest import TorchTransformer
+
+V, T, D, H, L = 11, 7, 12, 3, 2
+Case = tuple[nn.Module, tuple[Tensor, ...]]
+
+
+def randomize(model: nn.Module) -> nn.Module:
+    """Weights large enough that every part of the model matters."""
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    return model.eval().double()
+
+
+def draw_ids(B: int = 2, n: int = T, seed: int = 1) -> Tensor:
+    return torch.randint(V, (B, n), generator=torch.Generator().manual_seed(seed))
+
+
+def gpt() -> GPT:
+    config = GPTConfig(vocab_size=V, max_len=20, d_model=D, n_layers=L, n_heads=H)
+    return randomize(GPT(config))
+
+
+def build_case(name: str) -> Case:
+    """A model and the arguments of one call."""
+    generator = torch.Generator().manual_seed(2)
+    sizes = {"d_model": D, "n_layers": L, "n_heads": H}
+    pictures = torch.randn(2, 1, 8, 8, generator=generator, dtype=torch.float64)
+    rows = torch.randn(2, T, D, generator=generator, dtype=torch.float64)
+    words = {"source_vocab_size": V, "target_vocab_size": V}
+    words |= {"start_id": 0, "end_id": 1, "pad_id": 2}
+    match name:
+        case "gpt":
+            return gpt(), (draw_ids(),)
+        case "llama":
+            config = GPTConfig(
+                vocab_size=V, max_len=20, n_kv_heads=1, positions="rotary", norm="rms", **sizes
+            )
+            return randomize(GPT(config)), (draw_ids(),)
+        case "vit":
+            config = ViTConfig(n_classes=5, image_size=8, patch_size=4, channels=1, **sizes)
+            return randomize(VisionTransformer(config)), (pictures,)
+        case "classifier":
+            config = ClassifierConfig(d_input=V, d_output=2, max_len=9, **sizes)
+            return randomize(SequenceClassifier(config)), (draw_ids(),)
+        case "encoder":
+            config = TextEncoderConfig(vocab_size=V, max_len=9, **sizes)
+            return randomize(TextEncoder(config)), (draw_ids(),)
+        case "translator":
+            config = Seq2SeqTransformerConfig(**words, max_len=9, **sizes)
+            return randomize(Seq2SeqTransformer(config)), (draw_ids(n=5), draw_ids())
+        case "gru":
+            config = Seq2SeqGRUConfig(**words, d_embedding=4, d_hidden=6)
+            return randomize(Seq2SeqGRU(config)), (draw_ids(n=5), draw_ids())
+        case "smallest":
+            return randomize(TorchTransformer(V, 4, 3)), (torch.eye(V)[draw_ids()],)
+        case "joined heads":
+            heads = [SelfAttention(D, 4, d) for d in (2, 3, 5)]
+            return randomize(Stack([Block(D, attention=JoinedHeads(heads, D))])), (rows,)
+    raise ValueError(name)
+
+
+MULTI_HEAD = ["gpt", "llama", "vit", "classifier", "encoder", "translator"]
+CASES = [*MULTI_HEAD, "gru", "smallest", "joined heads"]
+
+
+def count_hooks(model: nn.Module) -> int:
+    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+
+
+def silence_columns(attention: nn.Module, head: int) -> None:
+    """What ablation by zero means: the head's columns of the output projection are 0."""
+    columns = slice(head * attention.d_head, (head + 1) * attention.d_head)
+    attention.proj_out.weight.data[:, columns] = 0
+
+
+# On every model
+
+
+@pytest.mark.parametrize("name", MULTI_HEAD)
+def test_a_silenced_head_is_a_head_without_its_columns_of_the_output_projection(name: str) -> None:
+    model, inputs = build_case(name)
+    for layer in find_layers(model):
+        changed = copy.deepcopy(model)
+        silence_columns(changed.get_submodule(layer), head=1)
+        with ablate(model, layer, head=1):
+            torch.testing.assert_close(model(*inputs), changed(*inputs), rtol=0, atol=1e-12)
+        assert not torch.allclose(model(*inputs), changed(*inputs))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_attention_can_be_silenced_and_nothing_remains(name: str) -> None:
+    model, inputs = build_case(name)
+    before = model(*inputs)
+    for layer in find_layers(model):
+        with ablate(model, layer):
+            assert not torch.allclose(model(*inputs), before)
+    assert count_hooks(model) == 0
+    assert torch.equal(model(*inputs), before)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_value_patched_with_itself_changes_nothing(name: str) -> None:
+    model, inputs = build_case(name)
+    before = model(*inputs)
+    with record(model) as trace:
+        model(*inputs)
+    names = [name for name in trace if len(trace.calls(name)) == 1]  # a GRU calls once a word
+    for place in names:
+        with patch(model, {place: trace[place].output}):
+            assert torch.equal(model(*inputs), before)
+    for layer in trace.attention:
+        with patch(model, {f"{layer}.weights": lambda weights: weights}):
+            torch.testing.assert_close(model(*inputs), before, rtol=0, atol=1e-12)
+
+
+def test_the_last_block_of_another_sentence_gives_its_logits() -> None:
+    model, (a, b) = gpt(), (draw_ids(), draw_ids(seed=5))
+    with record(model) as trace:
+        expected = model(b)
+    with patch(model, {"blocks.1": trace["stack.blocks.1"].output}):
+        assert torch.equal(model(a), expected)
+
+
+# Which heads, positions, values
+
+
+def test_nested_ablations_silence_both_heads() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 0, [0, 2]):
+        expected = model(tokens)
+    with ablate(model, 0, 0), ablate(model, 0, 2):
+        assert torch.equal(model(tokens), expected)
+
+
+def test_a_head_silenced_at_one_position_leaves_earlier_tokens_alone() -> None:
+    model, tokens = gpt(), draw_ids()
+    before = model(tokens)
+    with ablate(model, 0, 1, positions=4):
+        after = model(tokens)
+    assert torch.equal(after[:, :4], before[:, :4])
+    changes = (after - before).abs().amax(dim=(0, 2))
+    assert (changes[4:] > 1e-6).all()
+
+
+def test_mean_and_resample_of_a_batch_by_hand() -> None:
+    model, tokens = gpt(), draw_ids(B=3)
+    with record(model) as trace:
+        model(tokens)
+    output = trace["stack.blocks.0.attention"].output  # (B, H, T, Dv)
+    with ablate(model, 0, 1, by="mean"), record(model) as trace:
+        model(tokens)
+    mean = output[:, 1].mean(dim=(0, 1))
+    changed = trace["stack.blocks.0.attention"].output
+    torch.testing.assert_close(changed[:, 1], mean.expand_as(changed[:, 1]))
+    assert torch.equal(changed[:, 0], output[:, 0])
+    with ablate(model, 0, 1, by="resample", seed=3), record(model) as trace:
+        model(tokens)
+    changed = trace["stack.blocks.0.attention"].output
+    for row in range(3):
+        others = [output[other, 1] for other in range(3) if other != row]
+        assert any(torch.equal(changed[row, 1], other) for other in others)
+
+
+def test_a_reference_gives_the_mean_of_other_inputs() -> None:
+    model, others = gpt(), draw_ids(B=4, n=5, seed=8)
+    with record(model) as reference:
+        model(others)
+    mean = reference["stack.blocks.1.attention"].output[:, 2].mean(dim=(0, 1))
+    with (
+        ablate(model, 1, 2, by="mean", reference=reference),
+        record(model) as trace,
+    ):
+        model(draw_ids(B=1, n=1))
+    torch.testing.assert_close(trace["stack.blocks.1.attention"].output[0, 2, 0], mean)
+
+
+def test_one_head_of_joined_heads_is_silenced() -> None:
+    model, (x,) = build_case("joined heads")
+    changed = copy.deepcopy(model)
+    changed.blocks[0].attention.proj_out.weight.data[:, 2:5] = 0
+    with ablate(model, 0, head=1):
+        torch.testing.assert_close(model(x), changed(x), rtol=0, atol=1e-12)
+
+
+def test_a_feed_forward_layer_is_silenced_by_its_name() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, "blocks.0.feed_forward"), record(model) as trace:
+        model(tokens)
+    with record(model) as plain:
+        model(tokens)
+    block = model.stack.blocks[0]
+    x = plain["stack.blocks.0"].input
+    expected = x + block.attention(block.norm_attention(x), mask=Mask.causal())
+    torch.testing.assert_close(trace["stack.blocks.0"].output, expected)
+
+
+def test_sharper_weights_are_powers_brought_to_sum_one() -> None:
+    model, tokens = gpt(), draw_ids()
+    with record(model) as plain:
+        model(tokens)
+    with record(model) as sharp, sharpen(model, 3.0, layer=0, head=1):
+        model(tokens)
+    powers = plain["stack.blocks.0.attention"].weights.pow(3)
+    expected = powers / powers.sum(dim=-1, keepdim=True)
+    weights = sharp["stack.blocks.0.attention"].weights
+    torch.testing.assert_close(weights[:, 1], expected[:, 1])
+    torch.testing.assert_close(weights[:, 0], plain["stack.blocks.0.attention"].weights[:, 0])
+
+
+def test_factor_zero_attends_to_all_allowed_keys_alike_also_with_a_bias() -> None:
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(D, H)
+    x, bias = torch.randn(2, T, D), torch.randn(H, T, T)
+    with sharpen(attention, 0), record(attention) as trace:
+        attention(x, mask=Mask.causal(), bias=bias)
+    (call,) = trace.attention.values()
+    weights = call.weights
+    expected = torch.ones(T, T).tril() / torch.arange(1, T + 1)[:, None]
+    torch.testing.assert_close(weights, expected.expand_as(weights))
+
+
+def test_an_edited_mask_forbids_for_one_head_only() -> None:
+    model, tokens = gpt(), draw_ids()
+    allowed = torch.ones(T, T, dtype=torch.bool)
+    allowed[4:, 2] = False
+    with edit_mask(model, allowed, layer=1, head=0), record(model) as trace:
+        model(tokens)
+    weights = trace["stack.blocks.1.attention"].weights
+    assert (weights[:, 0, 4:, 2] == 0).all()
+    assert (weights[:, 1:, 4:, 2] > 0).all()
+    assert (trace["stack.blocks.0.attention"].weights[:, :, 4:, 2] > 0).all()
+
+
+def test_a_mask_function_may_allow_the_future() -> None:
+    model, tokens = gpt(), draw_ids()
+    with edit_mask(model, torch.ones_like), record(model) as trace:
+        model(tokens)
+    assert (trace["stack.blocks.0.attention"].weights > 0).all()
+
+
+def test_edited_masks_of_all_heads_stay_structured() -> None:
+    """So that the fused kernel keeps its causal form."""
+    model, tokens = gpt(), draw_ids()
+    with edit_mask(model, Mask.window(2)), record(model) as trace:
+        model(tokens)
+    mask = trace["stack.blocks.0.attention"].mask
+    assert isinstance(mask, Mask)
+    assert mask.is_causal
+
+
+# With everything else
+
+
+def test_record_shows_changed_values_in_either_order() -> None:
+    model, tokens = gpt(), draw_ids()
+    with record(model) as outside, ablate(model, 0, 1), record(model) as inside:
+        model(tokens)
+    for trace in (outside, inside):
+        assert (trace["stack.blocks.0.attention"].output[:, 1] == 0).all()
+
+
+def test_changes_apply_in_the_order_in_which_they_were_entered() -> None:
+    model, tokens = gpt(), draw_ids()
+    with record(model) as trace:
+        name = "stack.blocks.0"
+        with patch(model, {name: lambda x: x + 1}), patch(model, {name: lambda x: x * 2}):
+            model(tokens)
+    first = trace[name].output
+    with record(model) as trace:
+        model(tokens)
+    torch.testing.assert_close(first, (trace[name].output + 1) * 2)
+
+
+@pytest.mark.parametrize("positions", [None, [3, 9, 12], slice(8, None)])
+def test_generation_with_and_without_a_cache_agree(positions: object) -> None:
+    model, tokens = gpt(), draw_ids()
+    plain = generate(model, tokens, 12)
+    with ablate(model, 0, [0, 1], positions=positions), ablate(model, 1, 2, positions=positions):
+        cached = generate(model, tokens, 12)
+        whole = generate(model, tokens, 12, cache=False)
+    assert torch.equal(cached, whole)
+    assert not torch.equal(cached, plain)
+
+
+def test_a_silenced_head_gets_no_gradient_and_the_others_do() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 1, 0):
+        model(tokens).square().sum().backward()
+    Dh = D // H
+    gradient = model.stack.blocks[1].attention.proj_v.weight.grad
+    assert (gradient[:Dh] == 0).all()
+    assert (gradient[Dh:] != 0).any()
+
+
+def test_a_packed_copy_of_a_changed_model_is_refused() -> None:
+    model = gpt()
+    with ablate(model, 0, 0), pytest.raises(ValueError, match="an intervention on it is open"):
+        pack(model)
+    pack(model)
+
+
+def test_a_shared_mechanism_is_changed_in_one_layer_only() -> None:
+    mechanism = DotProductAttention()
+    model = randomize(Stack([Block(D, H, mechanism=mechanism) for _ in range(2)]))
+    x = torch.randn(2, T, D, dtype=torch.float64)
+    with ablate(model, 1, 0), record(model) as trace:
+        model(x)
+    assert (trace["blocks.0.attention"].output[:, 0] != 0).any()
+    assert (trace["blocks.1.attention"].output[:, 0] == 0).all()
+    assert count_hooks(model) == 0
+
+
+def test_another_thread_is_not_changed() -> None:
+    model, tokens = gpt(), draw_ids()
+    before, results = model(tokens), []
+    with ablate(model, 0, 0):
+        thread = threading.Thread(target=lambda: results.append(model(tokens)))
+        thread.start()
+        thread.join()
+    assert torch.equal(results[0], before)
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("blocks.1.attn.hook_z", "stack.blocks.1.attention"),
+        ("blocks.0.attn.hook_pattern", "stack.blocks.0.attention.weights"),
+        ("blocks.0.attn.hook_q", "stack.blocks.0.attention.q"),
+        ("blocks.1.hook_resid_pre", "stack.blocks.1.input"),
+        ("blocks.1.hook_resid_post", "stack.blocks.1"),
+        ("blocks.1.hook_attn_out", "stack.blocks.1.attention.proj_out"),
+        ("blocks.1.hook_mlp_out", "stack.blocks.1.feed_forward"),
+        ("hook_embed", "embedding"),
+        ("ln_final.hook_normalized", "stack.norm"),
+    ],
+)
+def test_names_of_transformer_lens_are_understood(theirs: str, ours: str) -> None:
+    assert find_site(gpt(), theirs).name == ours
+
+
+def test_inputs_of_modules_can_be_patched() -> None:
+    model, (a, b) = gpt(), (draw_ids(), draw_ids(seed=5))
+    with record(model) as trace:
+        expected = model(b)
+    with patch(model, {"blocks.0.input": trace["stack.blocks.0"].input}):
+        assert torch.equal(model(a), expected)
+
+
+def test_a_tensor_of_three_axes_replaces_the_projected_output_of_an_attention() -> None:
+    model, tokens = gpt(), draw_ids()
+    bias = model.stack.blocks[0].attention.proj_out.bias.data
+    with patch(model, {"blocks.0.attention": bias.expand(2, T, D)}):
+        patched = model(tokens)
+    with ablate(model, 0):
+        torch.testing.assert_close(model(tokens), patched)
+
+
+# Bad input
+
+
+def enter(manager: AbstractContextManager[None], run: Callable[[], object]) -> None:
+    with manager:
+        run()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m: ablate(m, 5), "layer must be from 0 to 1, got 5: the layers are"),
+        (lambda m: ablate(m, -1), "layer must be from 0 to 1, got -1"),
+        (
+            lambda m: ablate(m, 0, 3),
+            "head must be from 0 to 2 in 'stack.blocks.0.attention', got 3",
+        ),
+        (lambda m: ablate(m, "blocks.0.feed_forward", 1), "has no heads; leave head out"),
+        (lambda m: ablate(m, 0, by="men"), "did you mean 'mean'"),
+        (lambda m: ablate(m, 0, positions=99), None),
+        (lambda m: patch(m, {"blocks.0.atention": torch.zeros(1)}), "nearest are .*attention"),
+        (lambda m: patch(m, {"feed_forward": torch.zeros(1)}), "may be any of"),
+        (lambda m: patch(m, {"blocks.0": 3}), "must be a tensor or a function, got int"),
+        (
+            lambda m: patch(m, {"blocks.0": torch.zeros(5, T, D)}),
+            "its batch is 5, that of the call 2",
+        ),
+        (lambda m: patch(m, {"blocks.0": torch.zeros(2, T, 4)}), r"its shape \(2, 7, 12\), got"),
+        (lambda m: patch(m, {"blocks.0.attention": lambda z: z[:, :1]}), "must have its shape"),
+        (lambda m: patch(m, {"blocks.0.attention": lambda z: None}), "must be a tensor, got NoneT"),
+        (lambda m: patch(m, {"blocks.0": lambda x: x}, head=1), "has no heads"),
+        (lambda m: sharpen(m, -1), "factor must be"),
+        (lambda m: sharpen(m, float("nan")), "factor must be"),
+        (lambda m: edit_mask(m, lambda a: a.float()), "must return a boolean tensor"),
+        (lambda m: edit_mask(m, torch.ones(3, 3, dtype=torch.bool)), "mask"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_leaves_the_model_as_it_was(
+    make: Callable[[nn.Module], AbstractContextManager[None]], words: str | None
+) -> None:
+    model, tokens = gpt(), draw_ids()
+    if words is None:  # a position that a later step of generation may reach
+        enter(make(model), lambda: model(tokens))
+    else:
+        with pytest.raises((ValueError, TypeError, KeyError), match=words):
+            enter(make(model), lambda: model(tokens))
+    assert count_hooks(model) == 0
+
+
+def test_a_position_outside_a_whole_sequence_is_refused() -> None:
+    model, inputs = build_case("classifier")
+    with pytest.raises(IndexError, match="positions has no 7: the sequence has 7 tokens"):
+        enter(ablate(model, 0, positions=7), lambda: model(*inputs))
+
+
+def test_the_layers_of_a_translator_are_named_not_numbered() -> None:
+    model, _ = build_case("translator")
+    with pytest.raises(ValueError, match="any of the model's 2 stacks; give a name, one of"):
+        enter(ablate(model, 0), lambda: None)
+
+
+@pytest.mark.parametrize("mechanism", [ArgmaxAttention(), AdditiveAttention(4, 4, 5)])
+def test_mechanisms_whose_scores_cannot_be_scaled_are_refused(mechanism: nn.Module) -> None:
+    attention = MultiHeadAttention(D, H, mechanism=mechanism)
+    with pytest.raises(TypeError, match="cannot be sharpened; DotProductAttention can"):
+        enter(sharpen(attention, 2), lambda: None)
+
+
+def test_a_batch_of_one_has_no_other_row() -> None:
+    model = gpt()
+    with pytest.raises(ValueError, match=r"the batch has one row; give reference="):
+        enter(ablate(model, 0, by="resample"), lambda: model(draw_ids(B=1)))
+    with pytest.raises(ValueError, match=r"needs more than one token to average"):
+        enter(ablate(model, 0, by="mean"), lambda: model(draw_ids(B=1, n=1)))
+
+
+def test_an_exception_inside_leaves_no_hook() -> None:
+    model = gpt()
+    with pytest.raises(ZeroDivisionError):
+        enter(ablate(model, 0, 0), lambda: 1 / 0)
+    assert count_hooks(model) == 0
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(ValueError, match="holds no attention"):
+        enter(ablate(nn.Linear(2, 2), 0), lambda: None)
+    with pytest.raises(TypeError, match=r"model must be an nn\.Module"):
+        enter(ablate("gpt2", 0), lambda: None)  # type: ignore[arg-type]
