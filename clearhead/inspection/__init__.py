@@ -5,6 +5,12 @@ record.py             with record(model) as trace: the calls of every attention 
 interventions.py      with ablate(model, ...): change one thing, and see what it causes
 places.py             which heads and positions of a site
 edits.py              the hooks behind every intervention
+residual.py           the residual stream, and how logits are read from it
+logit_lens.py         what a model would say after each layer
+attribution.py        a logit as the sum of what each part contributes
+sweeps.py             which heads and positions matter: every place changed in one batch
+head_scores.py        induction, previous-token and duplicate-token heads
+circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
 figures.py            attention and masks as pictures
 position_figures.py   positions as pictures
@@ -17,6 +23,14 @@ report/               a run on one page: from inspection.report import write_rep
 tensorboard.py        a run's metrics for TensorBoard: from inspection.tensorboard import …
 """
 
+from clearhead.inspection.attribution import Attribution, attribution
+from clearhead.inspection.circuits import (
+    Circuit,
+    composition,
+    find_circuit,
+    ov_matrix,
+    qk_matrix,
+)
 from clearhead.inspection.comparison import Comparison, compare, sign_picture
 from clearhead.inspection.figures import (
     Picture,
@@ -26,7 +40,9 @@ from clearhead.inspection.figures import (
     class_token_overlay,
     mask_picture,
 )
+from clearhead.inspection.head_scores import HeadScores, head_scores
 from clearhead.inspection.interventions import ablate, edit_mask, patch, sharpen
+from clearhead.inspection.logit_lens import logit_lens
 from clearhead.inspection.measures import (
     alignment_weights,
     class_token_map,
@@ -41,13 +57,24 @@ from clearhead.inspection.position_figures import (
 )
 from clearhead.inspection.record import AttentionCall, BlockCall, Trace, record
 from clearhead.inspection.smallest_figure import smallest_panels
+from clearhead.inspection.sweeps import (
+    Sweep,
+    estimate_sweep,
+    head_importance,
+    logit_difference,
+    patch_sweep,
+)
 from clearhead.inspection.viewer import attention_view
 
 __all__ = [
     "AttentionCall",
+    "Attribution",
     "BlockCall",
+    "Circuit",
     "Comparison",
+    "HeadScores",
     "Picture",
+    "Sweep",
     "Trace",
     "ablate",
     "alignment",
@@ -55,16 +82,27 @@ __all__ = [
     "attention_grid",
     "attention_map",
     "attention_view",
+    "attribution",
     "class_token_map",
     "class_token_overlay",
     "compare",
+    "composition",
     "distance",
     "edit_mask",
     "entropy",
+    "estimate_sweep",
+    "find_circuit",
+    "head_importance",
+    "head_scores",
+    "logit_difference",
+    "logit_lens",
     "mask_picture",
+    "ov_matrix",
     "patch",
+    "patch_sweep",
     "position_table",
     "position_waves",
+    "qk_matrix",
     "record",
     "rollout",
     "sharpen",

@@ -9,7 +9,7 @@ changed. When the `with` ends, also by an exception, no hook remains.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearhead.attention.masks import Mask, MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.softmax import mix
-from clearhead.inspection.sites import Site
+from clearhead.inspection.sites import Site, find_site
 from clearhead.shapes import format_shape
 
 
@@ -73,6 +73,32 @@ def change(site: Site, new_value: Callable[[Tensor], Tensor]) -> Iterator[None]:
         edit = _edit(site, before=change_argument)
     with edit:
         yield
+
+
+@contextmanager
+def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor]]:
+    """Keep the values at some places during one pass inside a `with`: name → value.
+
+    The values are those of the computation itself, so gradients with respect to them can be taken.
+    """
+    values: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[[Tensor], Tensor]:
+        def store(value: Tensor) -> Tensor:
+            if name in values:
+                raise ValueError(
+                    f"{name!r} is called more than once in a pass, so it has no one value; "
+                    f"`record` keeps every call"
+                )
+            values[name] = value
+            return value
+
+        return store
+
+    with ExitStack() as edits:
+        for name in names:
+            edits.enter_context(change(find_site(model, name), keep(name)))
+        yield values
 
 
 @contextmanager

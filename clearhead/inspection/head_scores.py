@@ -1,0 +1,92 @@
+"""What kind of head is it? Scores on random tokens that occur twice (Olsson et al. 2022).
+
+    tokens      r_1 … r_n r_1 … r_n         random, so nothing but repetition can be used
+    previous    weight on the token before
+    duplicate   weight on the earlier copy of the same token
+    induction   weight on the token after the earlier copy: what came next last time
+
+Each is a mean over the second copy: 1 = the head does only that, and about 1 / (2n) by chance.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection.measures import distance, entropy
+from clearhead.inspection.record import record
+from clearhead.models.model import Model, evaluation_mode
+from clearhead.shapes import check_positive
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """Scores of every head, (L, H) each.
+
+    entropy (nats) and distance (tokens) are means over all tokens: how broadly and how far a head
+    looks.
+    """
+
+    previous: Tensor
+    duplicate: Tensor
+    induction: Tensor
+    entropy: Tensor
+    distance: Tensor
+
+    def best(self, score: str = "induction") -> tuple[int, int]:
+        """Layer and number of the head with the highest score."""
+        table: Tensor = getattr(self, score)
+        layer, head = divmod(int(table.argmax()), table.size(1))
+        return layer, head
+
+    def __repr__(self) -> str:
+        lines = ["layer head   previous  duplicate  induction    entropy   distance"]
+        columns = (self.previous, self.duplicate, self.induction, self.entropy, self.distance)
+        for layer, head in torch.cartesian_prod(*map(torch.arange, self.previous.shape)).tolist():
+            cells = "".join(f"{float(column[layer, head]):11.3f}" for column in columns)
+            lines.append(f"{layer:5} {head:4}{cells}")
+        return "\n".join(lines)
+
+
+def head_scores(
+    model: Model, *, n_tokens: int | None = None, batch_size: int = 8, seed: int = 0
+) -> HeadScores:
+    """Score every head of a model that reads tokens, such as a GPT.
+
+    n_tokens: the length of each of the two copies, half the context length but at most 50 unless
+    given.
+    """
+    tokens = draw_repeated(model, n_tokens, batch_size, seed)
+    n = tokens.size(1) // 2
+    with evaluation_mode(model), record(model) as trace:
+        model(tokens)
+    weights = torch.stack(trace.weights())  # (L, B, H, T, T)
+    second = weights[..., n:, :]  # the queries of the second copy
+
+    def look_back(steps: int) -> Tensor:
+        """The mean weight on the key this many tokens earlier: (L, H)."""
+        return second.diagonal(n - steps, dim1=-2, dim2=-1)[..., :n].mean(dim=(1, 3))
+
+    return HeadScores(
+        look_back(1),
+        look_back(n),
+        look_back(n - 1),
+        entropy(weights).mean(dim=(1, 3)),
+        distance(weights).mean(dim=(1, 3)),
+    )
+
+
+def draw_repeated(model: Model, n_tokens: int | None, batch_size: int, seed: int) -> Tensor:
+    """Random tokens, each row twice in succession: (batch_size, 2 n_tokens)."""
+    config = model.config
+    vocab_size = getattr(config, "vocab_size", None) or getattr(config, "d_input", None)
+    if not vocab_size or not hasattr(config, "max_len"):
+        raise ValueError(
+            f"{type(model).__name__} does not read tokens, so tokens cannot be repeated; "
+            f"entropy and distance of any weights are in clearhead.inspection"
+        )
+    n = min(config.max_len // 2, 50) if n_tokens is None else n_tokens
+    check_positive(n_tokens=n, batch_size=batch_size)
+    generator = torch.Generator().manual_seed(seed)
+    once = torch.randint(vocab_size, (batch_size, n), generator=generator)
+    return torch.cat((once, once), dim=1).to(model.device)

@@ -1,0 +1,92 @@
+"""The residual stream of a model: the sum that blocks add to, and how logits are read from it.
+
+    x_0 = embedding        x_{l+1} = x_l + attention_l + feed_forward_l        logits = norm(x_L) Wᵀ
+
+logit_lens.py reads logits from every x_l, attribution.py splits the logits into the terms of the
+sum. Both need a model that ends in a stack of blocks and a linear head.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from clearhead.inspection.record import record
+from clearhead.inspection.sites import check_model
+from clearhead.layers.block import Block
+from clearhead.layers.stack import Stack
+from clearhead.models.gpt import GPT
+from clearhead.models.model import evaluation_mode
+
+Arguments = Tensor | Sequence[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The stack that ends in the logits, and the linear layer that reads them."""
+
+    model: nn.Module
+    name: str  # of the stack
+    stack: Stack
+    head: nn.Linear
+
+    @property
+    def named_blocks(self) -> list[tuple[str, Block]]:
+        """The blocks in their order, each with its name in the model."""
+        blocks = (block for block in self.stack.blocks if isinstance(block, Block))
+        return [(f"{self.name}.blocks.{layer}", block) for layer, block in enumerate(blocks)]
+
+    def select_read(self, x: Tensor, position: int | slice = slice(None)) -> Tensor:
+        """The tokens whose mean the head reads, (..., T, D) → (..., P, D).
+
+        A VisionTransformer reads its class token or all patches. Any other model reads each token
+        by itself, here the one at this position.
+        """
+        config: Any = getattr(self.model, "config", None)
+        pool = getattr(config, "pool", None)
+        if pool is None:
+            return x[..., position, :] if isinstance(position, slice) else x[..., [position], :]
+        return x[..., :1, :] if pool == "class" else x[..., int(config.class_token) :, :]
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether a whole input has one row of logits."""
+        return hasattr(getattr(self.model, "config", None), "pool")
+
+    def read_logits(self, x: Tensor) -> Tensor:
+        """The residual stream (..., T, D) → logits, as the model computes them after its blocks."""
+        x = x if self.stack.norm is None else self.stack.norm(x)
+        x = self.select_read(x).mean(-2) if self.is_pooled else x
+        return self.model.logits(x) if isinstance(self.model, GPT) else self.head(x)
+
+
+def find_stream(model: nn.Module) -> Stream:
+    """The residual stream of a model; a translator's is that of its decoder."""
+    check_model(model)
+    stacks = [(name, part) for name, part in model.named_modules() if isinstance(part, Stack)]
+    head = getattr(model, "head", None)
+    if not stacks or not isinstance(head, nn.Linear):
+        raise ValueError(
+            f"{type(model).__name__} has no residual stream that ends in logits: it needs a Stack "
+            f"of blocks and a linear `head`, as GPT, VisionTransformer, SequenceClassifier and "
+            f"Seq2SeqTransformer have"
+        )
+    name, stack = stacks[-1]
+    if not all(isinstance(block, Block) for block in stack.blocks):
+        raise ValueError(f"the blocks of {name!r} must be Blocks, so that their terms are known")
+    return Stream(model, name, stack, head)
+
+
+def read_stream(model: nn.Module, inputs: Arguments) -> tuple[Stream, list[Tensor]]:
+    """The stream before the first block and after each: L + 1 tensors (B, T, D)."""
+    stream = find_stream(model)
+    with evaluation_mode(model), record(model) as trace:
+        model(*as_arguments(inputs))
+    calls = [trace[name] for name, _ in stream.named_blocks]
+    return stream, [calls[0].input, *(call.output for call in calls)]
+
+
+def as_arguments(inputs: Arguments) -> tuple[Any, ...]:
+    """What a model is called with: one tensor, or several such as a translator's two."""
+    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
