@@ -1,12 +1,15 @@
 """clearhead check FILE: find the mistakes in somebody's own code, part by part."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clearhead.cli import options
 from clearhead.cli.options import Json, OptionalSeed
+
+if TYPE_CHECKING:
+    from clearhead.exercises.report import Report
 
 File = Annotated[
     Path | None, typer.Argument(metavar="FILE", help="A .py file, a notebook, or a folder.")
@@ -19,8 +22,13 @@ Map = Annotated[
     list[str] | None,
     typer.Option("--map", metavar="EXERCISE=NAME", help="What is meant: attention=MyAttn.forward."),
 ]
+AssignmentFile = Annotated[
+    Path | None,
+    typer.Option("--assignment", metavar="FILE.toml", help="Check as this assignment is graded."),
+]
 Hints = Annotated[
-    str, typer.Option("--hints", help="How much to tell: property, term or line (everything).")
+    str,
+    typer.Option("--hints", help="How much to tell: none, property, term or line (everything)."),
 ]
 SelfTest = Annotated[
     bool, typer.Option("--self-test", help="Check the corpus of known answers; takes minutes.")
@@ -32,6 +40,7 @@ def check(
     file: File = None,
     exercise: Exercises = None,
     map: Map = None,
+    assignment: AssignmentFile = None,
     hints: Hints = "line",
     list_: List = False,
     self_test: SelfTest = False,
@@ -39,10 +48,9 @@ def check(
     json: Json = False,
 ) -> None:
     """Find the mistakes in your own code: what is wrong, in which term, on which line."""
-    from clearhead.exercises.report import LEVELS
+    from clearhead.exercises.report import check_level
 
-    if hints not in LEVELS:
-        raise ValueError(f"--hints must be one of {', '.join(LEVELS)}, got {hints!r}")
+    check_level(hints, "--hints")
     if list_:
         _print_list(json)
         return
@@ -51,27 +59,53 @@ def check(
         return
     if file is None:
         raise ValueError("FILE is missing; clearhead check --list lists the exercises")
-    from clearhead.exercises.check import check_submission, find_parts
-    from clearhead.exercises.intake import read_submission
-
-    mapping = _read_map(map or [])
-    submission = read_submission(file)
-    found = find_parts(submission, exercise or (), mapping)
-    if not found:
-        raise ValueError(
-            f"{file} has no part of a known exercise; clearhead check --list names them, and "
-            f"--map EXERCISE=NAME says what is meant"
-        )
-    if not json:
-        names = ", ".join(name for name, definition in found.items() if definition)
-        options.warn(f"checking {submission.name}: {names or 'nothing found'}")
-    report = check_submission(submission, exercise or (), map=mapping, seed=seed).limit(hints)
+    if assignment is None:
+        report = _check_parts(file, exercise or [], map or [], seed, json).limit(hints)
+    elif exercise or map or hints != "line":
+        raise ValueError("exercises, names and hints stand in the assignment; leave them out here")
+    else:
+        report = _check_assignment(file, assignment, seed, json)
     if json:
         options.print_json(report.to_json())
     else:
         typer.echo(report.text)
     if not report.is_passed:
         raise typer.Exit(1)
+
+
+def _check_parts(
+    file: Path, exercises: list[str], map: list[str], seed: int | None, json: bool
+) -> "Report":
+    from clearhead.exercises.check import check_submission, find_parts
+    from clearhead.exercises.intake import read_submission
+
+    mapping = _read_map(map)
+    submission = read_submission(file)
+    found = find_parts(submission, exercises, mapping)
+    if not found:
+        raise ValueError(
+            f"{file} has no part of a known exercise; clearhead check --list names them, and "
+            f"--map EXERCISE=NAME says what is meant"
+        )
+    _say_start(submission.name, [name for name, definition in found.items() if definition], json)
+    return check_submission(submission, exercises, map=mapping, seed=seed)
+
+
+def _check_assignment(file: Path, path: Path, seed: int | None, json: bool) -> "Report":
+    from clearhead.exercises.assignment import read_assignment
+    from clearhead.exercises.intake import read_submission
+
+    assignment = read_assignment(path).show_students()
+    read_submission(file)  # says what cannot be read before anything slow is imported
+    _say_start(file.name, assignment.exercises, json)
+    from clearhead.exercises.grading import check_assignment
+
+    return check_assignment(file, assignment, seed)
+
+
+def _say_start(name: str, exercises: list[str], json: bool) -> None:
+    if not json:
+        options.warn(f"checking {name}: {', '.join(exercises) or 'nothing found'}")
 
 
 def _run_self_test(exercises: list[str], seed: int | None, json: bool) -> None:

@@ -32,7 +32,6 @@ from clearhead.files.reading import BadFile, prefix_errors, quote
 from clearhead.files.strict_json import hash_json
 from clearhead.files.text import read_text
 
-HINTS = ("none", *LEVELS)
 VISIBILITIES = ("visible", "hidden", "after_due_date", "after_published")  # Gradescope's words
 MAX_BYTES = 1 << 20
 MAX_POINTS = 10_000.0
@@ -94,6 +93,10 @@ class Assignment(Config):
             memory=part.memory or self.memory,
         )
 
+    def show_students(self) -> "Assignment":
+        """The same assignment without the parts that students do not see."""
+        return replace(self, parts=[part for part in self.parts if part.visibility == "visible"])
+
     @property
     def exercises(self) -> list[str]:
         return [part.exercise for part in self.parts]
@@ -136,7 +139,7 @@ def _read_part(number: int, values: AssignedPart | Mapping[str, Any]) -> Assigne
 
 def _check_settings(hints: str | None, seconds: float | None, memory: int | None) -> None:
     if hints is not None:
-        _check_word("hints", hints, HINTS)
+        _check_word("hints", hints, LEVELS)
     if seconds is not None and not 0 < seconds <= MAX_SECONDS:
         raise ValueError(f"seconds must be above 0 and at most {MAX_SECONDS:g}, got {seconds}")
     if memory is not None and not MEMORY[0] <= memory <= MEMORY[1]:

@@ -45,7 +45,7 @@ def make_results(grade: Grade, assignment: Assignment) -> dict[str, Any]:
 
 def _write_test(part: Part, assigned: AssignedPart) -> dict[str, Any]:
     max_score = _limit(assigned.points or 0.0, MAX_POINTS)
-    shown = limit_hints(part, assigned.hints or "line")
+    shown = part.limit(assigned.hints or "line")
     return {
         "name": read_entry(part.exercise).title,
         "score": _limit(part.points, max_score),
@@ -56,13 +56,6 @@ def _write_test(part: Part, assigned: AssignedPart) -> dict[str, Any]:
         "visibility": assigned.visibility,
         "tags": [part.exercise],
     }
-
-
-def limit_hints(part: Part, hints: str) -> Part:
-    """What students are told of a result: none is the verdict alone."""
-    if hints != "none":
-        return part.limit(hints)
-    return Part(part.exercise, part.verdict, points=part.points, max_points=part.max_points)
 
 
 def clean(text: str) -> str:

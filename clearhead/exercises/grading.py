@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
 from clearhead.exercises.assignment import AssignedPart, Assignment
 from clearhead.exercises.check import check_part, find_parts
 from clearhead.exercises.definitions import Definition
 from clearhead.exercises.gradebook import (
+    SEED_BITS,
     Grade,
     Gradebook,
     find_root,
@@ -29,7 +31,7 @@ from clearhead.exercises.gradebook import (
     shorten_notes,
 )
 from clearhead.exercises.intake import Submission, read_submission
-from clearhead.exercises.report import Part
+from clearhead.exercises.report import Part, Report
 from clearhead.files.reading import BadFile, quote
 from clearhead.timing import Timer
 
@@ -148,6 +150,17 @@ class Grader:
             words = f"it could not be judged ({type(fault).__name__}: {fault!s:.200})"
             return _write_error(assigned, f"{words}; grade this part by hand")
         return _scale(part, assigned)
+
+
+def check_assignment(path: Path, assignment: Assignment, seed: int | None = None) -> Report:
+    """Check one's own file as it will be graded: the same parts, points, limits and hints."""
+    seed = assignment.seed if seed is None else seed
+    with open_sandbox(is_unsafe=True) as sandbox:
+        grader = Grader(assignment, sandbox, None, randbits(SEED_BITS) if seed is None else seed)
+        grade = grader.grade(path)
+    hints = {name: assignment.find_part(name).hints or "line" for name in assignment.exercises}
+    parts = [part.limit(hints[part.exercise]) for part in grade.parts]
+    return Report(grade.submission, grade.sandbox, parts, grade.notes)
 
 
 def _write_error(assigned: AssignedPart, sentence: str) -> Part:

@@ -2,13 +2,19 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
 SHOWN = ["exercise", "verdict", "outcome", "mistake", "sentence", "line", "example", "points"]
 SHOWN += ["max_points", "term", "page", "where", "notes"]
-LEVELS = ("property", "term", "line")  # how much a hint tells
+LEVELS = ("none", "property", "term", "line")  # how much a hint tells
+
+
+def check_level(level: str, name: str = "hints") -> None:
+    """Refuse a level of hints that does not exist."""
+    if level not in LEVELS:
+        raise ValueError(f"{name} must be one of {', '.join(LEVELS)}, got {level!r}")
 
 
 @dataclass
@@ -43,8 +49,10 @@ class Part:
         return "\n".join(_write_lines(self))
 
     def limit(self, level: str) -> "Part":
-        """The same result with no more than this level of hints: property, term or line."""
-        if self.verdict == "passed" or level == "line":
+        """The same result with no more than this level of hints; none is the verdict alone."""
+        if level == "none":
+            return Part(self.exercise, self.verdict, points=self.points, max_points=self.max_points)
+        if self.verdict != "failed" or level == "line":  # what the code raises is no hint
             return self
         hidden: dict[str, Any] = {"line": None, "where": None, "code": None, "mistake": None}
         if level == "property":
@@ -52,7 +60,7 @@ class Part:
             hidden |= {"sentence": sentence, "term": None, "term_in_words": None}
         elif self.term_in_words:
             hidden["sentence"] = f"look at {self.term_in_words}"
-        return Part(**{**vars(self), **hidden})
+        return replace(self, **hidden)
 
 
 @dataclass
@@ -78,9 +86,8 @@ class Report:
 
     def limit(self, level: str) -> "Report":
         """The same report with no more than this level of hints."""
-        return Report(
-            self.file, self.sandbox, [part.limit(level) for part in self.parts], self.notes
-        )
+        check_level(level)
+        return replace(self, parts=[part.limit(level) for part in self.parts])
 
     def to_json(self) -> dict[str, Any]:
         return {

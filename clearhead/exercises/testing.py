@@ -17,7 +17,7 @@ def assert_passed(
 ) -> "Report":
     """The report, if every part passed; else AssertionError, whose text says what is wrong.
 
-    hints: how much it tells: property, term or line. Other arguments as in `clearhead.check`.
+    hints: how much it tells: none, property, term or line. Other arguments as in `clearhead.check`.
     """
     __tracebackhide__ = True  # pytest shows the caller's line instead of this one
     report = check(target, exercise, seed=seed).limit(hints)

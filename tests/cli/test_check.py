@@ -58,6 +58,83 @@ def test_hints_can_be_kept_back(run, file):
     assert "line 4" not in shown
 
 
+def test_an_error_of_the_code_is_told_at_every_level(run, file):
+    file.write_text("def attention(q, k, v):\n    return qq\n")
+    for level in ("property", "term", "line"):
+        _, shown, _ = run("check", str(file), "--hints", level)
+        assert "NameError" in shown, shown
+    assert "NameError" not in run("check", str(file), "--hints", "none")[1]
+
+
+ASSIGNMENT = """
+title = "Homework 1"
+hints = "property"
+seed = 5
+
+[[parts]]
+exercise = "attention"
+points = 4
+hints = "term"
+
+[[parts]]
+exercise = "masked_softmax"
+points = 3
+name = "my_softmax"
+
+[[parts]]
+exercise = "causal_mask"
+points = 2
+hints = "none"
+
+[[parts]]
+exercise = "fourier_features"
+visibility = "hidden"
+"""
+PARTS = (
+    WRONG
+    + """
+def my_softmax(x, valid_lens=None):
+    return x
+
+def causal_mask(n):
+    return torch.ones(n, n)
+"""
+)
+
+
+def test_parts_points_and_hints_are_those_of_the_assignment_and_of_the_grade(run, tmp_path, file):
+    file.write_text(PARTS)
+    (tmp_path / "hw.toml").write_text(ASSIGNMENT)
+    code, out, err = run("check", str(file), "--assignment", str(tmp_path / "hw.toml"), "--json")
+    assert code == 1, err
+    shown = {part["exercise"]: part for part in json.loads(out)["parts"]}
+    assert [part["max_points"] for part in shown.values()] == [4, 3, 2]
+    assert shown["attention"]["term"]
+    assert shown["attention"]["mistake"] is None
+    assert shown["masked_softmax"]["verdict"] == "failed"
+    assert shown["masked_softmax"]["term"] is None
+    assert (shown["causal_mask"]["sentence"], shown["causal_mask"]["example"]) == ("", None)
+    folder = tmp_path / "class"
+    folder.mkdir()
+    (folder / "mine.py").write_text(PARTS)
+    code, out, err = run(
+        "grade", str(folder), "--assignment", str(tmp_path / "hw.toml"), "--json", "--quiet"
+    )
+    (graded,) = json.loads(out)["submissions"]
+    for part in graded["parts"]:
+        if part["exercise"] in shown:
+            own = shown[part["exercise"]]
+            assert (own["verdict"], own["points"]) == (part["verdict"], part["points"])
+
+
+def test_an_assignment_leaves_nothing_else_to_choose(run, tmp_path, file):
+    (tmp_path / "hw.toml").write_text(ASSIGNMENT)
+    for words in (["--exercise", "attention"], ["--map", "attention=f"], ["--hints", "term"]):
+        code, _, err = run("check", str(file), "--assignment", str(tmp_path / "hw.toml"), *words)
+        assert code == 2
+        assert "the assignment" in err
+
+
 def test_what_is_missing_or_unknown_is_said(run, file):
     code, out, err = run("check", str(file), "--exercise", "self_attention")
     assert code == 1

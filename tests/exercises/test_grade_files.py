@@ -11,12 +11,12 @@ from gradescope_results import check_results
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.exercises.assignment import HINTS, VISIBILITIES, AssignedPart, Assignment
+from clearhead.exercises.assignment import VISIBILITIES, AssignedPart, Assignment
 from clearhead.exercises.class_report import count_mistakes, write_class_report
 from clearhead.exercises.grade_tables import write_csv, write_junit
 from clearhead.exercises.gradebook import Grade
 from clearhead.exercises.gradescope import make_results, write_results
-from clearhead.exercises.report import Part
+from clearhead.exercises.report import LEVELS, Part
 
 NAMES = ("attention", "self_attention", "fourier_features")
 ASSIGNMENT = Assignment(parts=tuple(AssignedPart(name, points=3) for name in NAMES))
@@ -54,7 +54,7 @@ grades = st.builds(
 )
 assignments = st.builds(
     Assignment,
-    hints=st.sampled_from(HINTS),
+    hints=st.sampled_from(LEVELS),
     parts=st.lists(st.sampled_from(NAMES), unique=True).flatmap(
         lambda names: st.tuples(
             *(
@@ -97,7 +97,7 @@ def test_students_are_told_what_the_assignment_allows():
             Grade("a.py", "", "", "", parts=[part]),
             Assignment(hints=hints, parts=(AssignedPart("attention"),)),
         )["tests"][0]["output"]
-        for hints in HINTS
+        for hints in LEVELS
     }
     assert shown["none"] == "attention: failed"
     words = ("SAYS", "WORDS", "SENTENCE", "CODE", "no_scaling")
