@@ -12,6 +12,7 @@ import typer
 from clearhead.cli import options
 from clearhead.cli.options import Json, OptionalSeed, Quiet
 from clearhead.cli.streams import escape_controls, find_raw
+from clearhead.files.reading import quote
 from clearhead.timing import Timer, format_duration
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from clearhead.exercises.gradebook import Grade
 
 EVERY_SECONDS = 5.0  # a line of progress where there is no terminal
+N_NAMED = 10  # files that are not graded
+MAX_NAME = 40  # characters of a name in the table
 
 Folder = Annotated[
     Path,
@@ -62,7 +65,7 @@ def grade(
     json: Json = False,
 ) -> None:
     """Grade the submissions of a class; a run that was stopped continues."""
-    from clearhead.exercises.gradebook import Gradebook, find_submissions
+    from clearhead.exercises.gradebook import Gradebook, find_others, find_submissions
     from clearhead.exercises.grading import Grader, open_sandbox
 
     work = _choose_assignment(assignment, exercise or [])
@@ -70,7 +73,10 @@ def grade(
         _grade_one(folder, work, gradescope, seed, unsafe)
         return
     out = out or folder.resolve().parent / f"{folder.resolve().name}-grades"
+    files = {"csv": csv, "junit": junit, "html": out / "report.html"}
+    _check_places(files)
     paths = find_submissions(folder, out)
+    _name_others(find_others(folder))
     book = Gradebook(out, work, seed)
     with open_sandbox(is_unsafe=unsafe) as sandbox, _show_count(len(paths), quiet) as show:
         grader = Grader(work, sandbox, book, book.seed)
@@ -79,12 +85,28 @@ def grade(
             show(path.name)
             grades.append(grader.grade(path))
         level = sandbox.level
-    written = _write_files(work, grades, {"csv": csv, "junit": junit, "html": out / "report.html"})
+    written = _write_files(work, grades, files)
     if json:
         shown = [each.to_json() for each in grades]
         options.print_json({"sandbox": level, "submissions": shown, "files": written})
         return
     _print_grades(grades, written)
+
+
+def _check_places(files: dict[str, Path | None]) -> None:
+    """Refuse files that cannot be written, before an hour of grading and not after it."""
+    for kind in ("csv", "junit"):
+        path = files[kind]
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"--{kind} {path}: no such folder; make it first")
+
+
+def _name_others(paths: Sequence[Path]) -> None:
+    """Say which files are not graded: a student may have handed in an archive."""
+    if paths:
+        names = ", ".join(quote(path.name) for path in paths[:N_NAMED])
+        more = f" and {len(paths) - N_NAMED} more" if len(paths) > N_NAMED else ""
+        options.warn(f"not graded, neither .py file, notebook nor folder: {names}{more}")
 
 
 def _choose_assignment(path: Path | None, exercises: list[str]) -> "Assignment":
@@ -139,7 +161,7 @@ def _print_grades(grades: Sequence["Grade"], written: list[str]) -> None:
     from clearhead.exercises.class_report import count, count_mistakes
 
     rows = [
-        (each.submission, f"{each.points:g}/{each.max_points:g}", _describe(each))
+        (_shorten(each.submission), f"{each.points:g}/{each.max_points:g}", _describe(each))
         for each in grades
     ]
     options.print_table(rows)
@@ -147,6 +169,10 @@ def _print_grades(grades: Sequence["Grade"], written: list[str]) -> None:
     for finding, n in [item for item in count_mistakes(grades) if item[0].mistake][:3]:
         typer.echo(f"{n:5} × {finding.mistake} in {finding.exercise}")
     typer.echo(f"wrote {', '.join(written)}")
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 11]}…{name[-10:]}"
 
 
 def _describe(each: "Grade") -> str:

@@ -145,14 +145,22 @@ def find_submissions(folder: Path, out: Path) -> list[Path]:
         raise BadFile(f"{quote(folder)} is not a folder of submissions")
     found = [
         path
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith((".", "__"))
-        and (path.suffix in SUFFIXES or path.is_dir())
-        and not (path.is_dir() and path.resolve() == out.resolve())
+        for path in _list_visible(folder)
+        if path.suffix in SUFFIXES or (path.is_dir() and path.resolve() != out.resolve())
     ]
     if not found:
         raise BadFile(f"{quote(folder)} has no .py file, notebook or subfolder to grade")
     return found
+
+
+def find_others(folder: Path) -> list[Path]:
+    """The files of a folder that are no submissions, such as an archive."""
+    files = [path for path in _list_visible(folder) if not path.is_dir()]
+    return [path for path in files if path.suffix not in SUFFIXES]
+
+
+def _list_visible(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "__"))]
 
 
 def find_root(path: Path) -> Path:

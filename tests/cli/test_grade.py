@@ -123,6 +123,24 @@ def test_grading_that_cannot_run_ends_with_code_7(run, tmp_path, monkeypatch):
     assert json.loads(out)["exit_code"] == 7
 
 
+def test_what_is_no_submission_is_named_and_a_place_for_a_table_is_checked_first(
+    run, tmp_path, monkeypatch
+):
+    subs = tmp_path / "subs"
+    subs.mkdir()
+    for name in ("a.py", "late.zip", "notes.txt"):
+        (subs / name).write_text("x = 1\n")
+    (subs / "loop.py").symlink_to("loop.py")
+    _, out, err = run("grade", str(subs), "--exercise", "causal_mask")
+    assert "not graded, neither .py file, notebook nor folder: late.zip, notes.txt" in err
+    assert "loop.py" in out
+    monkeypatch.setattr("clearhead.exercises.grading.open_sandbox", None)  # is not reached
+    for option in ("--csv", "--junit"):
+        code, _, err = run("grade", str(subs), option, str(tmp_path / "no" / "x"))
+        assert code == 2
+        assert "no such folder" in err
+
+
 def test_wrong_usage_is_answered_before_anything_runs(run, tmp_path, assignment):
     for arguments, words in [
         ((tmp_path / "nosuch",), "is not a folder"),
