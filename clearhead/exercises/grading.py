@@ -19,7 +19,7 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
 from clearhead.exercises.assignment import AssignedPart, Assignment
-from clearhead.exercises.check import check_part, find_parts
+from clearhead.exercises.check import OFTEN_IMPORTED, check_part, find_parts
 from clearhead.exercises.definitions import Definition
 from clearhead.exercises.gradebook import (
     SEED_BITS,
@@ -52,7 +52,7 @@ def open_sandbox(*, is_unsafe: bool = False) -> Iterator["Sandbox"]:
     from clearhead.exercises.sandbox import Sandbox, Stopped  # imports torch
 
     try:
-        sandbox = Sandbox()
+        sandbox = Sandbox(imports=OFTEN_IMPORTED)
     except (Stopped, OSError) as fault:
         raise GradingFailed(f"the sandbox could not be started: {fault}") from fault
     with sandbox:

@@ -173,6 +173,25 @@ def test_the_zygote_has_one_thread_and_no_children_when_nothing_runs(sandbox):
     assert find_descendants(sandbox.zygote.pid) == []
 
 
+def test_what_is_imported_beforehand_is_there_in_every_session_and_leaves_nothing():
+    source = "import sys\nhas_it = 'matplotlib.pyplot' in sys.modules\n"
+    source += (
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nfolder = plt.matplotlib.get_cachedir()"
+    )
+    with Sandbox(imports=["matplotlib.pyplot", "absent"]) as sandbox:
+        for _ in range(2):
+            with sandbox.open(seconds=30) as session:
+                loaded = session.request(
+                    "load", cells=[[n, c] for n, c in enumerate(source.split("\n"), 1)]
+                )
+                assert loaded["failures"] == []
+                assert session.request("get", name="has_it") is True
+        assert len(list(Path(f"/proc/{sandbox.zygote.pid}/task").iterdir())) == 1
+        os.kill(sandbox.zygote.pid, signal.SIGTERM)
+        folder = sandbox.folder
+    assert not os.path.exists(folder)
+
+
 def test_the_common_sandbox_ends_with_the_process():
     source = """
 from clearhead.exercises.sandbox import open_session

@@ -44,12 +44,20 @@ class Level:
 class Sandbox:
     """Opens sessions for code that nobody trusts.
 
-    limits: of each session. without: layers to leave out, for tests of the lower levels. The
-    zygote is started at once, so that torch is imported while the caller does other things.
+    limits: of each session. without: layers to leave out, for tests of the lower levels. imports:
+    modules to import once, beside torch, and not in every session. The zygote is started at once,
+    so that torch is imported while the caller does other things.
     """
 
-    def __init__(self, limits: Limits | None = None, *, without: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        without: Collection[str] = (),
+        imports: Collection[str] = (),
+    ) -> None:
         self.limits, self.without = limits or Limits(), list(without)
+        self.imports = list(imports)
         self.lock = threading.Lock()
         if not hasattr(os, "fork"):
             raise OSError("checking code needs Linux or macOS; on Windows it runs in WSL")
@@ -126,6 +134,7 @@ class Sandbox:
         os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
         self.control, far = socket.socketpair()
         settings = {"path": view.find_search_path(), "folder": self.folder, "without": without}
+        settings["imports"] = self.imports
         python = [os.path.realpath(sys.executable), "-I", "-c", _START, str(FOLDER)]
         self.zygote = subprocess.Popen(
             [*before, *python, str(far.fileno()), json.dumps(settings)],

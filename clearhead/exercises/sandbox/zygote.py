@@ -10,6 +10,7 @@ the life line, the box is ended; when the box has ended, the zygote writes a rep
 import array
 import contextlib
 import gc
+import importlib
 import json
 import os
 import select
@@ -201,7 +202,7 @@ def main() -> None:
     control.sendall(json.dumps({"layers": zygote.layers, "missing": missing}).encode() + b"\n")
     if "namespaces" not in zygote.layers:
         box.forbid_reading()
-    serve = _import_worker()
+    serve = _import_worker(settings["imports"])
     box.hide_clearhead()
     gc.freeze()  # the collector does not touch, and so copy, the memory shared with the boxes
     zygote.baseline = processes.measure_memory(os.getpid())
@@ -211,16 +212,18 @@ def main() -> None:
         zygote.end_orphans(all_boxes=True)
         for each in zygote.cleaners:
             os.waitpid(each, 0)
-        with contextlib.suppress(OSError):
-            os.rmdir(zygote.folder)
+        start_removing(zygote.folder)
         os._exit(0)
 
 
-def _import_worker() -> Callable[[], None]:
-    """Import torch; return the function that serves requests from file 3 to file 4."""
+def _import_worker(imports: list[str]) -> Callable[[], None]:
+    """Import torch and these; return the function that serves requests from file 3 to file 4."""
     from clearhead.exercises.sandbox import frames, worker
 
     worker.prepare()
+    for name in imports:
+        with contextlib.suppress(Exception):  # it is not installed, or broken
+            importlib.import_module(name)
 
     def serve() -> None:
         worker.serve(frames, os.fdopen(3, "rb"), os.fdopen(4, "wb"))
