@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.student import Student
 
 TRIANGLE = ("tril", "triu", "arange", "range(", "<", ">")
 
@@ -34,14 +35,16 @@ class CausalMask(Exercise):
         "align": "with more keys than queries, the last query is at the last key",
     }
     parameters = {
-        "n": "n T size sz seq_len length n_tokens n_queries seq_length L t q_len",
+        "n": "n T size sz seq_len length n_tokens n_queries seq_length L t q_len x tokens input_ids",
         "n_keys": "n_keys S k_len kv_len m total_len key_len",
+        "n_cached": "n_cached n_past past past_len past_length cache_len offset start_pos start",
+        "device": "device",
     }
-    optional = ("n_keys",)
+    optional = ("n_keys", "n_cached", "device")
 
     # The formula: (n, n), or (n, n_keys)
 
-    def answer(self, n: int, n_keys: int | None = None) -> Tensor:
+    def answer(self, n: int, n_keys: int | None = None, **_: Any) -> Tensor:
         n_keys = n if n_keys is None else n_keys
         i, j = torch.arange(n).unsqueeze(1), torch.arange(n_keys)
         return self.compare(self.align(i, n_keys - n), j).float()
@@ -52,11 +55,23 @@ class CausalMask(Exercise):
     def compare(self, i: Tensor, j: Tensor) -> Tensor:
         return j <= i
 
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """Keys are counted as n_keys, or as n_cached of them before the first query."""
+        names = [name.lower() for name, _ in student.signature(student.name)]
+        given: dict[str, Any] = dict(case.inputs)
+        if "n_keys" in given and set(names) & set(self.parameters["n_cached"].split()):
+            given["n_cached"] = given.pop("n_keys") - given["n"]
+        if "device" in names:
+            given["device"] = "cpu"
+        return student.ask(self, replace(case, given=given))
+
     def forms(self, case: Case) -> Iterable[Case]:
-        """One size, or the sizes of queries and keys."""
+        """One size, or the sizes of queries and keys, or tokens (1, n)."""
         yield case
-        if "n_keys" not in case.inputs:  # a function that needs both sizes
-            yield replace(case, given={**case.inputs, "n_keys": case.inputs["n"]})
+        given = dict(case.inputs if case.given is None else case.given)
+        if "n_keys" not in case.inputs:
+            yield replace(case, given={**given, "n_keys": given["n"]})
+            yield replace(case, given={**given, "n": torch.zeros(1, given["n"], dtype=torch.long)})
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Bool, 0/1, or 0 and −∞; leading axes of 1 are accepted."""

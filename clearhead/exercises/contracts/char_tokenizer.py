@@ -34,6 +34,7 @@ class CharTokenizer(Exercise):
         "CharTokenizer.one_hot",
         "CharTokenizer.tokenize",
         "CharTokenizer.encode",
+        "CharTokenizer.__call__",
     )
     terms = {
         "rows": "the row [CLS], before the characters",

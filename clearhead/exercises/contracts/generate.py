@@ -1,7 +1,9 @@
 """Greedy generation: the likeliest next token is appended, again and again."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -9,30 +11,40 @@ from torch import Tensor
 
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.student import Student
 
 VOCAB = 11
 MAX_LEN = 40
 
 # The model that the student's function is given: each logit depends on all tokens before it and on
-# the position. The same formula is in `next_logits`.
+# the position. The same formula is in `next_logits`. returns: logits, (logits, None), or an object
+# with an attribute logits.
 MODEL = f'''
+import types as _types
 import torch as _torch
 
 class _LanguageModel(_torch.nn.Module):
     """model(tokens) → logits (B, T, {VOCAB})"""
 
-    def __init__(self, table, mix, returns_tuple=False):
+    def __init__(self, table, mix, returns="logits"):
         super().__init__()
-        self.table, self.mix, self.returns_tuple = table, mix, returns_tuple
-        self.block_size = self.max_len = self.context_length = {MAX_LEN}
+        self.table = _torch.nn.Parameter(table, requires_grad=False)
+        self.mix = _torch.nn.Parameter(mix, requires_grad=False)
+        self.returns = returns
+        sizes = ("block_size", "max_len", "max_seq_len", "context_length", "context_size")
+        self.config = _types.SimpleNamespace(**dict.fromkeys(sizes, {MAX_LEN}))
+        vars(self).update(vars(self.config))
 
-    def forward(self, tokens, *rest, **more):
+    def forward(self, tokens=None, *rest, **more):
+        tokens = more["input_ids"] if tokens is None else tokens
         T = tokens.shape[1]
         age = _torch.arange(T)[:, None] - _torch.arange(T)[None]
         decay = _torch.where(age >= 0, 0.8 ** age, 0.0)
         wave = _torch.sin(1.7 * _torch.arange(T)[:, None] * (1 + _torch.arange({VOCAB})))
         logits = self.table[tokens] + decay @ self.mix[tokens] + wave
-        return (logits, None) if self.returns_tuple else logits
+        if self.returns == "object":
+            return _types.SimpleNamespace(logits=logits)
+        return (logits, None) if self.returns == "pair" else logits
 '''
 
 
@@ -48,8 +60,9 @@ def next_logits(tokens: Tensor, table: Tensor, mix: Tensor, start: int = 0) -> T
 class Generate(Exercise):
     """The function is given a model with model(tokens) → logits (B, T, V), tokens (B, T) and n.
 
-    It returns tokens (B, T + n), or the n new ones alone. If the code unpacks `logits, _`, the
-    model returns a pair. Tokens may be asked for one sequence at a time, (1, T).
+    It returns tokens (B, T + n), or the n new ones alone. If the code needs `logits, _` or
+    `.logits`, the model returns these; if it takes one sequence (T,) or a list, it is called for
+    each row. A method generate of any class is called with our model as `self`.
     """
 
     name = "generate"
@@ -65,8 +78,10 @@ class Generate(Exercise):
         "greedy_decoding",
         "greedy_search",
         "generate_text",
+        "generate_text_simple",
         "greedy",
         "sample_greedy",
+        "*.generate",
     )
     terms = {
         "context": "what the model is given: all tokens so far",
@@ -79,9 +94,12 @@ class Generate(Exercise):
         "tokens": "tokens prompt idx input_ids ids x context prompt_ids start inputs token_ids",
         "n": "n max_new_tokens n_new num_tokens steps max_tokens n_tokens num_new_tokens length"
         " max_new n_steps",
+        "limit": "context_size block_size context_length max_seq_len context_len max_context",
     }
+    optional = ("limit",)
     helpers = MODEL
     maker = "_LanguageModel"
+    returns: tuple[str, ...] = ("logits", "pair", "object")
 
     # The formula
 
@@ -202,18 +220,42 @@ class Generate(Exercise):
     # Cases
 
     def forms(self, case: Case) -> Iterable[Case]:
-        """The model returns logits, or (logits, None)."""
-        table, mix = case.inputs["table"], case.inputs["mix"]
-        for is_pair in (False, True):
-            model = {"make": self.maker, "args": [table, mix, is_pair]}
-            tokens, n = case.inputs["tokens"], case.inputs["n"]
-            yield replace(case, given={"model": model, "tokens": tokens, "n": n})
+        """The model returns logits, a pair or an object; a limit of the context may be given."""
+        tokens = case.inputs["tokens"] if case.given is None else case.given["tokens"]
+        for limit, returns in product(({}, {"limit": MAX_LEN}), self.returns):
+            weights = [case.inputs["table"], case.inputs["mix"]]
+            model = {"make": self.maker, "args": [*weights, returns]}
+            given = {"model": model, "tokens": tokens, "n": case.inputs["n"], **limit}
+            yield replace(case, given=given)
 
-    def ask(self, student: Any, case: Case) -> Answer | None:
-        answer: Answer | None = student.ask(self, case)
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        student = _Unbound(**{each.name: getattr(student, each.name) for each in fields(student)})
+        answer = student.ask(self, case)
+        if answer is None or not _has_rows(answer, len(case.inputs["tokens"])):
+            answer = self._ask_rows(student, case) or answer
         if answer is not None:
             answer.choices = [{**case.inputs, "is_new": each} for each in (False, True)]
         return answer
+
+    def _ask_rows(self, student: Student, case: Case) -> Answer | None:
+        """Ask for each row by itself, as a tensor (T,) or as a list; None if it raises."""
+        for form in (lambda row: row, lambda row: row.tolist()):
+            rows = [replace(case, given={"tokens": form(row)}) for row in case.inputs["tokens"]]
+            answers = [student.ask(self, row) for row in rows]
+            outputs = [(each and each.results or {}).get("output") for each in answers]
+            tensors = [each for each in outputs if isinstance(each, Tensor)]
+            if len(tensors) == len(rows) and len({each.shape for each in tensors}) == 1:
+                return Answer([], {"output": torch.cat(tensors)})
+        return None
+
+    def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Tokens (B, T); one sequence is a batch of one."""
+        output = output[0] if isinstance(output, tuple) else output
+        if isinstance(output, list):
+            with suppress(ValueError, TypeError, RuntimeError):
+                output = torch.tensor(output)
+        is_flat = isinstance(output, Tensor) and output.dim() == 1
+        return {"output": output.unsqueeze(0) if is_flat else output}
 
     def cases(self, draw: Draw) -> Iterable[Case]:
         def case(says: str, term: str, B: int, T: int, n: int) -> Case:
@@ -229,6 +271,20 @@ class Generate(Exercise):
         for B, T, n in ((1, 1, 1), (1, 2, 1), (1, 2, 2), (1, 2, 3), (3, 2, 3)):
             yield Case("a small example", "choose", draw_inputs(draw, B, T, n))
         yield from self.cases(draw)
+
+
+class _Unbound(Student):
+    """A method as a function of `self`, so that `self` may be our model."""
+
+    @property
+    def owner(self) -> str | None:
+        return None
+
+
+def _has_rows(answer: Answer, n: int) -> bool:
+    """Whether the output has n rows: a list of tensors may be misread as one sequence."""
+    output = (answer.results or {}).get("output")
+    return isinstance(output, Tensor) and len(output) == n
 
 
 def draw_inputs(draw: Draw, B: int, T: int, n: int) -> Mapping[str, Any]:

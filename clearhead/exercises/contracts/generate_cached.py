@@ -21,13 +21,19 @@ _READ = [0]
 class _CachedModel(_torch.nn.Module):
     """logits, cache = model(tokens, cache=None, start=None)"""
 
-    def __init__(self, table, mix):
+    def __init__(self, table, mix, returns="pair"):
         super().__init__()
-        self.table, self.mix = table, mix
+        self.table = _torch.nn.Parameter(table, requires_grad=False)
+        self.mix = _torch.nn.Parameter(mix, requires_grad=False)
         self.block_size = self.max_len = self.context_length = {MAX_LEN}
         _READ[0] = 0
 
-    def forward(self, tokens, cache=None, start=None):
+    def forward(self, tokens, cache=None, start=None, **more):
+        for name, value in more.items():  # such as past_key_values= and start_pos=
+            if "past" in name or "cache" in name and name != "use_cache":
+                cache = value
+            elif "pos" in name or name == "offset":
+                start = value
         _READ[0] += tokens.shape[1]
         seen = tokens if cache is None else _torch.cat([cache, tokens], 1)
         S, T = seen.shape[1], tokens.shape[1]
@@ -73,6 +79,7 @@ class GenerateCached(Generate):
         "generate_with_kv_cache",
         "generate_fast",
         "cached_generation",
+        "*.generate_cached",
     )
     terms = {
         "feed": "what the model reads: the prompt once, then each new token alone, with the cache",
@@ -84,6 +91,7 @@ class GenerateCached(Generate):
     }
     helpers = MODEL
     maker = "_CachedModel"
+    returns = ("pair",)
     impossible = (
         "position_before_last",
         "least_likely",
@@ -193,11 +201,6 @@ class GenerateCached(Generate):
         return seen if cache is None else cache
 
     # Cases
-
-    def forms(self, case: Case) -> Iterable[Case]:
-        model = {"make": self.maker, "args": [case.inputs["table"], case.inputs["mix"]]}
-        tokens, n = case.inputs["tokens"], case.inputs["n"]
-        yield replace(case, given={"model": model, "tokens": tokens, "n": n})
 
     def ask(self, student: Any, case: Case) -> Answer | None:
         """Also ask how many tokens the model has read."""

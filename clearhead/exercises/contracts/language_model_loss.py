@@ -1,23 +1,28 @@
 """The loss of a language model: each token predicts the next one; padding is no target."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from clearhead.exercises.contracts.shared.cross_entropy import CrossEntropy
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
+from clearhead.exercises.forms import ask_in_forms, change
+from clearhead.exercises.student import Student
 
 Pairs = tuple[Tensor, Tensor, Tensor]  # logits, targets, whether each target is real
 PAD = 0  # the id of the padding token in all cases
+IGNORED = -100  # the label that PyTorch's cross_entropy leaves out
 
 
-class LanguageModelLoss(Exercise):
+class LanguageModelLoss(CrossEntropy):
     """logits (B, T, V), tokens (B, T) and a mask (B, T) that is 1 for real tokens → a scalar.
 
-    The mask is given as bool, or as 0 and 1 to code that does not take bools.
+    The mask is given as bool, or as 0 and 1 to code that does not take bools. Code that takes
+    `labels` and no mask may expect −100 in them for padding, as PyTorch's cross_entropy does.
     """
 
     name = "language_model_loss"
@@ -70,9 +75,6 @@ class LanguageModelLoss(Exercise):
 
     def choose(self, shifted: Tensor, mask: Tensor) -> Tensor:
         return shifted
-
-    def cost(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
 
     def average(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return torch.where(is_real, costs, 0).sum() / is_real.sum()
@@ -190,67 +192,17 @@ class LanguageModelLoss(Exercise):
     def mean_over_texts(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return torch.where(is_real, costs, 0).sum() / len(costs)
 
-    @mistake(
-        "cost",
-        "the softmax is applied twice: cross_entropy takes logits and applies its own",
-        line=("softmax",),
-    )
-    def softmax_twice(self, logits: Tensor, targets: Tensor) -> Tensor:
-        again = logits.softmax(-1).log_softmax(-1)
-        return -again.gather(-1, targets[..., None])[..., 0]
-
-    @mistake(
-        "cost",
-        "the minus sign is missing: the loss is the log probability, and training makes it small",
-        line=("log_softmax", "log(", "gather", "return"),
-    )
-    def sign_forgotten(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-
-    @mistake(
-        "cost",
-        "log(softmax(x)) is computed in two steps: a probability that rounds to 0 makes the loss "
-        "infinite; use log_softmax",
-        line=("log(", ".log"),
-    )
-    def log_of_softmax(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return -logits.softmax(-1).log().gather(-1, targets[..., None])[..., 0]
-
-    @mistake(
-        "cost",
-        "the softmax overflows: exp of a large logit is infinite; use log_softmax or logsumexp",
-        line=("exp(", ".exp"),
-        variants=("no_max_in_logsumexp",),
-    )
-    def no_max_subtraction(self, logits: Tensor, targets: Tensor) -> Tensor:
-        probs = logits.exp() / logits.exp().sum(-1, keepdim=True)
-        return -probs.log().gather(-1, targets[..., None])[..., 0]
-
-    def no_max_in_logsumexp(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return logits.exp().sum(-1).log() - logits.gather(-1, targets[..., None])[..., 0]
-
-    @mistake(
-        "cost",
-        "the logits are viewed as (B, V, T) where they must be transposed: rows and columns are "
-        "mixed",
-        line=("view", "reshape"),
-    )
-    def viewed_not_transposed(self, logits: Tensor, targets: Tensor) -> Tensor:
-        B, T, V = logits.shape
-        mixed = logits.reshape(B, V, T).mT
-        return -mixed.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-
-    @mistake("cost", "the softmax runs over the positions instead of the vocabulary", line=("dim",))
-    def softmax_over_time(self, logits: Tensor, targets: Tensor) -> Tensor:
-        return -logits.log_softmax(1).gather(-1, targets[..., None])[..., 0]
-
     # Cases
 
-    def ask(self, student: Any, case: Case) -> Answer | None:
+    def ask(self, student: Student, case: Case) -> Answer | None:
         """Give mask and padding id as far as the code takes them."""
-        answer: Answer | None
-        answer = student.ask(self, replace(case, given=self._choose_inputs(student, case)))
-        return answer
+        names = student.signature(student.name, "forward" if student.is_class else None)
+        given = self._choose_inputs(names, case)
+        plain = replace(case, given=given)
+        if "mask" in given or "pad" in given or "labels" not in dict(names):
+            return student.ask(self, plain)
+        labels = case.inputs["tokens"].where(case.inputs["mask"], IGNORED)
+        return ask_in_forms(self, student, [plain, change(plain, lambda _: labels, "tokens")])
 
     def forms(self, case: Case) -> Iterable[Case]:
         given = case.inputs if case.given is None else case.given
@@ -260,9 +212,8 @@ class LanguageModelLoss(Exercise):
         for dtype in (torch.bool, torch.long, torch.float):
             yield replace(case, given={**given, "mask": given["mask"].to(dtype)})
 
-    def _choose_inputs(self, student: Any, case: Case) -> dict[str, Any]:
+    def _choose_inputs(self, names: Sequence[tuple[str, bool]], case: Case) -> dict[str, Any]:
         """Logits, tokens, and what else the code names; else a third argument is the mask."""
-        names = student.signature(student.name, "forward" if student.is_class else None)
         named = {name.lower() for name, _ in names}
         taken = [
             name

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
-from clearhead.exercises.forms import Choices, ask_in_forms, change, to_tensor
+from clearhead.exercises.forms import Choices, ask_in_forms, change, read_parameters, to_tensor
 from clearhead.exercises.student import Student
 
 MASKS = ("input_mask", "attention_mask", "mask", "token_mask", "inp_mask", "padding_mask")
@@ -37,6 +37,10 @@ class PaddedBatch(Exercise):
         "create_batch",
         "pad_right",
         "encode_batch",
+        "PadCollate",
+        "Collate",
+        "Collator",
+        "PaddedBatch",
     )
     terms = {
         "length": "the length T, that of the longest row",
@@ -46,8 +50,10 @@ class PaddedBatch(Exercise):
     }
     parameters = {
         "rows": "rows batch sequences seqs examples ids samples token_lists data lists inputs xs",
-        "pad_id": "pad_id pad pad_token_id padding_value pad_token pad_idx pad_value padding_idx",
+        "pad_id": "pad_id pad pad_token_id padding_value pad_token pad_idx pad_value padding_idx"
+        " value pad_index",
     }
+    constructor = {"pad_id": parameters["pad_id"]}
     optional = ("pad_id",)
 
     # The formula: lists of ids → ids (B, T) and mask (B, T)
@@ -147,15 +153,17 @@ class PaddedBatch(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """Rows as lists or as tensors; a function without pad_id has a padding of its own."""
-        names = [name.lower() for name, _ in student.signature(student.name)]
+        """Rows as lists or as tensors; a class is built with pad_id, and code without pad_id has a
+        padding of its own."""
         forms = [case, change(case, lambda rows: [torch.tensor(row) for row in rows], "rows")]
         choices: Choices = [dict(case.inputs)]
-        if not any(name in self.parameters["pad_id"].split() for name in names):
-            if case.inputs["pad_id"] != 0:
-                return None
-            forms = [_drop_pad(form) for form in forms]
+        takes_pad = bool(set(read_parameters(student)) & set(self.parameters["pad_id"].split()))
+        if not takes_pad and case.inputs["pad_id"] != 0:
+            return None
+        if not takes_pad:
             choices = [{**case.inputs, "pad_id": pad} for pad in OWN_PADS]
+        if not takes_pad or student.is_class:
+            forms = [_drop_pad(form) for form in forms]
         return ask_in_forms(self, student, forms, choices)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,7 +199,8 @@ class PaddedBatch(Exercise):
 
 def _drop_pad(case: Case) -> Case:
     given = case.inputs if case.given is None else case.given
-    return Case(case.says, case.term, case.inputs, given={"rows": given["rows"]})
+    sizes = {"pad_id": case.inputs["pad_id"]}
+    return Case(case.says, case.term, case.inputs, sizes, given={"rows": given["rows"]})
 
 
 def _read_numbers(value: Any) -> Any:

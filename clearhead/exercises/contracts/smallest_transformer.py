@@ -16,6 +16,7 @@ from clearhead.exercises.student import MODULE, Student
 from clearhead.exercises.weights import Linear, Role
 
 ARRAYS = "NumpyTransformer"
+MADE = {"make": MODULE}  # the object built from a class
 Sizes = tuple[tuple[Any, ...], ...]
 
 # n, then d_input, d_qk, d_v, d_pos, max_len
@@ -59,6 +60,7 @@ class SmallestTransformer(Exercise):
         "d_pos": "pos_dim d_pos",
         "max_len": "max_seq_len max_len max_length seq_len",
     }
+    helpers = "def _forward(model, x):\n    return getattr(model, 'forward', model)(x)"
     forbidden = ("torch.nn.functional.scaled_dot_product_attention", "torch.nn.MultiheadAttention")
 
     def roles(
@@ -231,9 +233,7 @@ class SmallestTransformer(Exercise):
         try:
             student.session.request("build", name=ARRAYS, args=args, kwargs={}, label=MODULE)
             seq = to_array(case.inputs["seq"])
-            reply = student.session.request(
-                "call", target=MODULE, method="forward", args=[seq], kwargs={}
-            )
+            reply = student.session.request("call", target="_forward", args=[MADE, seq], kwargs={})
         except StudentError as error:
             return Answer(choices, error=error)
         output = reply.get("output") if isinstance(reply, dict) else None

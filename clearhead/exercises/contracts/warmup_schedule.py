@@ -1,19 +1,36 @@
 """The learning rate: straight up from 0 during the warm-up, then straight down to 0."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.sandbox.supervisor import StudentError
+from clearhead.exercises.student import CannotCall, Student, arrange
+
+Names = Sequence[tuple[str, bool]]  # (name, has a default) of each parameter
+
+
+# A schedule that is built first: a class whose object is called or has a method, or a function that
+# returns a function of the step.
+HELPERS = """
+def _run_schedule(make, step, arguments):
+    schedule = make(**arguments)
+    for name in ("get_lr", "factor", "lr_lambda", "get_factor", "step", "lr"):
+        if not callable(schedule) and hasattr(schedule, name):
+            schedule = getattr(schedule, name)
+    return schedule(step)
+"""
 
 
 class WarmupSchedule(Exercise):
     """A function of step, warmup and total, or a class built from (warmup, total) and called.
 
-    With a parameter for the peak (`lr`) the factor is multiplied by it. At step 0 of a schedule
-    without warm-up both 0 and 1 are accepted.
+    A function of warmup and total alone must return one of step, as LambdaLR takes it. With a
+    parameter for the peak (`lr`) the factor is multiplied by it. At step 0 of a schedule without
+    warm-up both 0 and 1 are accepted.
     """
 
     name = "warmup_schedule"
@@ -57,6 +74,7 @@ class WarmupSchedule(Exercise):
     constructor = parameters
     optional = ("peak",)
     tolerance = 1e-5
+    helpers = HELPERS
 
     # The formula
 
@@ -211,17 +229,38 @@ class WarmupSchedule(Exercise):
 
     # Cases
 
-    def ask(self, student: Any, case: Case) -> Answer | None:
-        """A class takes all but the step in its constructor; a peak is given if it is named."""
-        names = {name.lower() for name, _ in student.signature(student.name)}
-        has_peak = bool(names & set(self.parameters["peak"].split()))
-        given = {n: v for n, v in case.inputs.items() if n != "peak" or has_peak}
-        sizes = {name: value for name, value in given.items() if name != "step"}
-        inputs = {"step": given["step"]} if student.is_class else given
-        answer: Answer | None = student.ask(self, replace(case, inputs=inputs, sizes=sizes))
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """A peak is given if it is named; without a parameter for the step it is built first."""
+        names = student.signature(student.name)
+        words = {name: set(words.lower().split()) for name, words in self.parameters.items()}
+        named = {name.lower() for name, _ in names}
+        given = {n: v for n, v in case.inputs.items() if n != "peak" or named & words["peak"]}
+        n_needed = sum(not has_default for _, has_default in names)
+        answer: Answer | None
+        if student.is_class or (n_needed < len(given) and not named & words["step"]):
+            answer = self._ask_built(student, case, names, given)
+        else:
+            answer = student.ask(self, replace(case, inputs=given))
         if answer is not None:
             answer.choices = [{**given, "start": start} for start in (1.0, 0.0)]
         return answer
+
+    def _ask_built(
+        self, student: Student, case: Case, names: Names, given: Mapping[str, Any]
+    ) -> Answer:
+        """Ask a class or a function that takes all but the step."""
+        sizes = {name: value for name, value in given.items() if name != "step"}
+        arranged = arrange(names, self.parameters, sizes, ())
+        if arranged is None:
+            raise CannotCall(f"{student.name} does not take warmup and total")
+        args, kwargs, _ = arranged
+        kwargs = {**dict(zip((name for name, _ in names), args, strict=False)), **kwargs}
+        call = [{"make": student.name}, given["step"], kwargs]
+        try:
+            reply = student.session.request("call", target="_run_schedule", args=call, kwargs={})
+        except StudentError as error:
+            return Answer([], error=error)
+        return student.read(self, case, [], reply, [])
 
     def cases(self, draw: Draw) -> Iterable[Case]:
         def case(says: str, term: str, step: int, warmup: int, total: int) -> Case:

@@ -17,6 +17,13 @@ PLAIN = "we know"  # known however the texts are split, if they are read as they
 
 # Encode and decode in one call; ids may be a list, a tensor or an array.
 HELPERS = """
+def _fit(model, texts):
+    for name in ("fit", "build_vocab", "build_vocabulary", "train", "fit_on_texts", "build"):
+        if hasattr(model, name):
+            getattr(model, name)(texts)
+            return
+    raise TypeError("it takes no texts: neither its constructor nor a method fit or build_vocab")
+
 def _encode(model, text):
     encode = getattr(model, "encode", None) or getattr(model, "tokenize", None) or model
     ids = encode(text)
@@ -40,7 +47,7 @@ class WordTokenizer(Exercise):
     formula = "<start> We know it , we know it . → ids; an unknown word → <unk>"
     signature = (
         "WordTokenizer(texts) with encode(text) → ids and decode(ids) → text; texts: a list of "
-        "texts, one text, or a list of words; the ids themselves are free"
+        "texts, one text, or a list of words, also for fit(texts); the ids themselves are free"
     )
     page = "data.md"
     names = (
@@ -163,7 +170,7 @@ class WordTokenizer(Exercise):
     def _ask_form(self, student: Student, case: Case, given: Any) -> Answer:
         choices = [dict(case.inputs)]
         try:
-            student.build(self, replace(case, sizes={"texts": given}))
+            self._build(student, case, given)
             args = [{"make": MODULE}, case.inputs["text"]]
             probe = [{"make": MODULE}, UNKNOWN[1]]
             request = student.session.request
@@ -172,6 +179,17 @@ class WordTokenizer(Exercise):
         except StudentError as error:
             return Answer(choices, error=error)
         return Answer(choices, _read_tokens(_output(reply), _output(other)))
+
+    def _build(self, student: Student, case: Case, texts: Any) -> None:
+        """Build it with the texts, or build it and then fit it to them."""
+        names = student.signature(student.name)
+        words = self.constructor["texts"].split()
+        if any(not has_default or name.lower() in words for name, has_default in names):
+            student.build(self, replace(case, sizes={"texts": texts}))
+            return
+        student.build(self, replace(case, sizes={}))
+        args = [{"make": MODULE}, texts]
+        student.session.request("call", target="_fit", args=args, kwargs={})
 
     def cases(self, draw: Draw) -> Iterable[Case]:
         texts = (

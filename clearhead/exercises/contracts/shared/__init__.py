@@ -6,6 +6,7 @@ gru.py             a gated recurrent unit, for gru_encoder and attention_decoder
 gru_weights.py     its weights, found in a student's module
 decoder_weights.py the weights of a decoder, found in a student's module
 decoder_calls.py   how a decoder is built, started and called
+cross_entropy.py   the cost of one prediction
 products.py        feature maps, compared by φ(q)·φ(k)
 twins.py           a second function beside the first, such as a closed form
 hand_design.py     a small transformer whose weights are set by hand
