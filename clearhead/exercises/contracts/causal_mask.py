@@ -35,7 +35,8 @@ class CausalMask(Exercise):
         "align": "with more keys than queries, the last query is at the last key",
     }
     parameters = {
-        "n": "n T size sz seq_len length n_tokens n_queries seq_length L t q_len x tokens input_ids",
+        "n": "n T size sz seq_len length n_tokens n_queries seq_length L t q_len"
+        " x tokens input_ids",
         "n_keys": "n_keys S k_len kv_len m total_len key_len",
         "n_cached": "n_cached n_past past past_len past_length cache_len offset start_pos start",
         "device": "device",

@@ -9,52 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.exercises.contracts.shared.language_models import (
+    MAX_LEN,
+    PLAIN_MODEL,
+    VOCAB,
+    next_logits,
+)
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.student import Student
-
-VOCAB = 11
-MAX_LEN = 40
-
-# The model that the student's function is given: each logit depends on all tokens before it and on
-# the position. The same formula is in `next_logits`. returns: logits, (logits, None), or an object
-# with an attribute logits.
-MODEL = f'''
-import types as _types
-import torch as _torch
-
-class _LanguageModel(_torch.nn.Module):
-    """model(tokens) → logits (B, T, {VOCAB})"""
-
-    def __init__(self, table, mix, returns="logits"):
-        super().__init__()
-        self.table = _torch.nn.Parameter(table, requires_grad=False)
-        self.mix = _torch.nn.Parameter(mix, requires_grad=False)
-        self.returns = returns
-        sizes = ("block_size", "max_len", "max_seq_len", "context_length", "context_size")
-        self.config = _types.SimpleNamespace(**dict.fromkeys(sizes, {MAX_LEN}))
-        vars(self).update(vars(self.config))
-
-    def forward(self, tokens=None, *rest, **more):
-        tokens = more["input_ids"] if tokens is None else tokens
-        T = tokens.shape[1]
-        age = _torch.arange(T)[:, None] - _torch.arange(T)[None]
-        decay = _torch.where(age >= 0, 0.8 ** age, 0.0)
-        wave = _torch.sin(1.7 * _torch.arange(T)[:, None] * (1 + _torch.arange({VOCAB})))
-        logits = self.table[tokens] + decay @ self.mix[tokens] + wave
-        if self.returns == "object":
-            return _types.SimpleNamespace(logits=logits)
-        return (logits, None) if self.returns == "pair" else logits
-'''
-
-
-def next_logits(tokens: Tensor, table: Tensor, mix: Tensor, start: int = 0) -> Tensor:
-    """tokens (B, T) → logits (B, T, V): what the model of the exercise computes."""
-    T = tokens.size(1)
-    age = torch.arange(T)[:, None] - torch.arange(T)
-    decay = torch.where(age >= 0, 0.8**age, 0.0)
-    wave = torch.sin(1.7 * (start + torch.arange(T))[:, None] * (1 + torch.arange(VOCAB)))
-    return table[tokens] + decay @ mix[tokens] + wave
 
 
 class Generate(Exercise):
@@ -97,7 +60,7 @@ class Generate(Exercise):
         "limit": "context_size block_size context_length max_seq_len context_len max_context",
     }
     optional = ("limit",)
-    helpers = MODEL
+    helpers = PLAIN_MODEL
     maker = "_LanguageModel"
     returns: tuple[str, ...] = ("logits", "pair", "object")
 
@@ -242,7 +205,7 @@ class Generate(Exercise):
         for form in (lambda row: row, lambda row: row.tolist()):
             rows = [replace(case, given={"tokens": form(row)}) for row in case.inputs["tokens"]]
             answers = [student.ask(self, row) for row in rows]
-            outputs = [(each and each.results or {}).get("output") for each in answers]
+            outputs = [((each and each.results) or {}).get("output") for each in answers]
             tensors = [each for each in outputs if isinstance(each, Tensor)]
             if len(tensors) == len(rows) and len({each.shape for each in tensors}) == 1:
                 return Answer([], {"output": torch.cat(tensors)})

@@ -4,58 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.generate import MAX_LEN, VOCAB, Generate
+from clearhead.exercises.contracts.generate import Generate
+from clearhead.exercises.contracts.shared.language_models import CACHED_MODEL, cached_logits
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, mistake
-
-# logits, cache = model(new tokens, cache, start): the same formula is in `cached_logits`. _READ
-# counts the tokens that the model reads.
-MODEL = f'''
-import torch as _torch
-
-_READ = [0]
-
-class _CachedModel(_torch.nn.Module):
-    """logits, cache = model(tokens, cache=None, start=None)"""
-
-    def __init__(self, table, mix, returns="pair"):
-        super().__init__()
-        self.table = _torch.nn.Parameter(table, requires_grad=False)
-        self.mix = _torch.nn.Parameter(mix, requires_grad=False)
-        self.block_size = self.max_len = self.context_length = {MAX_LEN}
-        _READ[0] = 0
-
-    def forward(self, tokens, cache=None, start=None, **more):
-        for name, value in more.items():  # such as past_key_values= and start_pos=
-            if "past" in name or "cache" in name and name != "use_cache":
-                cache = value
-            elif "pos" in name or name == "offset":
-                start = value
-        _READ[0] += tokens.shape[1]
-        seen = tokens if cache is None else _torch.cat([cache, tokens], 1)
-        S, T = seen.shape[1], tokens.shape[1]
-        start = S - T if start is None else int(start)
-        age = _torch.arange(S - T, S)[:, None] - _torch.arange(S)[None]
-        decay = _torch.where(age >= 0, 0.8 ** age, 0.0)
-        wave = _torch.sin(1.7 * (start + _torch.arange(T))[:, None] * (1 + _torch.arange({VOCAB})))
-        return self.table[tokens] + decay @ self.mix[seen] + wave, seen
-'''
-
-Feed = tuple[Tensor, Tensor | None, int]  # tokens to read, cache, position of the first of them
-
-
-def cached_logits(feed: Feed, table: Tensor, mix: Tensor) -> tuple[Tensor, Tensor]:
-    """What the model of the exercise returns: logits (B, T, V), and the tokens seen so far."""
-    tokens, cache, start = feed
-    seen = tokens if cache is None else torch.cat([cache, tokens], 1)
-    S, T = seen.size(1), tokens.size(1)
-    age = torch.arange(S - T, S)[:, None] - torch.arange(S)
-    decay = torch.where(age >= 0, 0.8**age, 0.0)
-    wave = torch.sin(1.7 * (start + torch.arange(T))[:, None] * (1 + torch.arange(VOCAB)))
-    return table[tokens] + decay @ mix[seen] + wave, seen
 
 
 class GenerateCached(Generate):
@@ -89,7 +43,7 @@ class GenerateCached(Generate):
         "append": "the new token at the end of each sequence",
         "count": "the number of new tokens",
     }
-    helpers = MODEL
+    helpers = CACHED_MODEL
     maker = "_CachedModel"
     returns = ("pair",)
     impossible = (

@@ -15,6 +15,7 @@ from clearhead.exercises.student import Student
 
 Pairs = tuple[Tensor, Tensor, Tensor]  # logits, targets, whether each target is real
 PAD = 0  # the id of the padding token in all cases
+COSTS = ("cross_entropy", "gather", "nll_loss", "criterion", "view", "reshape")
 IGNORED = -100  # the label that PyTorch's cross_entropy leaves out
 
 
@@ -27,9 +28,7 @@ class LanguageModelLoss(CrossEntropy):
 
     name = "language_model_loss"
     title = "The loss of a language model"
-    formula = (
-        "the mean of −log softmax(logits[t])[tokens[t+1]] over all t whose tokens[t+1] is real"
-    )
+    formula = "the mean of −log softmax(logits[t])[tokens[t+1]] over t whose tokens[t+1] is real"
     signature = "DialogueLoss()(logits, input_ids, inp_mask), or a function of these three"
     page = "training.md#losses"
     names = (
@@ -85,7 +84,7 @@ class LanguageModelLoss(CrossEntropy):
         "pair",
         "the targets are not shifted: each token is asked for itself, which it can see; logits[t] "
         "must predict tokens[t+1]",
-        line=("cross_entropy", "gather", "nll_loss", "criterion", "view", "reshape"),
+        line=COSTS,
     )
     def not_shifted(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
         return logits[:, 1:], tokens[:, 1:], mask[:, 1:]
@@ -94,7 +93,7 @@ class LanguageModelLoss(CrossEntropy):
         "pair",
         "the targets are not shifted, and the start token is a target, too: each token is asked "
         "for itself",
-        line=("cross_entropy", "gather", "nll_loss", "criterion", "view", "reshape"),
+        line=COSTS,
     )
     def not_shifted_at_all(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
         return logits, tokens, mask
@@ -150,11 +149,7 @@ class LanguageModelLoss(CrossEntropy):
     def mask_of_inputs(self, shifted: Tensor, mask: Tensor) -> Tensor:
         return mask[:, :-1]
 
-    @mistake(
-        "choose",
-        "the mask is inverted: only padding is counted",
-        line=("mask",),
-    )
+    @mistake("choose", "the mask is inverted: only padding is counted", line=("mask",))
     def mask_inverted(self, shifted: Tensor, mask: Tensor) -> Tensor:
         return ~shifted
 

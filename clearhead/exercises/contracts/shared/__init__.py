@@ -7,6 +7,7 @@ gru_weights.py     its weights, found in a student's module
 decoder_weights.py the weights of a decoder, found in a student's module
 decoder_calls.py   how a decoder is built, started and called
 cross_entropy.py   the cost of one prediction
+language_models.py the models that generate and generate_cached call
 products.py        feature maps, compared by φ(q)·φ(k)
 twins.py           a second function beside the first, such as a closed form
 hand_design.py     a small transformer whose weights are set by hand
