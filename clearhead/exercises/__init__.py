@@ -4,6 +4,7 @@ exercise.py      what an exercise is: a formula in terms, named mistakes, cases
 draw.py          inputs drawn from a secret seed
 weights.py       which parameter of a module plays which role
 stacks.py        the layers of a whole model among its parameters
+constructors.py  how a student's class gets its sizes
 student.py       a student's function or class, called with the arguments it expects
 forms.py         inputs as NumPy arrays, or as transposed matrices
 comparison.py    whether an answer is what a formula gives

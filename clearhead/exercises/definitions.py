@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -71,40 +71,48 @@ def find_definition(
 
     A name with a capital letter first is that of a class. Some names serve several exercises:
 
-        phi(x, W)     phi, if it has two parameters
-        Km + pos      Km, if the file also defines pos; Km - pos, if it does not
-        *.generate    the method of any class, if the exercise was asked for
+        phi(x, W)               phi, if it has two parameters
+        Km + pos                Km, if the file also defines pos; Km - pos, if it does not
+        Head with mask lens     Head, if it has a parameter mask or lens; without: if it has none
+        *.generate              the method of any class, if the exercise was asked for
 
     is_asked: the exercise was asked for, so the condition need not hold if nothing else fits.
     """
     names = tuple(names)
-    plain = [name for name in names if _holds(name, definitions)]
-    found = _find_named([_strip(name) for name in plain], definitions)
+    found = _find_named(names, definitions, _holds)
     if found is None and is_asked:
-        found = _find_named([_strip(name) for name in names], definitions)
+        found = _find_named(names, definitions, lambda *_: True)
     if found is None and is_asked:
         methods = tuple(name[1:] for name in names if name.startswith("*."))
         found = next((d for name, d in definitions.items() if name.endswith(methods)), None)
     return found
 
 
-def _find_named(names: list[str], definitions: Mapping[str, Definition]) -> Definition | None:
+def _find_named(
+    names: Iterable[str], definitions: Mapping[str, Definition], is_right: Callable[..., bool]
+) -> Definition | None:
     nearly = {(_simplify(name), d.is_class): d for name, d in definitions.items()}
-    keys = [(_simplify(name), name[:1].isupper()) for name in names]
-    exact = (definitions[name] for name in names if name in definitions)
-    near = (nearly[key] for key in keys if key in nearly)
-    return next(exact, None) or next(near, None)
+    plain = [(name, drop_condition(name)) for name in names]
+    exact = ((name, definitions.get(own)) for name, own in plain)
+    near = ((name, nearly.get((_simplify(own), own[:1].isupper()))) for name, own in plain)
+    return next(
+        (d for name, d in (*exact, *near) if d is not None and is_right(name, d, definitions)), None
+    )
 
 
-def _strip(name: str) -> str:
+def drop_condition(name: str) -> str:
+    """A name of an exercise without the condition behind it."""
     return re.split(r"[ (]", name)[0]
 
 
-def _holds(name: str, definitions: Mapping[str, Definition]) -> bool:
-    """Whether the condition in a name holds: its number of parameters, names beside it."""
-    own = definitions.get(_strip(name))
+def _holds(name: str, own: Definition, definitions: Mapping[str, Definition]) -> bool:
+    """Whether the condition in a name holds: its parameters, or names beside it."""
     parameters = re.search(r"\((.*)\)", name)
-    if parameters and own and len(own.parameters) != len(parameters[1].split(",")):
+    if parameters and len(own.parameters) != len(parameters[1].split(",")):
+        return False
+    words = re.search(r" (with|without) (.*)", name)
+    given = {each.lower() for each in own.parameters}
+    if words and bool(given & set(words[2].split())) != (words[1] == "with"):
         return False
     beside = re.findall(r" ([+-]) (\w+)", name)
     return all((other in definitions) == (sign == "+") for sign, other in beside)

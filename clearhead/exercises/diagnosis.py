@@ -53,7 +53,9 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         return Diagnosis("error", sentence=f"it cannot be called as {exercise.signature}")
     choice, failed = _best_choice(exercise, asked)
     if not failed:
-        return _examine_behaviour(exercise, student, asked, choice, seed)
+        found = _examine_behaviour(exercise, student, asked, choice, seed)
+        found.notes += _describe_readings(exercise, student, asked, choice)
+        return found
     found = _explain(exercise, asked, choice, failed)
     is_narrowed = found.outcome == "narrowed"
     if is_narrowed and any(_is_random(exercise, student, asked, i) for i in failed):
@@ -67,6 +69,7 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         found.example = find_example(exercise, student, seed, choice)
     except (Stopped, CannotCall):
         found.notes.append("no small example: the code stopped")
+    found.notes += _describe_readings(exercise, student, asked, choice)
     return found
 
 
@@ -96,6 +99,15 @@ def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
             break
     assert best is not None
     return best
+
+
+def _describe_readings(
+    exercise: Exercise, student: Student, asked: Asked, choice: int
+) -> list[str]:
+    """What was adapted to call the code, and which of the accepted conventions it follows."""
+    readings = [a.choices[min(choice, len(a.choices) - 1)] for _, a in asked if a.choices]
+    notes = [note for each in readings for note in exercise.describe_reading(each)]
+    return list(dict.fromkeys([*student.notes, *notes]))
 
 
 def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -> Diagnosis:

@@ -166,6 +166,10 @@ class Exercise:
             return {"output": output[0]}
         return {"output": output}
 
+    def describe_reading(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        """What is printed of the way the code was read: the convention among several accepted."""
+        return ()
+
     # What follows from it
 
     @cached_property

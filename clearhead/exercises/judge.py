@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts import find_exercise
-from clearhead.exercises.definitions import Definition
+from clearhead.exercises.definitions import Definition, drop_condition
 from clearhead.exercises.diagnosis import Diagnosis, diagnose
 from clearhead.exercises.exercise import Exercise
 from clearhead.exercises.intake import Submission
@@ -24,7 +24,7 @@ def judge(
     """The result for one exercise; whatever the code does, there is one."""
     exercise = find_exercise(name)
     if definition is None:
-        usual = ", ".join(exercise.names[:4])
+        usual = ", ".join(drop_condition(each) for each in exercise.names[:4])
         sentence = f"nothing in the file is called {usual}; --map {name}=NAME says what is meant"
         return Part(name, "missing", sentence=sentence, max_points=exercise.points)
     threads = torch.get_num_threads()

@@ -5,12 +5,12 @@
 A test compares them with the contracts, so they cannot disagree.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from clearhead.exercises.catalogue import BEHAVIOUR, FILE, Entry, make_catalogue, make_entry
 from clearhead.exercises.contracts import EXERCISES
+from clearhead.exercises.definitions import drop_condition
 from clearhead.files.writing import replace_file
 
 
@@ -51,7 +51,7 @@ def _write_page(entry: Entry) -> Iterator[str]:
     yield f"```\n{entry.formula}\n```\n"
     yield f"Signature: `{entry.signature}`, {entry.points:g} points."
     yield f"The idea is explained in [{page}](../{entry.page}).\n"
-    names = dict.fromkeys(re.split(r"[ (]", name)[0] for name in entry.names)
+    names = dict.fromkeys(drop_condition(name) for name in entry.names)
     yield "It is found in a file under these names: " + ", ".join(f"`{n}`" for n in names) + ".\n"
     if entry.forbidden:
         yield "Not allowed: " + ", ".join(f"`{name}`" for name in entry.forbidden) + ".\n"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from clearhead.exercises import constructors
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise
 from clearhead.exercises.sandbox.direct import DirectSession
@@ -18,6 +19,9 @@ from clearhead.exercises.weights import Assignment, draw_weights
 
 MODULE = "module"  # the label of the object built from a class
 MAX_NUMBERS = 1 << 23  # in all parameters of a module
+
+
+Arranged = tuple[list[Any], dict[str, Any], list[str]]  # positional, by keyword, inputs in order
 
 
 class CannotCall(Exception):
@@ -37,7 +41,9 @@ class Student:
     seed: int = 0
     shift: int = 0  # of the seed of a call: another one must not change the answer
     notes: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # found out once, such as is_causal
     _signatures: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
+    _keyword_only: set[str] = field(default_factory=set)  # parameters behind a *
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
         """Call it with a case, in the first accepted form that does not make it raise.
@@ -112,15 +118,7 @@ class Student:
     def build(self, exercise: Exercise, case: Case) -> Sequence[Any]:
         """Build an object of the class; (name, shape, owner) of each parameter."""
         assert self.owner is not None
-        names = self.signature(self.owner)
-        words = {p.lower() for p, _ in names}
-        sizes = {
-            name: value
-            for name, value in case.sizes.items()
-            if name not in exercise.optional
-            or words & set(exercise.constructor[name].lower().split())
-        }
-        arranged = arrange(names, exercise.constructor, sizes, ())
+        arranged = self._arrange_sizes(exercise, case)
         if arranged is None:
             raise CannotCall(f"the constructor of {self.name} does not take what the exercise asks")
         args, kwargs, _ = arranged
@@ -138,11 +136,35 @@ class Student:
             found = read_parameters(self.session.request("parameters", label=MODULE))
         return found
 
+    def _arrange_sizes(self, exercise: Exercise, case: Case) -> Arranged | None:
+        """The arguments of the constructor; see constructors.py."""
+        names, words = self.signature(self.owner or ""), exercise.constructor
+        given = {p.lower() for p, _ in names}
+        taken = {name for name in case.sizes if given & set(words[name].lower().split())}
+        needed = {name for name in case.sizes if name in taken or name not in exercise.optional}
+        sizes = {name: value for name, value in case.sizes.items() if name in needed}
+        if constructors.HELPERS in exercise.helpers:
+            config = constructors.find_config(dict(names))
+            if config is not None and not taken:
+                made = constructors.make_config(words, case.sizes)
+                return arrange(names, {"config": config}, {"config": made}, ())
+            fixed = constructors.set_constants(self.session, words, sizes, taken)
+            self._note_constants(fixed)
+            known = {name for name in sizes if set(fixed) & set(words[name].split())}
+            sizes = {n: value for n, value in sizes.items() if n in taken or n not in known}
+        return arrange(names, words, sizes, ())
+
+    def _note_constants(self, names: Sequence[str]) -> None:
+        note = f"{', '.join(names)}: constants of the file, set to the sizes that are tried"
+        if names and note not in self.notes:
+            self.notes.append(note)
+
     def signature(self, name: str, method: str | None = None) -> list[tuple[str, bool]]:
         """(name, has a default) of each parameter that can be given by position or name."""
         key = f"{name}.{method}"
         if key not in self._signatures:
             found = read_rows(self.session.request("describe", name=name, method=method))
+            self._keyword_only |= {row[0] for row in found if row[1] == "KEYWORD_ONLY"}
             self._signatures[key] = [
                 (parameter, has_default)
                 for parameter, kind, has_default in found
@@ -150,15 +172,16 @@ class Student:
             ]
         return self._signatures[key]
 
-    def arrange(
-        self, exercise: Exercise, inputs: Mapping[str, Any]
-    ) -> tuple[list[Any], dict[str, Any], list[str]] | None:
+    def arrange(self, exercise: Exercise, inputs: Mapping[str, Any]) -> Arranged | None:
         """The inputs in the student's order; None if they are too many or too few."""
         if self.owner:
             names = self.signature(MODULE, self.method or "forward")
         else:
             names = self.signature(self.name)
-        return arrange(names, exercise.parameters, inputs, exercise.optional, exercise.convert)
+        return arrange(
+            names, exercise.parameters, inputs, exercise.optional, exercise.convert,
+            self._keyword_only,
+        )  # fmt: skip
 
     def read(
         self,
@@ -214,7 +237,8 @@ def arrange(
     inputs: Mapping[str, Any],
     optional: Iterable[str],
     convert: Any = lambda name, parameter, value: value,
-) -> tuple[list[Any], dict[str, Any], list[str]] | None:
+    keyword_only: Iterable[str] = (),
+) -> Arranged | None:
     """Match inputs to parameters: by name, then the rest by position. None if they do not fit:
     an input is not taken, or a parameter without a default stays empty.
 
@@ -237,7 +261,7 @@ def arrange(
     kwargs = {p: convert(name, p, inputs[name]) for p, name in matched.items()}
     args: list[Any] = []
     for parameter, _ in names:  # leading ones by position: forward(x, *rest) may rename them
-        if parameter not in kwargs:
+        if parameter not in kwargs or parameter in keyword_only:
             break
         args.append(kwargs.pop(parameter))
     return args, kwargs, [matched[p] for p, _ in names if p in matched]

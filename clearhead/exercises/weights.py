@@ -145,6 +145,21 @@ def keep_named(found: Sequence[Assignment], roles: Mapping[str, Role]) -> Sequen
     return named or found
 
 
+def read_fused_heads(found: Sequence[Assignment], n_heads: int) -> list[Assignment]:
+    """The readings of a fused layer whose rows are query, key and value of head 0, then of head 1,
+    …; each reading in `found` has them one after the other."""
+    parts = ("query", "key", "value")
+    fused = [each for each in found if len({each[part].weights for part in parts}) == 1]
+    readings: list[Assignment] = []
+    for each in fused:
+        d_head = each["query"].shape[0] // n_heads
+        rows = torch.arange(3 * n_heads * d_head).view(n_heads, 3, d_head).unbind(1)
+        own = zip(parts, rows, strict=True)
+        turned = {n: replace(each[n], rows=tuple(r.flatten().tolist())) for n, r in own}
+        readings.append({**each, **turned})
+    return readings
+
+
 Option = tuple[int, "Piece | None"]  # how badly the name fits, and the piece
 
 

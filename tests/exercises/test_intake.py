@@ -239,3 +239,20 @@ def test_a_folder_with_too_many_files_says_what_is_left_out(tmp_path):
     found = read_submission(tmp_path)
     assert len(found.files) == MAX_FILES
     assert found.notes == [f"left out: 3 files, since a submission has at most {MAX_FILES}"]
+
+
+@pytest.mark.parametrize(
+    ("signature", "exercises"),
+    [
+        ("MultiHeadAttention(modules, output_dim)", ["joined_heads"]),
+        ("MultiHeadAttention(heads, d_model)", ["multi_head_attention"]),
+        ("MultiheadAttention(input_dim, embed_dim, num_heads)", ["multi_head_attention"]),
+        ("SelfAttention(input_dim, key_dim, output_dim)", ["self_attention"]),
+        ("SelfAttention(emb, heads)", ["multi_head_attention"]),
+        ("Attention(enc_dim, dec_dim)", []),
+    ],
+)
+def test_parameters_tell_exercises_of_one_name_apart(signature, exercises):
+    name, parameters = signature[:-1].split("(")
+    source = f"class {name}:\n    def __init__(self, {parameters}):\n        pass\n"
+    assert list(find_parts(read_source(source, "a.py"), [], {})) == exercises

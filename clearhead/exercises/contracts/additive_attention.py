@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
 from clearhead.exercises.weights import Assignment, Linear, Role, assign
@@ -47,13 +48,14 @@ class AdditiveAttention(DotProduct):
         "d_key": "key_size key_dim d_key d_k enc_dim",
         "d_query": "query_size query_dim d_query d_q dec_dim",
         "d_hidden": "num_hiddens hidden_size hidden_dim d_hidden n_hidden units attn_dim hidden",
-        "dropout": "dropout p dropout_p attn_dropout dropout_rate",
+        "dropout": DROPOUT,
     }
     optional = (*DotProduct.optional, "d_key", "d_query")
     impossible = (
         "swapped_keys_and_values", "swapped_queries_and_keys", "no_scaling", "scaled_by_d",
         "scaled_up", "scaled_by_values", "scaled_by_length", "scaled_by_model",
-        "scaled_after_softmax", "mixes_keys", "no_max_subtraction",  # tanh bounds the scores
+        "scaled_after_softmax", "mixes_keys", "always_causal",
+        "no_max_subtraction",  # tanh bounds the scores
     )  # fmt: skip
 
     def roles(self, d_query: int, d_key: int, d_hidden: int, **_: Any) -> dict[str, Role]:

@@ -14,6 +14,7 @@ from clearhead.exercises.contracts.shared.conventions import (
     mask_forms,
 )
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case
 
@@ -26,6 +27,7 @@ class Attention(DotProduct):
     names = (
         "attention",
         "scaled_dot_product_attention",
+        "scaled_dot_product",
         "run_scaled_dot_product_attention",
         "dot_product_attention",
         "attend",
@@ -38,10 +40,10 @@ class Attention(DotProduct):
         "v": "v value values vs",
         **DotProduct.parameters,
     }
-    constructor = {"dropout": "dropout p dropout_p attn_dropout dropout_rate"}
+    constructor = {"dropout": DROPOUT}
     impossible = ("scaled_by_model",)  # the queries are given: there is no model
 
-    def answer(self, q: Tensor, k: Tensor, v: Tensor, **hidden: Tensor) -> dict[str, Tensor]:
+    def answer(self, q: Tensor, k: Tensor, v: Tensor, **hidden: Any) -> dict[str, Tensor]:
         return self.attend(q, k, v, q, **hidden)
 
     def forms(self, case: Case) -> Iterable[Case]:

@@ -7,23 +7,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.self_attention import KEY, QUERY, SIZES, VALUE
+from clearhead.exercises.contracts.shared.causal import MaybeCausal
 from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
-from clearhead.exercises.contracts.shared.dot_product import HIDE, DotProduct
+from clearhead.exercises.contracts.shared.names import (
+    DROPOUT,
+    HIDE,
+    INPUT,
+    KEY,
+    LENGTH,
+    OUTPUT,
+    QUERY,
+    VALUE,
+    WIDTH,
+)
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
+from clearhead.exercises.student import Student
 from clearhead.exercises.weights import Linear, Role
 
 MATRICES = ("query", "key", "value")
 
 
-class AttentionHead(DotProduct):
+class AttentionHead(MaybeCausal):
     name = "attention_head"
     title = "An attention head with a mask"
     formula = "softmax((x W_q) (x W_k)ᵀ / √d_head where mask = 1, else −∞) (x W_v)"
     signature = "AttentionHead(dim, n_hidden)(x, attn_mask), or attention_head(q, k, v, mask)"
     page = "attention.md#masks-one-algebra-true--may-attend"
-    names = ("AttentionHead", "attention_head", "SingleHead", "MaskedAttentionHead", "Head")
+    names = (
+        "AttentionHead",
+        "attention_head",
+        "SingleHead",
+        "MaskedAttentionHead",
+        "Head",
+        "CausalAttention",
+        "CausalAttentionHead",
+        "CausalHead",
+    )
     parameters = {
         "x": "x inputs input hidden hidden_states",
         "q": "q query queries",
@@ -32,35 +52,43 @@ class AttentionHead(DotProduct):
         "query": "w_q wq w_query q_weight",
         "key": "w_k wk w_key k_weight",
         "value": "w_v wv w_value v_weight",
-        **DotProduct.parameters,
+        **MaybeCausal.parameters,
     }
     constructor = {
-        "d_input": SIZES["d_input"],
-        "d_head": SIZES["d_key"] + " d_head n_hidden hidden_size d_hidden",
-        "d_value": SIZES["d_output"],
-        "dropout": SIZES["dropout"],
+        "d_input": INPUT,
+        "d_head": f"{WIDTH} d_head hidden_size d_hidden",
+        "d_value": OUTPUT,
+        "max_len": LENGTH,
+        "dropout": DROPOUT,
     }
     terms = {
-        **DotProduct.terms,
+        **MaybeCausal.terms,
         "project": "the three linear layers for queries, keys and values",
         "clear": "queries that may attend to nothing",
     }
     impossible = ("scaled_by_values", "lengths_too_long", "lengths_too_short")
-    optional = ("dropout", "d_value", "valid_lens")
+    optional = ("dropout", "d_value", "max_len", "mask", "valid_lens")
 
-    def roles(self, d_input: int, d_head: int, **_: Any) -> dict[str, Role]:
-        shape = (d_head, d_input)
+    def roles(self, d_input: int, d_value: int, **_: Any) -> dict[str, Role]:
+        shape = (d_value, d_input)
         return {
             "query": Role("linear", shape, QUERY),
             "key": Role("linear", shape, KEY),
             "value": Role("linear", shape, VALUE),
         }
 
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """CausalAttention(d_in, d_out): the width of a head is that of its values."""
+        given = {name.lower() for name, _ in student.signature(student.owner or student.name)}
+        if not given & set(self.constructor["d_head"].split()) and given & set(OUTPUT.split()):
+            case = replace(case, sizes={n: v for n, v in case.sizes.items() if n != "d_head"})
+        return super().ask(student, case)
+
     # The formula: x (B, T, d), mask (T, T) or (B, T, T) → (B, T, d_head)
 
-    def answer(self, mask: Tensor, **inputs: Any) -> dict[str, Tensor]:
+    def answer(self, mask: Tensor, is_causal: bool = False, **inputs: Any) -> dict[str, Tensor]:
         q, k, v, x = self.project(**inputs)
-        output = self.attend(q, k, v, x, mask)["output"]
+        output = self.attend(q, k, v, x, mask, is_causal=is_causal)["output"]
         return {"output": self.clear(output, mask, v)}
 
     def project(self, **inputs: Any) -> tuple[Tensor, ...]:
@@ -94,6 +122,9 @@ class AttentionHead(DotProduct):
             three = dict(zip("qkv", (x @ w for w in matrices), strict=True))
             inputs = {**three, "mask": form.inputs["mask"]}
             yield replace(form, inputs=inputs, given={**three, "mask": given["mask"]})
+        if case.inputs["mask"].all():  # a head that takes no mask
+            own = {"x": case.inputs["x"], "mask": case.inputs["mask"]}
+            yield replace(case, inputs=own, given={"x": own["x"]})
 
     # Mistakes
 
@@ -125,7 +156,13 @@ class AttentionHead(DotProduct):
                 **{name: draw.normal(d, d_head) / d**0.5 for name in MATRICES},
                 "mask": torch.ones(B, T, T, dtype=torch.bool) if mask is None else mask,
             }
-            sizes = {"d_input": d, "d_head": d_head, "d_value": d_head, "dropout": 0.5}
+            sizes = {
+                "d_input": d,
+                "d_head": d_head,
+                "d_value": d_head,
+                "max_len": 16,
+                "dropout": 0.5,
+            }
             return Case(says, term, inputs, sizes, **more)
 
         one = torch.eye(4, dtype=torch.bool).expand(3, 4, 4)
@@ -155,6 +192,17 @@ class AttentionHead(DotProduct):
                     **{name: draw.small(d, d_head) for name in MATRICES},
                     "mask": mask,
                 }
-                sizes = {"d_input": d, "d_head": d_head, "d_value": d_head, "dropout": 0.5}
+                sizes = {
+                    "d_input": d,
+                    "d_head": d_head,
+                    "d_value": d_head,
+                    "max_len": 16,
+                    "dropout": 0.5,
+                }
                 yield Case("a small example", "mix", inputs, sizes)
         yield from self.cases(draw)
+
+
+def _sizes(d_input: int, d_head: int) -> dict[str, Any]:
+    widths = {"d_input": d_input, "d_head": d_head, "d_value": d_head}
+    return {**widths, "max_len": 16, "dropout": 0.5}

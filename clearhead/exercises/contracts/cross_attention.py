@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.exercises.contracts.self_attention import KEY, QUERY, SIZES, VALUE, Three
+from clearhead.exercises.contracts.self_attention import Three
 from clearhead.exercises.contracts.shared.conventions import draw_mask
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.names import DROPOUT, KEY, OUTPUT, QUERY, VALUE, WIDTH
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
 from clearhead.exercises.weights import Assignment, Linear, Role, assign
@@ -33,14 +34,15 @@ class CrossAttention(DotProduct):
     constructor = {
         "d_x": "x_dim d_x dim_x query_dim d_query d_q input_dim_x dx",
         "d_y": "y_dim d_y dim_y context_dim d_context source_dim kv_dim input_dim_y dy",
-        "d_key": SIZES["d_key"],
-        "d_output": SIZES["d_output"],
-        "dropout": SIZES["dropout"],
+        "d_key": WIDTH,
+        "d_output": OUTPUT,
+        "dropout": DROPOUT,
     }
     impossible = (
         "swapped_queries_and_keys",  # it is what swapped_sources does
         "lengths_too_long",
         "lengths_too_short",
+        "always_causal",
     )
 
     def roles(self, d_x: int, d_y: int, d_key: int, d_output: int, **_: Any) -> dict[str, Role]:
@@ -65,7 +67,7 @@ class CrossAttention(DotProduct):
     # The formula: x (B, T, d_x), y (B, S, d_y) → (B, T, d_output)
 
     def answer(
-        self, x: Tensor, y: Tensor, query: Linear, key: Linear, value: Linear, **hidden: Tensor
+        self, x: Tensor, y: Tensor, query: Linear, key: Linear, value: Linear, **hidden: Any
     ) -> dict[str, Tensor]:
         q, k, v = self.project(x, y, query, key, value)
         return self.attend(q, k, v, x, **hidden)

@@ -16,6 +16,7 @@ from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.weights import Assignment, Linear, Role
 
 N_HEADS = 3
+MODULES = "modules attentions attention_modules attention_heads head_modules"
 JOIN = ("cat", "stack", "concat")
 
 
@@ -30,7 +31,12 @@ class JoinedHeads(Exercise):
     formula = "[head_1(x) … head_H(x)] W_O"
     signature = "MultiHeadedAttention(modules, output_dim)(x)"
     page = "attention.md#heads"
-    names = ("MultiHeadedAttention", "JoinedHeads", "MultiHeadAttention", "MultiHead")
+    names = (
+        f"MultiHeadedAttention with {MODULES} output_dim",
+        "JoinedHeads",
+        f"MultiHeadAttention with {MODULES} output_dim",
+        f"MultiHead with {MODULES} output_dim",
+    )
     terms = {
         "register": "the heads, kept in an nn.ModuleList",
         "attend": "the output of each head",
@@ -39,7 +45,7 @@ class JoinedHeads(Exercise):
     }
     parameters = {"x": "x inputs input hidden"}
     constructor = {
-        "modules": "modules heads attentions attention_modules attention_heads layers",
+        "modules": f"{MODULES} heads layers",
         "d_output": "output_dim d_output d_out out_dim d_model dim output_size",
     }
     helpers = """
@@ -51,7 +57,9 @@ class _ClearheadHead(_torch.nn.Module):
         super().__init__()
         self.__dict__["own"] = [_clearhead_own(d_input, d_output)]
         weight = _torch.cos(_torch.arange(d_output * d_input) + number).view(d_output, d_input)
-        self.register_parameter(f"head{number}", _torch.nn.Parameter(weight))
+        layer = _torch.nn.Linear(d_input, d_output, bias=False)  # its width may be asked for
+        layer.weight.data = weight
+        self.add_module(f"head{number}", layer)
         self.number = number
         for name in ("output_dim", "d_output", "d_out", "out_dim", "value_dim", "d_v", "dim_v"):
             setattr(self, name, d_output)
@@ -59,7 +67,7 @@ class _ClearheadHead(_torch.nn.Module):
             setattr(self, name, d_input)
 
     def forward(self, x, *rest, **more):
-        y = x @ getattr(self, f"head{self.number}").mT
+        y = getattr(self, f"head{self.number}")(x)
         gives_tuple = self.own[0] is not None and isinstance(self.own[0](x), tuple)
         return (y, x @ x.mT) if gives_tuple else y
 
@@ -77,16 +85,11 @@ def _clearhead_own(d_input, d_output):
         return None
 """
 
-    def fits(self, parameters: Sequence[str], defined: Any) -> bool:
-        """A class that builds its heads itself is another exercise."""
-        known = self.constructor["modules"].split()
-        return bool(parameters) and parameters[0].lower() in known
-
     def roles(self, modules: Any, d_output: int) -> dict[str, Role]:
         _, d_input, d_head = modules[0]["args"]
         return {
             **{
-                f"head{i}": Role("vector", (d_head, d_input), f"head{i}", optional=True)
+                f"head{i}": Role("linear", (d_head, d_input), f"head{i}", optional=True)
                 for i in range(N_HEADS)
             },
             "out": Role("linear", (d_output, N_HEADS * d_head), "", optional=True),
@@ -116,18 +119,18 @@ def _clearhead_own(d_input, d_output):
         d_head: int,
         out: Linear | None = None,
         narrow: Linear | None = None,
-        **heads: Tensor,
+        **heads: Linear,
     ) -> dict[str, Any]:
-        start = [start_value(i, d_head, x.size(-1)) for i in range(N_HEADS)]
-        weights = [heads.get(f"head{i}", start[i]) for i in range(N_HEADS)]
-        joined = self.join([self.attend(x, weight) for weight in weights])
+        start = [Linear(start_value(i, d_head, x.size(-1))) for i in range(N_HEADS)]
+        layers = [heads.get(f"head{i}", start[i]) for i in range(N_HEADS)]
+        joined = self.join([self.attend(x, layer) for layer in layers])
         return {"output": self.finish(joined, out, narrow), "registered": self.register()}
 
     def register(self) -> bool:
         return True
 
-    def attend(self, x: Tensor, weight: Tensor) -> Tensor:
-        return x @ weight.mT
+    def attend(self, x: Tensor, head: Linear) -> Tensor:
+        return head(x)
 
     def join(self, outputs: Sequence[Tensor]) -> Tensor:
         return torch.cat(list(outputs), dim=-1)

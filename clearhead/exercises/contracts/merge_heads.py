@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import array_form
-from clearhead.exercises.contracts.split_heads import CONSTRUCTOR, HEADS, RESHAPE
+from clearhead.exercises.contracts.shared.names import HEADS, RESHAPE
+from clearhead.exercises.contracts.split_heads import CONSTRUCTOR
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
 

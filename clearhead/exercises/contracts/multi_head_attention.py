@@ -7,18 +7,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.self_attention import KEY, QUERY, VALUE, Three
+from clearhead.exercises.contracts.self_attention import Three
 from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
-from clearhead.exercises.contracts.shared.dot_product import DotProduct
-from clearhead.exercises.contracts.split_heads import CONSTRUCTOR, RESHAPE
+from clearhead.exercises.contracts.shared.heads import Heads
+from clearhead.exercises.contracts.shared.names import (
+    DROPOUT,
+    HEADS,
+    KEY,
+    LENGTH,
+    MODEL,
+    OUT,
+    QUERY,
+    VALUE,
+)
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
-from clearhead.exercises.weights import Assignment, Linear, Role
+from clearhead.exercises.weights import Assignment, Linear, Role, read_fused_heads
 
-OUT = "o out output w_o wo to_out o_proj out_proj proj_out proj c_proj fc fc_out linear_out dense"
+MATRICES = ("query", "key", "value", "out")
 
 
-class MultiHeadAttention(DotProduct):
+class MultiHeadAttention(Heads):
+    """A module, or a function that is given the weights (out, in) of the four layers.
+
+    Free: bias or none, one fused layer for queries, keys and values, a module for each head.
+    """
+
     name = "multi_head_attention"
     title = "Multi-head attention"
     formula = "[head_1 … head_H] W_O with head_h = attention(q W_q[h], k W_k[h], v W_v[h])"
@@ -28,41 +42,46 @@ class MultiHeadAttention(DotProduct):
     )
     page = "attention.md#heads"
     names = (
-        "MultiHeadAttention",
-        "MultiheadAttention",
+        "MultiHeadAttention without modules attentions output_dim",
         "MultiHeadSelfAttention",
-        "MultiHeadedAttention",
+        "MultiHeadedAttention without modules attentions output_dim",
         "MHA",
+        "CausalSelfAttention",
+        "CausalMultiHeadAttention",
+        "CausalMultiHeadSelfAttention",
+        "MultiHeadCausalAttention",
+        "MultiHeadCausalSelfAttention",
+        "MaskedMultiHeadAttention",
+        "run_multihead_self_attention",
+        f"SelfAttention with {HEADS} config cfg",
+        f"Attention with {HEADS} config cfg",
     )
-    terms = {
-        "project": "the linear layers for queries, keys and values",
-        "split": "the split into heads: (B, T, D) → (B, H, T, Dh)",
-        "heads": "attention in each head",
-        "repeat": "the lengths, repeated for each head of an example",
-        **DotProduct.terms,
-        "merge": "heads side by side again: (B, H, T, Dh) → (B, T, D)",
-        "finish": "the last layer W_O",
-    }
+    terms = {"project": "the linear layers for queries, keys and values", **Heads.terms}
     parameters = {
-        "x": "x inputs input hidden hidden_states",
+        "x": "x inputs input hidden hidden_states in_features",
         "q": "q query queries x_q",
         "k": "k key keys x_k",
         "v": "v value values x_v",
-        **DotProduct.parameters,
+        "d_model": "d_model",
+        "n_heads": HEADS,
+        "query": "q_proj_weight",
+        "key": "k_proj_weight",
+        "value": "v_proj_weight",
+        "out": "o_proj_weight",
+        **Heads.parameters,
     }
     constructor = {
-        **CONSTRUCTOR,
-        "d_head": "d_head head_dim head_size n_hidden d_k",
-        "d_query": "query_size query_dim d_query",
+        "d_query": "query_size query_dim d_query input_dim d_in",
+        "d_model": f"{MODEL} d_out k emb",
+        "n_heads": HEADS,
+        "d_head": "d_head head_dim head_size n_hidden d_k dim_head",
         "d_key": "key_size key_dim d_key kdim",
         "d_value": "value_size value_dim d_value vdim",
+        "max_len": LENGTH,
+        "dropout": DROPOUT,
     }
-    optional = (*DotProduct.optional, "d_head", "d_query", "d_key", "d_value")
+    optional = (*Heads.optional, "d_head", "d_query", "d_key", "d_value", "max_len")
     impossible = ("scaled_by_values",)  # values are as wide as keys
-
-    def fits(self, parameters: Sequence[str], defined: Any) -> bool:
-        """A class that is given its heads is another exercise."""
-        return not parameters or parameters[0].lower() not in ("modules", "heads", "attentions")
 
     def roles(self, d_model: int, n_heads: int, **_: Any) -> dict[str, Role]:
         square = (d_model, d_model)
@@ -77,167 +96,49 @@ class MultiHeadAttention(DotProduct):
         """A fused layer may hold query, key and value one after the other, or head by head."""
         found = super().assign(parameters, sizes)
         found = [each for each in found if "out" in each] or found
-        H, d = sizes["n_heads"], sizes["d_model"] // sizes["n_heads"]
-        mixed = []
-        for each in found:
-            if len({p.weights for p in each.values()}) < len(each):
-                rows = torch.arange(3 * H * d).view(H, 3, d)
-                parts = zip(("query", "key", "value"), rows.unbind(1), strict=True)
-                mixed.append(
-                    {
-                        **each,
-                        **{n: replace(each[n], rows=tuple(r.flatten().tolist())) for n, r in parts},
-                    }
-                )
-        return [*found, *mixed[:1]]
+        return [*found, *read_fused_heads(found, sizes["n_heads"])[:1]]
 
     # The formula: q (B, T, D), k and v (B, S, D) → (B, T, D)
 
     def answer(
         self,
         n_heads: int,
-        query: Linear,
-        key: Linear,
-        value: Linear,
-        out: Linear | None = None,
+        query: Any,
+        key: Any,
+        value: Any,
+        out: Any = None,
         mask: Tensor | None = None,
         valid_lens: Tensor | None = None,
+        is_causal: bool = False,
         **inputs: Tensor,
     ) -> Tensor:
         x = inputs["x"] if "x" in inputs else inputs["q"]
         q, k, v = (inputs.get(name, x) for name in "qkv")
+        query, key, value, out = (_read_layer(each) for each in (query, key, value, out))
         q, k, v = self.project(q, k, v, query, key, value)
         mask = mask.unsqueeze(1) if mask is not None and mask.dim() == 3 else mask
-        return self.finish(self.heads(q, k, v, x, n_heads, mask, valid_lens), out)
+        return self.finish(self.heads(q, k, v, x, n_heads, mask, valid_lens, is_causal), out)
 
     def project(
         self, q: Tensor, k: Tensor, v: Tensor, query: Linear, key: Linear, value: Linear
     ) -> Three:
         return query(q), key(k), value(v)
 
-    def heads(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        n_heads: int,
-        mask: Tensor | None,
-        valid_lens: Tensor | None,
-    ) -> Tensor:
-        q, k, v = (self.split(each, n_heads) for each in (q, k, v))
-        if valid_lens is not None:
-            mask = self.repeat(self.allow(valid_lens, k.size(-2)), n_heads)
-        return self.merge(self.attend(q, k, v, x, mask)["output"])
-
-    def split(self, x: Tensor, n_heads: int) -> Tensor:
-        return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
-
-    def repeat(self, mask: Tensor, n_heads: int) -> Tensor:
-        """Each head of an example has the example's lengths: (B, ·, S) → (B, H, ·, S)."""
-        return mask.unsqueeze(1).expand(-1, n_heads, -1, -1)
-
-    def merge(self, x: Tensor) -> Tensor:
-        return x.transpose(1, 2).flatten(2)
-
-    def finish(self, x: Tensor, out: Linear | None) -> Tensor:
-        if out is None:
-            raise ValueError("there is no last layer")
-        return out(x)
-
     def forms(self, case: Case) -> Iterable[Case]:
-        """Three inputs, or x for all three."""
-        own = {name: x for name, x in case.inputs.items() if name not in ("q", "k", "v")}
-        for form in (case, replace(case, inputs={"x": case.inputs["q"], **own})):
-            for each in mask_forms(form):
+        """Three inputs, or x for all three; for a function also the weights."""
+        own = {n: x for n, x in case.inputs.items() if n not in ("q", "k", "v", *MATRICES)}
+        three = {**{n: case.inputs[n] for n in "qkv"}, **own}
+        for inputs in (three, {"x": case.inputs["q"], **own}):
+            for each in mask_forms(replace(case, inputs=inputs)):
                 given = dict(each.inputs if each.given is None else each.given)
                 del given["n_heads"]  # the constructor has it
                 yield replace(each, given=given)
+        weights = {name: case.inputs[name] for name in MATRICES if name in case.inputs}
+        inputs = {"n_heads": case.inputs["n_heads"], **weights, "x": case.inputs["q"]}
+        given = {"d_model": case.sizes["d_model"], **inputs}
+        yield replace(case, inputs=inputs, given=given)
 
     # Mistakes
-
-    @mistake(
-        "split",
-        "the width is reshaped to (B, H, T, Dh) without a transpose: tokens and heads get mixed; "
-        "reshape to (B, T, H, Dh) first, then transpose",
-        line=RESHAPE,
-    )
-    def view_without_transpose(self, x: Tensor, n_heads: int) -> Tensor:
-        return x.reshape(x.size(0), n_heads, x.size(1), -1)
-
-    @mistake(
-        "split",
-        "each head takes every H-th feature: reshape to (…, H, Dh), not to (…, Dh, H)",
-        line=RESHAPE,
-    )
-    def interleaved_features(self, x: Tensor, n_heads: int) -> Tensor:
-        return x.unflatten(-1, (-1, n_heads)).permute(0, 3, 1, 2)
-
-    @mistake(
-        "split",
-        "heads come before the batch: row h·B + b is read as b·H + h, so examples get mixed",
-        line=("permute", "cat", *RESHAPE),
-    )
-    def heads_over_batch(self, x: Tensor, n_heads: int) -> Tensor:
-        B, T, D = x.shape
-        heads = x.unflatten(-1, (n_heads, -1)).permute(2, 0, 1, 3)  # (H, B, T, Dh)
-        return heads.reshape(B, n_heads, T, D // n_heads)
-
-    @mistake(
-        "heads",
-        "the heads of a token attend to each other, instead of tokens: transpose (B, T, H, Dh) to "
-        "(B, H, T, Dh) before attention",
-        line=("transpose", "permute", *RESHAPE),
-    )
-    def attends_over_heads(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        x: Tensor,
-        n_heads: int,
-        mask: Tensor | None,
-        valid_lens: Tensor | None,
-    ) -> Tensor:
-        q, k, v = (each.unflatten(-1, (n_heads, -1)) for each in (q, k, v))
-        if valid_lens is not None:
-            mask = self.repeat(self.allow(valid_lens, k.size(1)), n_heads)
-        return self.attend(q, k, v, x, mask)["output"].flatten(2)
-
-    @mistake(
-        "merge",
-        "the heads are merged without transposing back: (B, H, T, Dh) is reshaped to (B, T, D), "
-        "which mixes tokens and heads",
-        line=RESHAPE,
-    )
-    def merge_without_transpose(self, x: Tensor) -> Tensor:
-        return x.reshape(x.size(0), x.size(2), -1)
-
-    @mistake(
-        "finish",
-        "the last layer W_O is forgotten: the heads are joined but not mixed",
-        line=("return", "cat", "reshape", "view"),
-    )
-    def no_output_layer(self, x: Tensor, out: Linear | None) -> Tensor:
-        return x
-
-    @mistake(
-        "repeat",
-        "the lengths are repeated with repeat instead of repeat_interleave: heads get the length "
-        "of another example",
-        line=("repeat(", ".tile("),
-    )
-    def lengths_repeated_wrongly(self, mask: Tensor, n_heads: int) -> Tensor:
-        rows = mask.repeat(n_heads, 1, 1)  # (H·B, ·, S)
-        return rows.view(mask.size(0), n_heads, *mask.shape[1:])
-
-    @mistake(
-        "weigh",
-        "the softmax runs over the heads (dim=1) instead of the keys (dim=-1)",
-        line=("softmax", "sum("),
-    )
-    def softmax_over_heads(self, scores: Tensor) -> Tensor:
-        return scores.softmax(1)
 
     @mistake(
         "project",
@@ -271,6 +172,7 @@ class MultiHeadAttention(DotProduct):
             if more.pop("same", False):
                 q, k, v = (x[:, :1].expand_as(x).contiguous() for x in (q, k, v))
             inputs = {"q": q, "k": k, "v": v, "n_heads": H, **more.pop("hidden", {})}
+            inputs |= {name: draw.normal(D, D) / D**0.5 for name in MATRICES}
             return Case(says, term, inputs, _sizes(D, H), **more)
 
         yield case("equal tokens and one head give their value", "project", 3, 1, 4, 5, 6, same=True)  # fmt: skip  # noqa: E501
@@ -294,6 +196,7 @@ class MultiHeadAttention(DotProduct):
         for T, H, d_head in ((1, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 2, 2)):
             for n in range(3):
                 x = {name: draw.small(1, T, H * d_head) for name in "qkv"}
+                x |= {name: draw.small(H * d_head, H * d_head) for name in MATRICES}
                 more: dict[str, Any] = {"mask": draw.allowed(1, T, T)} if n == 1 else {}
                 if n == 2:
                     more = {"valid_lens": draw.whole(1, T, 1)}
@@ -304,5 +207,10 @@ class MultiHeadAttention(DotProduct):
 
 def _sizes(d_model: int, n_heads: int) -> dict[str, Any]:
     widths = dict.fromkeys(("d_query", "d_key", "d_value"), d_model)
-    head = {"d_head": d_model // n_heads, "dropout": 0.5}
+    head = {"d_head": d_model // n_heads, "max_len": 16, "dropout": 0.5}
     return {**widths, "d_model": d_model, "n_heads": n_heads, **head}
+
+
+def _read_layer(layer: Any) -> Any:
+    """The layer of a module, or the weight (out, in) that a function is given."""
+    return Linear(layer) if isinstance(layer, Tensor) else layer

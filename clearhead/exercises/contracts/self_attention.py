@@ -1,26 +1,28 @@
 """A self-attention module: queries, keys and values are linear in the same input."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import draw_mask
+from clearhead.exercises.contracts.shared.conventions import draw_mask, layout_forms, mask_forms
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.names import (
+    DROPOUT,
+    HEADS,
+    INPUT,
+    KEY,
+    OUTPUT,
+    QUERY,
+    VALUE,
+    WIDTH,
+)
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
+from clearhead.exercises.student import Student
 from clearhead.exercises.weights import Linear, Role
 
-QUERY = "q query queries w_q wq to_q q_proj proj_q query_proj linear_q lin_q fc_q"
-KEY = "k key keys w_k wk to_k k_proj proj_k key_proj linear_k lin_k fc_k"
-VALUE = "v value values w_v wv to_v v_proj proj_v value_proj linear_v lin_v fc_v"
-SIZES = {
-    "d_input": "input_dim d_input d_in d_model dim in_dim embed_dim dim_in n_embd input_size",
-    "d_key": "key_dim d_key d_k dim_k dk d_qk qk_dim head_dim head_size n_hidden hidden_dim",
-    "d_output": "output_dim d_output d_v d_out value_dim dim_v dv out_dim output_size",
-    "dropout": "dropout p dropout_p attn_dropout dropout_rate",
-}
 Three = tuple[Tensor, Tensor, Tensor]
 
 
@@ -30,18 +32,22 @@ class SelfAttention(DotProduct):
     formula = "softmax((x W_q) (x W_k)ᵀ / √d_key) (x W_v)"
     signature = "SelfAttention(input_dim, key_dim, output_dim)(x)"
     page = "attention.md#heads"
-    names = ("SelfAttention", "SelfAttn", "SelfAttentionHead", "SingleHeadAttention")
+    names = (
+        f"SelfAttention without {HEADS} config cfg",
+        "SelfAttn",
+        "SelfAttentionHead",
+        "SingleHeadAttention",
+        "SelfAttention_v1",
+        "SelfAttention_v2",
+    )
     terms = {
         "project": "the three linear layers for queries, keys and values",
         **DotProduct.terms,
     }
     parameters = {"x": "x inputs input hidden hidden_states", **DotProduct.parameters}
-    constructor = SIZES
+    constructor = {"d_input": INPUT, "d_key": WIDTH, "d_output": OUTPUT, "dropout": DROPOUT}
+    optional = (*DotProduct.optional, "d_key")
     impossible = ("lengths_too_long", "lengths_too_short")  # there are no lengths
-
-    def fits(self, parameters: Sequence[str], defined: Any) -> bool:
-        """A class takes the widths; SelfAttention(d_model, n_heads) is another exercise."""
-        return not any("head" in each and "dim" not in each for each in parameters)
 
     def roles(self, d_input: int, d_key: int, d_output: int, **_: Any) -> dict[str, Role]:
         return {
@@ -50,10 +56,20 @@ class SelfAttention(DotProduct):
             "value": Role("linear", (d_output, d_input), VALUE),
         }
 
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """SelfAttention(d_in, d_out): queries and keys are as wide as values."""
+        given = {name.lower() for name, _ in student.signature(student.owner or student.name)}
+        if not given & set(self.constructor["d_key"].split()):
+            case = replace(case, sizes={**case.sizes, "d_key": case.sizes["d_output"]})
+        return student.ask(self, case)
+
+    def forms(self, case: Case) -> Iterable[Case]:
+        yield from (form for layout in layout_forms(case) for form in mask_forms(layout))
+
     # The formula: x (B, T, d_input) → (B, T, d_output)
 
     def answer(
-        self, x: Tensor, query: Linear, key: Linear, value: Linear, **hidden: Tensor
+        self, x: Tensor, query: Linear, key: Linear, value: Linear, **hidden: Any
     ) -> dict[str, Tensor]:
         q, k, v = self.project(x, query, key, value)
         return self.attend(q, k, v, x, **hidden)

@@ -8,16 +8,11 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import array_form
+from clearhead.exercises.contracts.shared.names import DROPOUT, HEADS, MODEL, RESHAPE
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
 
-HEADS = "num_heads n_heads heads h nheads n_head nhead num_head"
-CONSTRUCTOR = {
-    "d_model": "num_hiddens d_model embed_dim dim hidden_size n_embd hidden_dim d_embed",
-    "n_heads": HEADS,
-    "dropout": "dropout p dropout_p attn_dropout dropout_rate",
-}
-RESHAPE = ("reshape", "view", "rearrange", "unflatten", "split", "chunk")
+CONSTRUCTOR = {"d_model": MODEL, "n_heads": HEADS, "dropout": DROPOUT}
 
 
 class SplitHeads(Exercise):

@@ -1,0 +1,75 @@
+"""How a student's class gets its sizes: as arguments, from a config, or from constants of its file.
+
+    MultiHeadAttention(d_model, n_heads)       arguments, found by name, then by position
+    CausalSelfAttention(config)                one object with config.n_embd, or config["n_embd"]
+    Head(head_size)                            n_embd = 64 stands at the top of the file
+
+An exercise that accepts the last two has HELPERS among its helpers.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+CONFIG = "config cfg conf args hparams params"
+
+HELPERS = '''
+class _Config(dict):
+    """Every size under each of its usual names, as an attribute and as a key."""
+
+    def __missing__(self, name):
+        usual = {"drop": 0.5, "bias": True, "eps": 1e-5, "range": 0.02, "std": 0.02, "block": 64,
+                 "ctx": 64, "context": 64, "len": 64, "positions": 64, "vocab": 11, "layer": 2}
+        for word, value in usual.items():
+            if word in name.lower():
+                return value
+        raise KeyError(name)
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the config has no {name}") from None
+
+    def get(self, name, default=None):
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+def _set_constants(values):
+    names = [name for name in values if type(globals().get(name)) in (int, float)]
+    globals().update({name: values[name] for name in names})
+    return names
+'''
+
+
+def find_config(parameters: Mapping[str, bool]) -> str | None:
+    """The parameter that takes all sizes in one object. parameters: name → has a default."""
+    required = [name for name, has_default in parameters.items() if not has_default]
+    return next((name for name in required if name.lower() in CONFIG.split()), None)
+
+
+def make_config(words: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that the worker makes for such a parameter."""
+    values = {word: value for name, value in sizes.items() for word in words[name].split()}
+    return {"make": "_Config", "args": [values]}
+
+
+def set_constants(
+    session: Any, words: Mapping[str, str], sizes: Mapping[str, Any], taken: set[str]
+) -> list[str]:
+    """Give constants of the file the values of the sizes; the names of those that exist.
+
+    taken: the sizes that are arguments. A constant n_embd is also set beside an argument: the
+    parts of a GPT read it.
+    """
+    values = {
+        word: value
+        for name, value in sizes.items()
+        for word in words[name].split()
+        if name not in taken or word == "n_embd"
+    }
+    reply = session.request("call", target="_set_constants", args=[values], kwargs={})
+    found = reply.get("output") if isinstance(reply, dict) else None
+    return [name for name in found if name in values] if isinstance(found, list) else []
