@@ -228,6 +228,7 @@ QUICK = [["--help"], ["--version"], ["lab"], ["lab", "--help"], ["lab", "nothing
 QUICK += [["train", "--help"], ["train", "nosuch"], ["train", "--resume", "nosuch"], ["train"]]
 QUICK += [["train", "substring", "nosuch"], ["eval", "nosuch"], ["predict", "nosuch", "x"]]
 QUICK += [["recipes", "list"], ["recipes", "show", "nosuch"]]
+QUICK += [["program"], ["program", "show", "nosuch"], ["program", "run", "nosuch", "a"]]
 QUICK += [["audit", "--help"], ["audit"], ["audit", "nosuch.md"]]
 QUICK += [["grade", "--help"], ["grade", "nosuch"], ["gradescope-zip", "--help"]]
 

@@ -14,6 +14,7 @@ check.py         find the mistakes in somebody's code
 exercise.py      write a file to start from
 grade.py         grade the submissions of a class; an autograder for Gradescope
 audit.py         find what is wrong in a handout
+program.py       list, show and run programs that are compiled into weights
 lab.py           run experiments
 plot.py          draw masks, positions, schedules, metrics, attention, reports
 bench.py         measure speed

@@ -27,6 +27,7 @@ HINTS = {  # by a part of the error message
     "is not a run folder": "clearhead runs lists your runs",
     "is a folder of runs": "clearhead runs lists your runs",
     "Missing argument 'RUN'": "clearhead runs lists your runs",
+    "program must be": "clearhead program list names the programs",
     "experiment must be": "clearhead lab lists the experiments",
     "data set must be": "clearhead data list names the data sets",
     "is not here yet": "clearhead data list says which data sets are here",
@@ -45,6 +46,8 @@ MISSING_NAME = {  # by the verb
     "clearhead data get": "clearhead data list names the data sets",
     "clearhead recipes show": "clearhead recipes list names the recipes",
     "clearhead recipes copy": "clearhead recipes list names the recipes",
+    "clearhead program show": "clearhead program list names the programs",
+    "clearhead program run": "clearhead program list names the programs",
 }
 NUMBERS = {"valid integer": "a whole number", "valid number": "a number"}
 

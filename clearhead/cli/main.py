@@ -38,6 +38,7 @@ with exit_on_interrupt():
         lab,
         plot,
         predict,
+        program,
         recipes,
         runs,
         train,
@@ -72,6 +73,7 @@ app.command("exercise")(exercise.exercise)
 app.command("grade")(grade.grade)
 app.command("gradescope-zip")(grade.gradescope_zip)
 app.command("audit")(audit.audit)
+app.add_typer(program.app, name="program")
 app.command("lab")(lab.lab)
 app.command("plot")(plot.plot)
 app.command("bench")(bench.bench)

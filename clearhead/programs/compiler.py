@@ -1,0 +1,146 @@
+"""compile(program, vocabulary, max_len): a program as the weights of a transformer.
+
+    compiled = compile(reverse, "abc", max_len=5)
+    compiled("abca")          ['a', 'c', 'b', 'a'], computed by compiled.model
+    compiled.model            a SequenceClassifier of ordinary blocks, in float64
+    compiled.circuit          what each head and feed-forward layer is for
+
+The model reads a start token, then the input: ids (B, 1 + T). Its logits (B, 1 + T, C) have one
+column for each value of the program, in the order of compiled.values, of which the greatest is the
+answer; a numeric program has one column, its number. The logits of the start token are not used.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from clearhead.programs import sequences
+from clearhead.programs.parts import SHARPNESS
+from clearhead.programs.plan import Part, Plan, make_plan
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from clearhead.models import SequenceClassifier
+
+
+ROUNDING = 1e-9  # far above what float64 rounds in these models, and far below any gap
+
+
+@dataclass(frozen=True)
+class CompiledProgram:
+    """A model whose weights compute a program, and the names of its parts."""
+
+    plan: Plan
+    model: "SequenceClassifier"
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        return (
+            f"CompiledProgram({plan.program.label!r}: {plan.n_layers} layers, {plan.n_heads} heads,"
+            f" {len(plan.directions)} directions)"
+        )
+
+    @property
+    def directions(self) -> list[str]:
+        """The names of the numbers in the residual stream, in their order."""
+        return self.plan.directions
+
+    @property
+    def values(self) -> tuple[Any, ...] | None:
+        """The value of each logit; None for a numeric program."""
+        return self.plan.values
+
+    @property
+    def circuit(self) -> tuple[Part, ...]:
+        """For each head and feed-forward layer, whether the program uses it, and what for."""
+        return self.plan.circuit
+
+    @property
+    def error_bound(self) -> float:
+        """How far any logit can be from 0 or 1, or a number from the exact one.
+
+        It follows from the sharpness, for exact arithmetic; rounding comes on top.
+        """
+        return self.plan.error_bound
+
+    def __call__(self, sequence: Iterable[Any]) -> list[Any]:
+        """The answer at each token of one input."""
+        return self.run([sequence])[0]
+
+    def run(self, inputs: Iterable[Iterable[Any]]) -> list[list[Any]]:
+        """The answers for many inputs, of any lengths, in one forward pass."""
+        import torch
+
+        rows = [list(each) for each in inputs]
+        tokens, token_mask = self.encode(rows)
+        is_padded = not bool(token_mask.all())
+        with torch.no_grad():
+            logits = self.model(tokens, token_mask=token_mask if is_padded else None)
+        return [self.decode(out[1 : 1 + len(row)]) for out, row in zip(logits, rows, strict=True)]
+
+    def encode(self, inputs: Iterable[Iterable[Any]]) -> "tuple[Tensor, Tensor]":
+        """ids and token_mask (B, 1 + T): the start token, the tokens, and padding."""
+        import torch
+
+        rows = [self._read_ids(list(each)) for each in inputs]
+        length = max((len(row) for row in rows), default=1)
+        ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
+        is_real = [[True] * len(row) + [False] * (length - len(row)) for row in rows]
+        return ids, torch.tensor(is_real)
+
+    def decode(self, logits: "Tensor") -> list[Any]:
+        """The answers that logits (T, C) stand for."""
+        if self.values is None:
+            return [float(number) for number in logits[:, 0]]
+        return [self.values[best] for best in logits.argmax(-1).tolist()]
+
+    def agrees(self, exact: Any, computed: Any) -> bool:
+        """Whether the model's answer is the interpreter's; a number may differ by its error."""
+        if self.values is not None:
+            return bool(exact == computed)
+        return abs(float(exact) - computed) <= self.error_bound + ROUNDING
+
+    def _read_ids(self, tokens: Sequence[Any]) -> list[int]:
+        check_input(self.plan, tokens)
+        return [0, *(self._ids[token] for token in tokens)]
+
+    @cached_property
+    def _ids(self) -> dict[Any, int]:
+        return {token: number for number, token in enumerate(self.plan.vocabulary, 1)}
+
+
+def check_input(plan: Plan, tokens: Sequence[Any]) -> None:
+    """Refuse an input that is empty, too long, or has a token that is not in the vocabulary."""
+    if not tokens:
+        raise ValueError("the sequence is empty, so there is no position to answer at")
+    if len(tokens) > plan.max_len:
+        raise ValueError(
+            f"the sequence has {len(tokens)} tokens but max_len is {plan.max_len}; shorten it or "
+            f"compile the program with max_len={len(tokens)}"
+        )
+    for token in tokens:
+        if token not in plan.vocabulary:
+            known = ", ".join(map(repr, plan.vocabulary))
+            raise ValueError(f"{token!r} is not in the vocabulary, which is {known}")
+
+
+def compile(
+    program: sequences.Sequence,
+    vocabulary: Iterable[Any],
+    max_len: int,
+    *,
+    sharpness: float = SHARPNESS,
+    dtype: "torch.dtype | None" = None,
+) -> CompiledProgram:
+    """Set the weights of a transformer so that it computes a program.
+
+    vocabulary: the tokens of the input; max_len: the most of them. sharpness: how much more
+    attention prefers a selected key, in steps of e; dtype: float64 unless given.
+    """
+    plan = make_plan(program, vocabulary, max_len, sharpness=sharpness)
+    from clearhead.programs.weights import build_model
+
+    return CompiledProgram(plan, build_model(plan, dtype))

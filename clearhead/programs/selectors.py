@@ -1,0 +1,67 @@
+"""The selectors of a program: for each query, a set of keys."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clearhead.programs.sequences import Named, Sequence
+
+
+class Selector(Named):
+    """For each query, which keys are selected."""
+
+    def __and__(self, other: "Selector") -> "Selector":
+        return Both(self, check_selector("&", other))
+
+    def __or__(self, other: "Selector") -> "Selector":
+        return Either(self, check_selector("|", other))
+
+    def __invert__(self) -> "Selector":
+        return Complement(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Select(Selector):
+    """The keys for which predicate(key, query) is true."""
+
+    keys: Sequence
+    queries: Sequence
+    predicate: Callable[[Any, Any], Any]
+    symbol: str = ""
+
+    def describe(self) -> str:
+        symbol = self.symbol or getattr(self.predicate, "__name__", "predicate")
+        return f"{self.keys.label} {symbol.replace('<lambda>', 'fits')} {self.queries.label}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Both(Selector):
+    left: Selector
+    right: Selector
+
+    def describe(self) -> str:
+        return f"({self.left.label} and {self.right.label})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Either(Selector):
+    left: Selector
+    right: Selector
+
+    def describe(self) -> str:
+        return f"({self.left.label} or {self.right.label})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Complement(Selector):
+    selector: Selector
+
+    def describe(self) -> str:
+        return f"not {self.selector.label}"
+
+
+def check_selector(name: str, value: Any) -> Selector:
+    """A selector, made by select."""
+    if not isinstance(value, Selector):
+        raise TypeError(f"{name} needs a selector made by select(…), got {value!r}")
+    return value

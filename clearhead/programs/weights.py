@@ -1,0 +1,95 @@
+"""From a plan to weights: an ordinary SequenceClassifier without norms and biases.
+
+embedding    a token's own direction, "token", and the default of every variable
+positions    the direction of an index; the start token has none
+blocks       heads: asks → W_q, offers → W_k, says → W_v and W_O; units → W₁ and W₂
+head         one logit for each value of the program, or its number
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
+from clearhead.programs.parts import START, TOKEN, Head
+from clearhead.programs.plan import Plan
+
+Weights = dict[str, Tensor]
+
+
+def build_model(plan: Plan, dtype: torch.dtype | None = None) -> SequenceClassifier:
+    """The model that computes the program of a plan; token 0 is the start token."""
+    config = ClassifierConfig(
+        d_input=1 + len(plan.vocabulary),
+        d_output=len(plan.answers),
+        d_model=len(plan.directions),
+        n_layers=plan.n_layers,
+        n_heads=plan.n_heads,
+        d_head=plan.d_head,
+        d_ff=plan.d_ff,
+        max_len=1 + plan.max_len,
+        positions="learned",
+        norm="none",
+        activation="relu",
+        bias=False,
+    )
+    with torch.random.fork_rng(devices=[]):  # the start values are not used
+        model = SequenceClassifier(config).to(dtype or torch.float64)
+    weights = {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
+    row = {name: number for number, name in enumerate(plan.directions)}
+    _set_embedding(weights, plan, row)
+    for layer in range(plan.n_layers):
+        for number, head in enumerate(plan.list_heads(layer)):
+            _set_head(weights, head, number * plan.d_head, row, math.sqrt(plan.d_head))
+        _set_units(weights, plan, layer, row)
+    for answer, parts in enumerate(plan.answers):
+        for who, amount in parts:
+            weights["head.weight"][answer, row[who]] = amount
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def _set_embedding(weights: Weights, plan: Plan, row: dict[str, int]) -> None:
+    embedding, positions = weights["embedding.weight"], weights["positions.weight"]
+    embedding[row[START], 0] = 1
+    for name, amount in {TOKEN: 1.0, **plan.defaults}.items():
+        embedding[row[name], 1:] = amount
+    for number, token in enumerate(plan.vocabulary, 1):
+        if (name := f"tokens = {token}") in row:
+            embedding[row[name], number] = 1
+    for index in range(plan.max_len):
+        if (name := f"indices = {index}") in row:
+            positions[1 + index, row[name]] = 1
+
+
+def _set_head(weights: Weights, head: Head, start: int, row: dict[str, int], root: float) -> None:
+    """The head whose columns begin at `start`; root undoes the division of scores by √Dh."""
+    topics = _number(what for _, what, _ in head.asks)
+    written = _number(what for _, what, _ in head.says)
+    for name, columns, sentences, factor in (
+        ("proj_q", topics, head.asks, root),
+        ("proj_k", topics, head.offers, 1.0),
+        ("proj_v", written, head.says, 1.0),
+    ):
+        weight = weights[f"stack.blocks.{head.layer}.attention.{name}.weight"]
+        for who, what, amount in sentences:
+            weight[start + columns[what], row[who]] += factor * amount
+    out = weights[f"stack.blocks.{head.layer}.attention.proj_out.weight"]
+    for what, column in written.items():
+        out[row[what], start + column] = 1
+
+
+def _set_units(weights: Weights, plan: Plan, layer: int, row: dict[str, int]) -> None:
+    proj_in = weights[f"stack.blocks.{layer}.feed_forward.proj_in.weight"]
+    proj_out = weights[f"stack.blocks.{layer}.feed_forward.proj_out.weight"]
+    for number, unit in enumerate(plan.list_units(layer)):
+        for who, amount in unit.reads.items():
+            proj_in[number, row[who]] = amount
+        for what, amount in unit.writes.items():
+            proj_out[row[what], number] = amount
+
+
+def _number(names: Any) -> dict[str, int]:
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}

@@ -1,0 +1,262 @@
+"""Compiled models: ordinary weights, right on random programs, as exact as their bound says."""
+
+import pytest
+import torch
+from program_answers import list_inputs
+from random_programs import Maker
+
+from clearhead.inspection import record
+from clearhead.models import SequenceClassifier
+from clearhead.programs import (
+    aggregate,
+    compile,
+    everything,
+    indices,
+    interpret,
+    make_plan,
+    select,
+    selector_width,
+    tokens,
+    where,
+)
+from clearhead.programs.catalogue import PROGRAMS
+
+same = select(tokens, tokens, "==")
+before = select(indices, indices, "<")
+
+
+def agree(program, vocabulary, max_len):
+    """Whether the compiled program is right on every input."""
+    compiled = compile(program, vocabulary, max_len)
+    inputs = list_inputs(vocabulary, max_len)
+    outputs = compiled.run(inputs)
+    pairs = zip(inputs, outputs, strict=True)
+    return all(all(map(compiled.agrees, interpret(program, x), out)) for x, out in pairs)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_program_compiles_into_what_it_means(seed):
+    assert agree(Maker(seed).draw_program(5), "abc", 4)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        ~same,
+        same & before,
+        same | before,
+        ~(same | before) | select(indices, indices, ">="),
+        same & ~before & select(tokens, indices, lambda t, i: i > 0 or t == "a"),
+        (same | before) & (~same | select(indices, tokens, lambda i, t: i == 0)),
+        where(tokens == "a") | where(indices == 2),
+        everything & ~everything,
+    ],
+    ids=repr,
+)
+def test_selectors_combine_as_sets(selector):
+    assert agree(selector_width(selector), "ab", 4)
+    assert agree(aggregate(selector, (indices * 2 + 1).numeric(), default=-3), "ab", 4)
+
+
+def test_a_program_without_attention_needs_no_head():
+    compiled = compile(tokens.map({"a": 1, "b": 2}.get), "ab", 3)
+    assert compiled("aba") == [1, 2, 1]
+    assert not any(part.is_used for part in compiled.circuit)
+
+
+def test_the_model_is_an_ordinary_classifier_whose_weights_are_all_there_is():
+    compiled = compile(PROGRAMS["sort"].build(), "123", 4)
+    config = compiled.model.config
+    assert (config.norm, config.bias, config.activation) == ("none", False, "relu")
+    other = SequenceClassifier(config).double()
+    other.load_state_dict(compiled.model.state_dict())
+    ids, mask = compiled.encode(["3121", "21"])
+    assert ids.tolist() == [[0, 3, 1, 2, 1], [0, 2, 1, 0, 0]]
+    logits = other.eval()(ids, token_mask=mask)
+    assert compiled.decode(logits[1, 1:3]) == ["1", "2"]
+    assert compiled.values == ("1", "2", "3", None)
+
+
+def test_inputs_of_all_lengths_share_a_batch():
+    compiled = compile(PROGRAMS["reverse"].build(), "abc", 5)
+    inputs = ["a", "abcab", "cb", "abc"]
+    assert compiled.run(inputs) == [list(x[::-1]) for x in inputs]
+
+
+def test_compiling_leaves_the_random_state_alone():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    compile(PROGRAMS["shift"].build(), "ab", 3)
+    assert torch.rand(2).equal(expected)
+
+
+# Names
+
+
+def test_every_part_has_a_name_and_says_what_it_is_for():
+    plan = make_plan(PROGRAMS["reverse"].build(), "abc", 4)
+    assert [str(part) for part in plan.circuit] == [
+        "layer 0, head 0: select everything",
+        "layer 0, feed-forward: opposite",
+        "layer 1, head 0: select indices == opposite",
+        "layer 1, feed-forward: unused",
+    ]
+    head = plan.circuit[2]
+    assert (head.kind, head.is_used, head.module) == ("copy", True, "stack.blocks.1.attention")
+    assert head.reads == ("tokens", "indices", "opposite")
+    assert head.writes == ("reversed",)
+    assert plan.directions[:5] == ["start", "token", "tokens = a", "tokens = b", "tokens = c"]
+    assert "opposite = 2" in plan.directions
+    assert "opposite = -2" not in plan.directions  # nothing reads it
+    assert len(set(plan.directions)) == len(plan.directions)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_the_circuit_calls_unused_has_no_weights_and_what_it_calls_used_has(name):
+    example = PROGRAMS[name]
+    compiled = compile(example.build(), example.vocabulary, 5)
+    modules = dict(compiled.model.named_modules())
+    assert len(compiled.circuit) == compiled.plan.n_layers * (compiled.plan.n_heads + 1)
+    for part in compiled.circuit:
+        out = modules[part.module].proj_out.weight  # (D, H·Dh) or (D, F)
+        if part.head is not None:
+            out = out.unflatten(1, (compiled.plan.n_heads, -1))[:, part.head]
+        assert bool(out.any()) == part.is_used
+        rows = [compiled.directions[row] for row in out.any(1).nonzero().flatten().tolist()]
+        assert {row.partition(" = ")[0] for row in rows} == set(part.writes)
+
+
+def test_two_sequences_of_one_name_have_directions_of_their_own():
+    left = aggregate(select(indices, indices - 1, "=="), tokens, "-").named("near")
+    right = aggregate(select(indices, indices + 1, "=="), tokens, "-").named("near")
+    program = left.map(lambda a, b: a + b, right)
+    assert compile(program, "ab", 3)("aba") == ["-b", "aa", "b-"]
+    assert "near (2) = a" in make_plan(program, "ab", 3).directions
+
+
+def test_independent_parts_share_a_layer_and_equal_selectors_a_head():
+    counts = [selector_width(select(tokens, indices, lambda t, i, k=k: i > k)) for k in range(3)]
+    plan = make_plan(counts[0].map(lambda *x: sum(x), *counts[1:]), "ab", 3)
+    assert [len(plan.list_heads(layer)) for layer in range(plan.n_layers)] == [3, 0]
+    twice = aggregate(same, indices.numeric()) - aggregate(
+        select(tokens, tokens, "=="), tokens.map(ord).numeric()
+    )
+    plan = make_plan(twice, "ab", 3)
+    assert (plan.n_layers, plan.n_heads) == (1, 1)
+
+
+# Errors of the softmax
+
+
+def measure_errors(compiled, inputs):
+    """For each variable, the largest difference between the stream and the exact values."""
+    last = f"stack.blocks.{compiled.plan.n_layers - 1}"
+    ids, mask = compiled.encode(inputs)
+    with torch.no_grad(), record(compiled.model) as trace:
+        compiled.model(ids, token_mask=mask)
+    stream = dict(zip(compiled.directions, trace[last].output.unbind(-1), strict=True))
+    errors = {}
+    for variable in compiled.plan.variables:
+        worst = 0.0
+        for row, x in enumerate(inputs):
+            for place, exact in enumerate(find_values(variable, x), 1):
+                for value, name in zip(variable.values, variable.directions, strict=False):
+                    wanted = exact if variable.is_numeric else exact == value
+                    worst = max(worst, abs(float(stream[name][row, place]) - float(wanted)))
+        errors[variable.label] = worst
+    return errors
+
+
+def find_values(variable, x):
+    """The exact values of a variable: a width is stored as 1 / (1 + width)."""
+    exact = interpret(variable.sequence, x)
+    if variable.label.startswith("1 / (1 + "):
+        return [1 / (1 + width) for width in exact]
+    return exact
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_number_in_the_stream_is_further_off_than_its_bound(name):
+    example = PROGRAMS[name]
+    compiled = compile(example.build(), example.vocabulary, 4, sharpness=13)
+    errors = measure_errors(compiled, list_inputs(example.vocabulary, 4))
+    bounds = compiled.plan.bounds
+    assert errors.keys() == bounds.keys()
+    assert {k: e for k, e in errors.items() if e > bounds[k] + 1e-12} == {}
+
+
+def test_the_error_is_as_large_as_the_softmax_leaves_it():
+    compiled = compile(PROGRAMS["shift"].build(), "ab", 4, sharpness=6)
+    inputs = list_inputs("ab", 4)
+    error = measure_errors(compiled, inputs)["shifted"]
+    assert error == pytest.approx(compiled.error_bound, rel=1e-9)  # at the first position of four
+    sharper = compile(PROGRAMS["shift"].build(), "ab", 4, sharpness=7)
+    assert sharper.error_bound < compiled.error_bound / 2
+
+
+def test_a_feed_forward_layer_removes_the_error():
+    compiled = compile(PROGRAMS["histogram"].build(), "ab", 4, sharpness=8)
+    assert compiled.plan.bounds["1 / (1 + count)"] > 1e-8
+    assert compiled.error_bound == 0
+    assert measure_errors(compiled, list_inputs("ab", 4))["count"] < 1e-12
+
+
+def test_a_sharpness_at_which_the_bound_fails_is_refused():
+    with pytest.raises(ValueError, match=r"sharpness must be greater than 1: 'count' reads"):
+        compile(PROGRAMS["histogram"].build(), "ab", 4, sharpness=1)
+
+
+# Mistakes
+
+
+def fail(value):
+    raise KeyError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "words"),
+    [
+        (lambda: compile("abc", "abc", 3), TypeError, "program must be a sequence"),
+        (lambda: compile(tokens, "", 3), ValueError, "vocabulary is empty"),
+        (lambda: compile(tokens, "aba", 3), ValueError, "vocabulary has 'a' twice"),
+        (lambda: compile(tokens, "ab", 0), ValueError, "max_len must be at least 1, got 0"),
+        (lambda: compile(tokens, "ab", 2.5), TypeError, "max_len must be a whole number, got 2.5"),
+        (lambda: compile(tokens, "ab", 3, sharpness=-1), ValueError, "sharpness must be above 0"),
+        (lambda: compile(tokens, "ab", 3)("abab"), ValueError, "has 4 tokens but max_len is 3"),
+        (lambda: compile(tokens, "ab", 3)("ax"), ValueError, "'x' is not in the vocabulary"),
+        (lambda: compile(tokens, "ab", 3)(""), ValueError, "the sequence is empty"),
+        (
+            lambda: compile(tokens.map(fail), "ab", 3),
+            ValueError,
+            r"the function of 'fail\(tokens\)' fails for \('a'\): KeyError",
+        ),
+        (
+            lambda: compile(selector_width(select(tokens, indices, "<")), "ab", 3),
+            ValueError,
+            r"'tokens < indices' fails for \('a', 0\): TypeError",
+        ),
+        (
+            lambda: compile(aggregate(same, tokens).map(ord), "ab", 3),
+            ValueError,
+            r"fails for \(None\): .*, None standing for aggregate's default",
+        ),
+        (
+            lambda: compile(
+                aggregate(same, indices.numeric()).map(max, aggregate(before, indices.numeric())),
+                "ab",
+                3,
+            ),
+            TypeError,
+            r"only one may be numeric; use \.categorical\(\)",
+        ),
+        (
+            lambda: compile(aggregate(same, (indices * indices).numeric()) > 0, "ab", 200),
+            ValueError,
+            r"combinations of values, more than 20,000; shorten max_len",
+        ),
+    ],
+)
+def test_a_mistake_is_answered_in_one_sentence(run, error, words):
+    with pytest.raises(error, match=words):
+        run()
