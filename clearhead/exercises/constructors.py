@@ -3,12 +3,15 @@
     MultiHeadAttention(d_model, n_heads)       arguments, found by name, then by position
     CausalSelfAttention(config)                one object with config.n_embd, or config["n_embd"]
     Head(head_size)                            n_embd = 64 stands at the top of the file
+    EncoderLayer(size, self_attn, dropout)     an object of another class of the file
 
-An exercise that accepts the last two has HELPERS among its helpers.
+An exercise that accepts more than arguments has HELPERS among its helpers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from clearhead.exercises.definitions import drop_condition
 
 CONFIG = "config cfg conf args hparams params"
 
@@ -37,6 +40,13 @@ class _Config(dict):
             return default
 
 
+def _make_part(names, values):
+    import inspect
+    kind = next(globals()[name] for name in names if name in globals())
+    names = [name for name in inspect.signature(kind).parameters if name in values]
+    return kind(**{name: values[name] for name in names})
+
+
 def _set_constants(values):
     names = [name for name in values if type(globals().get(name)) in (int, float)]
     globals().update({name: values[name] for name in names})
@@ -52,8 +62,19 @@ def find_config(parameters: Mapping[str, bool]) -> str | None:
 
 def make_config(words: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The object that the worker makes for such a parameter."""
-    values = {word: value for name, value in sizes.items() for word in words[name].split()}
-    return {"make": "_Config", "args": [values]}
+    return {"make": "_Config", "args": [_list_words(words, sizes)]}
+
+
+def make_part(
+    names: Iterable[str], words: Mapping[str, str], sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """An object of the first class of the file that has one of these names."""
+    plain = [drop_condition(name) for name in names]
+    return {"make": "_make_part", "args": [plain, _list_words(words, sizes)]}
+
+
+def _list_words(words: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {word: value for name, value in sizes.items() for word in words[name].split()}
 
 
 def set_constants(

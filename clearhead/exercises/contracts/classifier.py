@@ -8,98 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.feed_forward import ACTIVATIONS
+from clearhead.exercises.contracts.shared.encoder import (
+    N_LAYERS,
+    Encoder,
+    Layers,
+    list_conventions,
+)
+from clearhead.exercises.contracts.shared.layer import layer_roles
 from clearhead.exercises.contracts.sinusoidal_positions import SinusoidalPositions
-from clearhead.exercises.contracts.transformer_layer import TransformerLayer, layer_roles
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
 from clearhead.exercises.stacks import assign_model
 from clearhead.exercises.weights import Linear, Norm, Role
-
-N_LAYERS = 2
-Layers = list[dict[str, Any]]
-
-
-class CausalLayer(TransformerLayer):
-    """A layer in which no token attends to a later one: a mistake in an encoder."""
-
-    def weigh(self, scores: Tensor) -> Tensor:
-        is_past = torch.ones(scores.shape[-2:]).tril().bool()
-        return scores.masked_fill(~is_past, -torch.inf).softmax(-1)
-
-
-LAYER = TransformerLayer()
-CAUSAL = CausalLayer()
-
-
-class Encoder(Exercise):
-    """What classifier and Vision Transformer share: the layers, the token that is read, the head.
-
-    The weights of the layers are found by the numbers in their names (blocks.0, blocks.1).
-    """
-
-    def layer(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
-        return LAYER.answer(x, **parts, **how)
-
-    def stack(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
-        for parts in layers:
-            x = self.layer(x, parts, how)
-        return x
-
-    def finish(self, logits: Tensor) -> Tensor:
-        return logits
-
-    # Mistakes
-
-    @mistake(
-        "layer",
-        "the residuals of the layers are missing",
-        line=("norm", "attn", "attention"),
-    )
-    def no_residual(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
-        return LAYER.with_mistakes("no_residual").answer(x, **parts, **how)
-
-    @mistake(
-        "layer",
-        "the layers are causal: in an encoder every token, the first one too, attends to all",
-        line=("tril", "triu", "causal", "mask"),
-    )
-    def causal_layers(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
-        return CAUSAL.answer(x, **parts, **how)
-
-    @mistake("stack", "only the first layer is used", line=("[0]", "layers", "blocks", "for "))
-    def first_layer_only(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
-        return self.layer(x, layers[0], how)
-
-    @mistake(
-        "stack",
-        "the layers are not chained: each reads the input of the first one, and the last one wins",
-        line=("for ", "layer(", "block("),
-    )
-    def layers_not_chained(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
-        return self.layer(x, layers[-1], how)
-
-    @mistake("stack", "the layers run in reverse order", line=("reversed", "[::-1]"))
-    def layers_reversed(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:
-        for parts in reversed(layers):
-            x = self.layer(x, parts, how)
-        return x
-
-    @mistake(
-        "finish",
-        "there is a softmax at the end: the loss expects logits and applies its own",
-        line=("softmax",),
-    )
-    def softmax_at_the_end(self, logits: Tensor) -> Tensor:
-        return logits.softmax(-1)
-
-    @mistake(
-        "finish",
-        "there is a sigmoid at the end: the loss expects logits and applies its own",
-        line=("sigmoid",),
-    )
-    def sigmoid_at_the_end(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid()
 
 
 class Classifier(Encoder):
@@ -232,7 +152,7 @@ class Classifier(Encoder):
             answer.choices = [
                 {**choice, "reads_first": first, "how": how}
                 for choice in answer.choices
-                for first, how in product((True, False), hows(case.sizes["n_heads"]))
+                for first, how in product((True, False), list_conventions(case.sizes["n_heads"]))
             ]
         return answer
 
@@ -251,15 +171,6 @@ class Classifier(Encoder):
             inputs = {"tokens": draw.whole(0, 4, 1, T)}
             yield Case("a small example", "locate", inputs, _sizes(4, 1, 1))
         yield from self.cases(draw)
-
-
-def hows(n_heads: int) -> list[dict[str, Any]]:
-    """The conventions of a layer that are accepted."""
-    return [
-        {"n_heads": n_heads, "is_pre": is_pre, "phi": phi}
-        for is_pre in (True, False)
-        for phi in ACTIVATIONS
-    ]
 
 
 def _sizes(d: int, n_heads: int, d_output: int) -> dict[str, Any]:

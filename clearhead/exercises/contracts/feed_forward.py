@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import gelu, relu
 
+from clearhead.exercises import constructors
+from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.weights import Linear, Norm, Role
@@ -57,9 +59,10 @@ class FeedForward(Exercise):
         "d_ff": "d_ff n_hidden hidden hidden_dim ffn_num_hiddens mlp_dim d_hidden dim_feedforward"
         " hidden_features intermediate_size ffn_dim inner_dim ff_dim",
         "d_out": "ffn_num_outputs d_out out_features output_dim dim_out out_dim",
-        "dropout": "dropout p dropout_p dropout_rate drop",
+        "dropout": DROPOUT,
     }
     optional = ("d_ff", "d_out", "dropout")
+    helpers = constructors.HELPERS
 
     def roles(self, d_ff: int, d_out: int, **_: Any) -> dict[str, Role]:
         d = d_out

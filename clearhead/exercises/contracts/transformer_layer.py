@@ -1,37 +1,34 @@
 """The transformer layer: attention, then the feed-forward layer, each with residual and norm."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.feed_forward import ACTIVATIONS, activate
+from clearhead.exercises import constructors
+from clearhead.exercises.contracts.feed_forward import ACTIVATIONS, FeedForward
+from clearhead.exercises.contracts.multi_head_attention import MultiHeadAttention
+from clearhead.exercises.contracts.shared.causal import NOTE, find_causal
+from clearhead.exercises.contracts.shared.layer import (
+    Branch,
+    Layer,
+    NormOrNone,
+    hide_future,
+    layer_sizes,
+)
+from clearhead.exercises.contracts.shared.names import DROPOUT, HEADS, LENGTH, MODEL, PAST
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
-from clearhead.exercises.weights import Linear, Norm, Role
+from clearhead.exercises.exercise import Answer, Case, mistake
+from clearhead.exercises.student import Student
+from clearhead.exercises.weights import Linear
 
-Branch = Callable[[Tensor], Tensor]
-NormOrNone = Norm | None
-
-
-def layer_roles(d: int, d_ff: int) -> dict[str, Role]:
-    """The weights of a layer. Missing output projection and norms are mistakes with names."""
-    return {
-        "query": Role("linear", (d, d), "q query queries w_q wq to_q q_proj proj_q"),
-        "key": Role("linear", (d, d), "k key keys w_k wk to_k k_proj proj_k"),
-        "value": Role("linear", (d, d), "v value values w_v wv to_v v_proj proj_v"),
-        "out": Role("linear", (d, d), "o out output w_o wo proj out_proj proj_out c_proj", True),
-        "first": Role("linear", (d_ff, d), "w1 fc1 linear1 up dense1 c_fc first lin1 ff1"),
-        "second": Role("linear", (d, d_ff), "w2 fc2 linear2 down dense2 c_proj second lin2 ff2"),
-        "norm1": Role("norm", (d,), "norm1 ln1 layernorm1 attention_norm addnorm1 n1", True),
-        "norm2": Role("norm", (d,), "norm2 ln2 layernorm2 ffn_norm ff_norm addnorm2 n2", True),
-    }
+PARTS = {"attention": MultiHeadAttention.names, "feed_forward": FeedForward.names}
 
 
-class TransformerLayer(Exercise):
+class TransformerLayer(Layer):
     """Free: bias or none, ReLU or GELU, pre- or post-norm (fixed by a switch such as pre_norm).
 
     Also accepted: a norm in the feed-forward branch only. d_ff is 4 d and a head d / n_heads wide.
@@ -56,6 +53,7 @@ class TransformerLayer(Exercise):
     )
     terms = {
         "scale": "the division of the scores by √d_head",
+        "hide": "which tokens are hidden: none, or in a causal layer the later ones",
         "weigh": "the softmax over the keys",
         "split": "the heads: (B, T, d) → (B, heads, T, d_head)",
         "merge": "the heads side by side: (B, heads, T, d_head) → (B, T, d)",
@@ -72,76 +70,21 @@ class TransformerLayer(Exercise):
         "mask": "mask attn_mask attention_mask src_mask valid_lens padding_mask",
     }
     constructor = {
-        "d": "d d_model dim n_embd embed_dim emb_dim hidden_size num_hiddens model_dim hidden_dim",
-        "n_heads": "n_heads num_heads heads h nhead n_head num_attention_heads",
+        "d": f"d {MODEL} model_dim input_dim size",
+        "n_heads": HEADS,
         "d_ff": "d_ff ffn_num_hiddens mlp_dim d_hidden dim_feedforward ffn_dim ff_dim mlp_hidden"
         " d_mlp hidden",
         "d_head": "d_head head_dim attn_dim dim_head head_size",
-        "dropout": "dropout p dropout_p dropout_rate drop",
+        "max_len": LENGTH,
+        "dropout": DROPOUT,
+        "attention": "self_attn self_attention attn attention",
+        "feed_forward": "feed_forward ffn ff mlp",
         "pre_norm": "pre_norm norm_first prenorm is_pre_norm pre_ln pre_layer_norm",
         "post_norm": "post_norm postnorm is_post_norm post_ln",
     }
-    optional = ("d_ff", "d_head", "dropout", "pre_norm", "post_norm", "mask")
+    optional = ("d_ff", "d_head", "max_len", "dropout", "attention", "feed_forward", "pre_norm",
+                "post_norm", "mask")  # fmt: skip
     forbidden = ("torch.nn.TransformerEncoderLayer",)
-
-    def roles(self, d: int, d_ff: int, **_: Any) -> dict[str, Role]:
-        return layer_roles(d, d_ff)
-
-    # The formula: x (B, T, d) → (B, T, d)
-
-    def answer(
-        self, x: Tensor, n_heads: int, is_pre: bool = True, phi: str = "relu", **parts: Any
-    ) -> Tensor:
-        first, second = self.norms(parts.get("norm1"), parts.get("norm2"))
-        is_pre = self.place(is_pre)
-        x = self.join_attention(x, first, lambda y: self._attend(y, n_heads, parts), is_pre)
-        return self.join_feed_forward(
-            x, second, lambda y: self.feed(y, parts["first"], parts["second"], phi), is_pre
-        )
-
-    def _attend(self, x: Tensor, n_heads: int, parts: dict[str, Any]) -> Tensor:
-        q, k, v = (self.split(parts[name](x), n_heads) for name in ("query", "key", "value"))
-        weights = self.weigh(self.scale(q @ k.mT, q, x))  # (B, heads, T, T)
-        return self.project(self.merge(weights @ v), parts.get("out"))
-
-    def split(self, x: Tensor, n_heads: int) -> Tensor:
-        return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
-
-    def scale(self, scores: Tensor, q: Tensor, x: Tensor) -> Tensor:
-        return scores / math.sqrt(q.size(-1))
-
-    def weigh(self, scores: Tensor) -> Tensor:
-        return scores.softmax(-1)
-
-    def merge(self, heads: Tensor) -> Tensor:
-        return heads.transpose(1, 2).flatten(2)
-
-    def project(self, x: Tensor, out: Linear | None) -> Tensor:
-        if out is None:
-            raise ValueError("the output projection is missing")
-        return out(x)
-
-    def feed(self, x: Tensor, first: Linear, second: Linear, phi: str) -> Tensor:
-        return second(activate(first(x), phi))
-
-    def norms(self, norm1: NormOrNone, norm2: NormOrNone) -> tuple[NormOrNone, NormOrNone]:
-        if norm1 is None and norm2 is None:
-            raise ValueError("there is no norm")
-        return (None, norm1 or norm2) if norm1 is None or norm2 is None else (norm1, norm2)
-
-    def place(self, is_pre: bool) -> bool:
-        return is_pre
-
-    def join_attention(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
-        return self.join(x, norm, f, is_pre)
-
-    def join_feed_forward(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
-        return self.join(x, norm, f, is_pre)
-
-    def join(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
-        if norm is None:
-            return x + f(x)
-        return x + f(norm(x)) if is_pre else norm(x + f(x))
 
     # Mistakes
 
@@ -156,6 +99,14 @@ class TransformerLayer(Exercise):
     )
     def scaled_by_model(self, scores: Tensor, q: Tensor, x: Tensor) -> Tensor:
         return scores / math.sqrt(x.size(-1))
+
+    @mistake(
+        "hide",
+        "the layer is causal without being asked: no token attends to a later one",
+        line=PAST,
+    )
+    def always_causal(self, scores: Tensor, is_causal: bool) -> Tensor:
+        return hide_future(scores)
 
     @mistake("weigh", "the softmax runs over the queries instead of the keys", line=("softmax",))
     def softmax_over_queries(self, scores: Tensor) -> Tensor:
@@ -269,20 +220,36 @@ class TransformerLayer(Exercise):
 
     # Cases
 
-    def ask(self, student: Any, case: Case) -> Answer | None:
+    def ask(self, student: Student, case: Case) -> Answer | None:
         """With each activation, and with both places of the norm unless there is a switch."""
         names = {name.lower() for name, _ in student.signature(student.name)}
         switch = f"{self.constructor['pre_norm']} {self.constructor['post_norm']}".split()
         places = (case.sizes["pre_norm"],) if names & set(switch) else (True, False)
-        answer: Answer | None = student.ask(self, case)
+        answer = student.ask(self, self._add_parts(case, names))
         if answer is not None:
+            is_causal = find_causal(self, student, answer.form if answer.results else None)
+            known = {"n_heads": case.sizes["n_heads"], "is_causal": is_causal}
             answer.choices = [
-                {**choice, "n_heads": case.sizes["n_heads"], "is_pre": place, "phi": phi}
+                {**choice, **known, "is_pre": place, "phi": phi}
                 for choice in answer.choices
                 for place in places
                 for phi in ACTIVATIONS
             ]
         return answer
+
+    def _add_parts(self, case: Case, names: set[str]) -> Case:
+        """EncoderLayer(size, self_attn, feed_forward): two more classes of the file make these."""
+        if not all(names & set(self.constructor[part].split()) for part in PARTS):
+            return case
+        words = {name: self.constructor[name] for name in case.sizes}
+        parts = {
+            part: constructors.make_part(usual, words, case.sizes) for part, usual in PARTS.items()
+        }
+        sizes = {name: size for name, size in case.sizes.items() if name != "n_heads"}
+        return replace(case, sizes={**sizes, **parts})
+
+    def describe_reading(self, inputs: Mapping[str, Any]) -> Iterable[str]:
+        return [NOTE] if inputs.get("is_causal") else []
 
     def forms(self, case: Case) -> Iterable[Case]:
         T = case.inputs["x"].size(1)
@@ -306,16 +273,3 @@ class TransformerLayer(Exercise):
             for is_pre in (True, False):
                 inputs = {"x": draw.small(1, T, d)}
                 yield Case("a small example", "join", inputs, layer_sizes(d, H, is_pre))
-
-
-def layer_sizes(d: int, n_heads: int, is_pre: bool = True) -> dict[str, Any]:
-    """The arguments of a layer's constructor."""
-    return {
-        "d": d,
-        "n_heads": n_heads,
-        "d_ff": 4 * d,
-        "d_head": d // n_heads,
-        "dropout": 0.5,
-        "pre_norm": is_pre,
-        "post_norm": not is_pre,
-    }

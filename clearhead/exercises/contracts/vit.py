@@ -7,14 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.classifier import N_LAYERS, Encoder, Layers, hows
 from clearhead.exercises.contracts.patch_embedding import (
     ORDERS,
     PROJECTION,
     cut_patches,
     flatten_patch,
 )
-from clearhead.exercises.contracts.transformer_layer import layer_roles
+from clearhead.exercises.contracts.shared.encoder import (
+    N_LAYERS,
+    Encoder,
+    Layers,
+    list_conventions,
+)
+from clearhead.exercises.contracts.shared.layer import layer_roles
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, mistake
 from clearhead.exercises.stacks import assign_model
@@ -177,7 +182,7 @@ class VisionTransformer(Encoder):
             answer.choices = [
                 {**choice, "order": order, "how": how, "patch_size": case.sizes["patch_size"]}
                 for choice in answer.choices
-                for order, how in product(ORDERS, hows(case.sizes["n_heads"]))
+                for order, how in product(ORDERS, list_conventions(case.sizes["n_heads"]))
             ]
         return answer
 

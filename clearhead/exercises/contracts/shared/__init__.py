@@ -6,6 +6,8 @@ dot_product_formula.py   scores, mask, softmax and mixture, for every exercise o
 dot_product.py           the mistakes in them
 causal.py                attention that is causal by design
 heads.py                 the heads of one module: split, attend, merge
+layer.py                 the transformer layer, and its weights
+encoder.py               layers one after the other, for classifier and vit
 gru.py                   a gated recurrent unit, for gru_encoder and attention_decoder
 gru_weights.py           its weights, found in a student's module
 decoder_weights.py       the weights of a decoder, found in a student's module
