@@ -94,6 +94,8 @@ def _make_example(exercise: Any) -> dict[str, Any] | None:
 
     best = None
     for case in exercise.small_cases(Draw(3)):
+        if case.says != "a small example":  # one with large or random numbers
+            continue
         try:
             expected = next(iter(exercise.results(case.inputs).values()))
         except (TypeError, AttributeError, KeyError):  # it needs the weights of a module

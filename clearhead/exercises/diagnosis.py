@@ -18,6 +18,7 @@ from clearhead.exercises.comparison import compare_results, differs, evaluate
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, Mistake
 from clearhead.exercises.properties import probe
+from clearhead.exercises.sandbox.frames import Unreadable
 from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
 
@@ -171,12 +172,25 @@ def _narrow(exercise: Exercise, case: Case, answer: Answer, choice: int) -> Diag
     elif how == "shape":
         got, expected = _shapes(exercise, case, answer, choice)
         sentence = f"the output has the shape {got} instead of {expected}; look at {words}"
+    elif how == "type":
+        got = _describe_type(answer)
+        sentence = f"it returns {got}, although {case.says}; look at {words}"
     elif how == "gradient":
         sentence = f"the values are right, but not the gradient: {case.says}; look at {words}"
     else:
         sentence = f"it is not so that {case.says}; look at {words}"
     line = answer.error.line if answer.error is not None else None
     return Diagnosis("failed", "narrowed", (), case.term, sentence, line)
+
+
+def _describe_type(answer: Answer) -> str:
+    """What the code returned where a value of another type is expected."""
+    values = list((answer.results or {}).values())
+    if len(values) != 1:
+        return "values of another type"
+    kind = values[0].name if isinstance(values[0], Unreadable) else type(values[0]).__name__
+    article = "an" if kind[0] in "aeiou" else "a"
+    return "None" if values[0] is None else f"{article} {kind}"
 
 
 def _shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
@@ -234,6 +248,8 @@ def _is_random(exercise: Exercise, student: Student, asked: Asked, number: int) 
         student.shift = 0
     if again is None or again.results is None or answer.results is None:
         return False
+    if any(isinstance(value, Unreadable) for value in answer.results.values()):
+        return False  # a generator, for instance, equals no other one
     return compare_results(again.results, answer.results, exercise.tolerance) is not None
 
 

@@ -141,7 +141,8 @@ def _write_example(
     if found.example is None:
         return None
     example = found.example
-    inputs = {name: to_plain(value) for name, value in example["inputs"].items()}
+    shown = [name for name in example["inputs"] if name in exercise.parameters]
+    inputs = {name: to_plain(example["inputs"][name]) for name in shown or example["inputs"]}
     expected = to_plain(example["expected"])
     got = example["got"]
     got = f"{got}" if isinstance(got, Exception) else to_plain(got)
@@ -151,7 +152,9 @@ def _write_example(
     plain = {"inputs": inputs, "expected": expected, "got": got}
     if sizes and definition.is_class:
         plain["sizes"] = to_plain(sizes)
-    if not definition.is_class and submission.name.endswith(".py"):
+    needed = set(exercise.parameters) - set(exercise.optional)
+    has_all = definition.kind == "function" and needed <= set(inputs)
+    if has_all and submission.name.endswith(".py"):
         plain["snippet"] = _write_snippet(definition, submission, inputs, expected)
     return plain
 

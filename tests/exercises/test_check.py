@@ -98,3 +98,21 @@ def test_the_line_of_a_mistake_names_file_and_cell(sandbox, tmp_path):
 def test_what_a_file_deletes_is_not_there(sandbox, tmp_path):
     part = check(sandbox, write(tmp_path, "a.py", GOOD + "del attention\n"))
     assert part.sentence == "attention is not there any more when the file has run"
+
+
+def test_an_example_is_called_only_if_it_can_be(sandbox, tmp_path):
+    eye = "import numpy as np\nKm = Qm = Vm = np.eye(3)\n"
+    arrays = check(sandbox, write(tmp_path, "a.py", eye), "hand_identity")
+    assert arrays.mistake == "too_soft"
+    assert "snippet" not in arrays.example
+    model = "def generate(model, tokens, n):\n    return tokens\n"
+    given = check(sandbox, write(tmp_path, "b.py", model), "generate")
+    assert set(given.example["inputs"]) == {"tokens", "n"}
+    assert "snippet" not in given.example
+
+
+def test_a_returned_generator_is_told_as_such(sandbox, tmp_path):
+    text = "def generate(model, tokens, n):\n    yield model(tokens)\n"
+    found = check(sandbox, write(tmp_path, "a.py", text), "generate")
+    assert found.outcome == "narrowed"
+    assert "it returns a generator" in found.sentence
