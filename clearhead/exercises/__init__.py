@@ -14,6 +14,7 @@ self_test.py     the score of check itself on the corpus
 intake.py        files, notebooks and folders as students hand them in
 magics.py        the cells of a notebook as Python
 definitions.py   what a file defines, and which definition an exercise means
+categories.py    the categories of DEFault++ that the mistakes belong to
 catalogue.py     the exercises and their mistakes, without importing torch
 lines.py         the line where a mistake probably stands
 report.py        what a check found, as text, JSON and HTML

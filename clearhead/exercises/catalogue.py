@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from clearhead.exercises.categories import find_category
 from clearhead.exercises.contracts import EXERCISES, find_exercise
 
 FILE = Path(__file__).parent / "catalogue.json"
@@ -26,8 +27,9 @@ BEHAVIOUR = {  # mistakes in every exercise: the values are right
 class Entry:
     """What is said of an exercise; the fields are those of Exercise.
 
-    mistakes: term and sentence by id. example: inputs and expected result of a small case, None
-    for an exercise whose answer depends on the weights of a module.
+    mistakes: term, sentence and category (of categories.py, or None) by id. example: inputs and
+    expected result of a small case, None for an exercise whose answer depends on the weights of
+    a module.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Entry:
     terms: Mapping[str, str]
     parameters: Mapping[str, str]
     forbidden: tuple[str, ...] = ()
-    mistakes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    mistakes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     example: Mapping[str, Any] | None = None
 
 
@@ -82,7 +84,12 @@ def make_entry(name: str) -> Entry:
     own["parameters"] = dict(exercise.parameters)
     own["terms"] = dict(exercise.terms)
     own["mistakes"] = {
-        id: {"term": each.term, "sentence": each.sentence} for id, each in exercise.mistakes.items()
+        id: {
+            "term": each.term,
+            "sentence": each.sentence,
+            "category": find_category(name, each.term, id),
+        }
+        for id, each in exercise.mistakes.items()
     }
     return Entry(**own, example=_make_example(exercise))
 

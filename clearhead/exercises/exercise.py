@@ -33,15 +33,13 @@ from clearhead.exercises.weights import Assignment, Role
 class Mistake:
     """A named mistake in one term. line: pieces of source text that point at its line.
 
-    category: the category of DEFault++ (arXiv 2604.28118) that it belongs to, if any. variants:
-    methods that are other forms of it, such as a mask with −1e9 for one with −∞.
+    variants: methods that are other forms of it, such as a mask with −1e9 for one with −∞.
     """
 
     id: str
     term: str
     sentence: str
     line: tuple[str, ...] = ()
-    category: str | None = None
     variants: tuple[str, ...] = ()
 
     @property
@@ -55,15 +53,12 @@ def mistake(
     sentence: str,
     *,
     line: Sequence[str] = (),
-    category: str | None = None,
     variants: Sequence[str] = (),
 ) -> Callable[[Any], Any]:
     """Mark a method as a wrong form of a term; the name of the method is the mistake's id."""
 
     def mark(function: Any) -> Any:
-        function.mistake = Mistake(
-            function.__name__, term, sentence, tuple(line), category, tuple(variants)
-        )
+        function.mistake = Mistake(function.__name__, term, sentence, tuple(line), tuple(variants))
         return function
 
     return mark

@@ -56,10 +56,16 @@ def _write_page(entry: Entry) -> Iterator[str]:
     if entry.forbidden:
         yield "Not allowed: " + ", ".join(f"`{name}`" for name in entry.forbidden) + ".\n"
     yield "## Mistakes with a name\n"
-    yield "| name | term of the formula | what is wrong |\n|---|---|---|"
+    has_categories = any(each["category"] for each in entry.mistakes.values())
+    column = " category |" if has_categories else ""
+    yield f"| name | term of the formula | what is wrong |{column}"
+    yield "|---|---|---|" + ("---|" if has_categories else "")
     for id, mistake in entry.mistakes.items():
         term = entry.terms.get(mistake["term"], mistake["term"])
-        yield f"| `{id}` | {_escape(term)} | {_escape(mistake['sentence'])} |"
+        last = f" {mistake['category'] or ''} |" if has_categories else ""
+        yield f"| `{id}` | {_escape(term)} | {_escape(mistake['sentence'])} |{last}"
+    if has_categories:
+        yield "\nThe categories are those of DEFault++ (arXiv 2604.28118)."
     yield ""
 
 

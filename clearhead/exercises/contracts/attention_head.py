@@ -133,7 +133,6 @@ class AttentionHead(MaybeCausal):
         "a query that may attend to nothing gets the mean of all values: its hidden scores are "
         "all equal (−1e9), so the softmax spreads over the hidden keys",
         line=("1e9", "1e10", "1e20", "finfo", *HIDE),
-        category="Masking",
     )
     def empty_row_leak(self, output: Tensor, mask: Tensor, v: Tensor) -> Tensor:
         return torch.where(output.isnan(), v.mean(-2, keepdim=True), output)

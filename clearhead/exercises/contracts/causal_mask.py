@@ -94,7 +94,6 @@ class CausalMask(Exercise):
         "the mask is inverted: it marks the later tokens, which must be hidden; True or 1 means "
         "may attend",
         line=TRIANGLE,
-        category="Masking",
     )
     def mask_inverted(self, i: Tensor, j: Tensor) -> Tensor:
         return j > i
@@ -103,7 +102,6 @@ class CausalMask(Exercise):
         "compare",
         "the triangle is the upper one: a token sees itself and later ones instead of earlier ones",
         line=TRIANGLE,
-        category="Masking",
     )
     def mask_transposed(self, i: Tensor, j: Tensor) -> Tensor:
         return j >= i
@@ -112,7 +110,6 @@ class CausalMask(Exercise):
         "compare",
         "a token may not see itself: the diagonal is hidden, and the first token sees nothing",
         line=("diagonal", *TRIANGLE),
-        category="Masking",
     )
     def diagonal_hidden(self, i: Tensor, j: Tensor) -> Tensor:
         return j < i
@@ -121,7 +118,6 @@ class CausalMask(Exercise):
         "compare",
         "a token may see the next one, which it has to predict: the diagonal is off by one",
         line=("diagonal", *TRIANGLE),
-        category="Masking",
     )
     def sees_next(self, i: Tensor, j: Tensor) -> Tensor:
         return j <= i + 1
@@ -139,7 +135,6 @@ class CausalMask(Exercise):
         "the triangle starts at the first key: with cached keys the last query must see all of "
         "them, so query i stands at position i + S − T",
         line=TRIANGLE,
-        category="Masking",
     )
     def aligned_at_start(self, i: Tensor, n_cached: int) -> Tensor:
         return i

@@ -98,7 +98,6 @@ class MaskedSoftmax(Exercise):
         "combine",
         "the mask is inverted: the valid entries are hidden and the others are used",
         line=FILL,
-        category="Masking",
     )
     def mask_inverted(self, x: Tensor, allowed: Tensor) -> Tensor:
         return self.weigh(x.masked_fill(allowed, self.hidden))
@@ -136,7 +135,6 @@ class MaskedSoftmax(Exercise):
         "combine",
         "the lengths hide queries instead of keys: the mask lies on the wrong axis",
         line=FILL,
-        category="Masking",
         variants=("lengths_only_on_queries", "each_length_on_its_query"),
     )
     def lengths_on_queries(self, x: Tensor, allowed: Tensor) -> Tensor:
@@ -161,7 +159,6 @@ class MaskedSoftmax(Exercise):
         "hidden entries are set to 0 (or to 1e-6, or multiplied by the mask) before the softmax: "
         "e⁰ = 1 is a full share",
         line=FILL,
-        category="Masking",
     )
     def mask_value_zero(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x * allowed
@@ -183,7 +180,6 @@ class MaskedSoftmax(Exercise):
         "the mask is applied after the softmax, so the rows do not sum to 1: hidden entries have "
         "already taken their share",
         line=FILL,
-        category="Masking",
     )
     def mask_after_softmax(self, x: Tensor, allowed: Tensor) -> Tensor:
         return self.weigh(x) * allowed

@@ -104,7 +104,6 @@ class MaybeCausal(DotProduct):
         "past",
         "the attention is not causal: each token attends to later ones, which it must predict",
         line=PAST,
-        category="Masking",
     )
     def future_leak(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:
         return None
@@ -113,7 +112,6 @@ class MaybeCausal(DotProduct):
         "past",
         "each token attends to the next one: the triangle has one diagonal too many",
         line=PAST,
-        category="Masking",
     )
     def sees_next_token(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:
         return _shift_past(n_queries, n_keys, is_causal, 1)
@@ -123,7 +121,6 @@ class MaybeCausal(DotProduct):
         "a token does not attend to itself, so the first one attends to nothing: the diagonal "
         "belongs to the allowed keys",
         line=PAST,
-        category="Masking",
     )
     def hides_itself(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:
         return _shift_past(n_queries, n_keys, is_causal, -1)
@@ -132,7 +129,6 @@ class MaybeCausal(DotProduct):
         "past",
         "the triangle is upside down: each token attends to itself and to later ones",
         line=PAST,
-        category="Masking",
     )
     def attends_to_future(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:
         return torch.ones(n_queries, n_keys).triu().bool() if is_causal else None

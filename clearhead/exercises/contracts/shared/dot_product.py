@@ -34,7 +34,6 @@ class DotProduct(DotProductFormula):
         "scale",
         "the scores are not divided by √d_k, so the softmax gets sharper with the width",
         line=PRODUCT,
-        category="Score",
     )
     def no_scaling(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
         return scores
@@ -97,7 +96,6 @@ class DotProduct(DotProductFormula):
         "the mask is inverted: the keys that may be attended to are hidden, and the hidden ones "
         "are used",
         line=HIDE,
-        category="Masking",
     )
     def mask_inverted(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(mask, self.hidden)
@@ -111,7 +109,6 @@ class DotProduct(DotProductFormula):
         "hidden scores are set to 0 (or to 1e-9, or multiplied by the mask) instead of −∞: "
         "e⁰ = 1 is a full share of the softmax",
         line=HIDE,
-        category="Masking",
     )
     def mask_value_zero(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(~mask, 0.0)
@@ -145,7 +142,6 @@ class DotProduct(DotProductFormula):
         "the mask is applied after the softmax, so the rows do not sum to 1: hidden keys have "
         "already taken their share",
         line=("mask", "valid_len"),
-        category="Masking",
     )
     def mask_after_softmax(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, mask: Tensor | None
@@ -174,7 +170,6 @@ class DotProduct(DotProductFormula):
         "the attention is causal without being asked: no token attends to a later one, although no "
         "mask is given",
         line=PAST,
-        category="Masking",
     )
     def always_causal(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:
         return torch.ones(n_queries, n_keys).tril().bool()
