@@ -37,7 +37,7 @@ class Draw:
         """A random text of this length, made of these letters."""
         return "".join(self.choose(letters) for _ in range(length))
 
-    def allowed(self, *shape: int) -> Tensor:
+    def mask(self, *shape: int) -> Tensor:
         """A boolean mask in which every row allows at least one key, and most hide some."""
         mask = torch.rand(shape, generator=self.generator) < 0.6
         keep = torch.randint(shape[-1], (*shape[:-1], 1), generator=self.generator)

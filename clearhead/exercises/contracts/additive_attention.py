@@ -153,11 +153,11 @@ class AdditiveAttention(DotProduct):
         return self.reduce(scores, x).tanh()
 
     @mistake("score", "query and key are multiplied instead of added", line=("*",))
-    def multiplied(self, q: Tensor, k: Tensor) -> Tensor:
+    def query_times_key(self, q: Tensor, k: Tensor) -> Tensor:
         return q.unsqueeze(2) * k.unsqueeze(1)
 
     @mistake("score", "the key is subtracted instead of added", line=("-",))
-    def subtracted(self, q: Tensor, k: Tensor) -> Tensor:
+    def query_minus_key(self, q: Tensor, k: Tensor) -> Tensor:
         return q.unsqueeze(2) - k.unsqueeze(1)
 
     @mistake(
@@ -221,7 +221,7 @@ class AdditiveAttention(DotProduct):
                     "w": draw.small(h),
                 }
                 if n == 1:
-                    inputs["mask"] = draw.allowed(1, T, S)
+                    inputs["mask"] = draw.mask(1, T, S)
                 if n == 2:
                     inputs["valid_lens"] = draw.whole(1, S, 1)
                 sizes = {"d_key": d_k, "d_query": d_q, "d_hidden": h, "dropout": 0.5}

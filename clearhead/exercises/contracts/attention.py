@@ -105,7 +105,7 @@ class Attention(DotProduct):
                     "v": draw.small(1, S, d_v),
                 }
                 if n % 3 == 1:
-                    inputs["mask"] = draw.allowed(1, T, S)
+                    inputs["mask"] = draw.mask(1, T, S)
                 if n % 3 == 2:
                     inputs["valid_lens"] = draw.whole(1, S, 1)
                 yield Case("a small example", "score", inputs, {"dropout": 0.5})

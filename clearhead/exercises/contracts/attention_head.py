@@ -183,7 +183,7 @@ class AttentionHead(MaybeCausal):
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, d, d_head in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (3, 2, 2), (3, 1, 4)):
             for n in range(6):
-                mask = draw.allowed(1, T, T)
+                mask = draw.mask(1, T, T)
                 if n == 5:
                     mask[:, 0] = False
                 inputs = {

@@ -148,7 +148,7 @@ class CrossAttention(DotProduct):
             for n in range(4):
                 inputs = {"x": draw.small(1, T, widths[0]), "y": draw.small(1, S, widths[1])}
                 if n % 2:
-                    inputs["mask"] = draw.allowed(1, T, S)
+                    inputs["mask"] = draw.mask(1, T, S)
                 sizes = {**dict(zip(names, widths, strict=True)), "dropout": 0.5}
                 yield Case("a small example", "project", inputs, sizes)
         yield from self.cases(draw)

@@ -120,11 +120,11 @@ class LearnedPositions(Exercise):
         "the positions are concatenated to the input instead of added",
         line=("cat(", "concat"),
     )
-    def concatenated(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    def positions_beside_input(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
         return torch.cat([x, rows.expand_as(x)], -1)
 
     @mistake("combine", "the input is multiplied by the positions instead of added", line=("*",))
-    def multiplied(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
+    def input_times_positions(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
         return x * rows
 
     @mistake(

@@ -108,7 +108,7 @@ class MaskedSoftmax(Exercise):
         "the length of another example",
         line=("repeat(", ".tile(", "tile("),
     )
-    def repeated_wrongly(self, lengths: Tensor, x: Tensor) -> Tensor:
+    def lengths_repeated_wrongly(self, lengths: Tensor, x: Tensor) -> Tensor:
         if lengths.dim() == 2:
             return lengths
         return lengths.repeat(x.size(1)).view(x.shape[:2])

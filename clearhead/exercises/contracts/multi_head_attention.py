@@ -197,7 +197,7 @@ class MultiHeadAttention(Heads):
             for n in range(3):
                 x = {name: draw.small(1, T, H * d_head) for name in "qkv"}
                 x |= {name: draw.small(H * d_head, H * d_head) for name in MATRICES}
-                more: dict[str, Any] = {"mask": draw.allowed(1, T, T)} if n == 1 else {}
+                more: dict[str, Any] = {"mask": draw.mask(1, T, T)} if n == 1 else {}
                 if n == 2:
                     more = {"valid_lens": draw.whole(1, T, 1)}
                 sizes = _sizes(H * d_head, H)

@@ -117,6 +117,6 @@ class SelfAttention(DotProduct):
                 sizes = dict(zip(("d_input", "d_key", "d_output"), widths, strict=True))
                 inputs = {"x": draw.small(1, T, widths[0])}
                 if n % 2:
-                    inputs["mask"] = draw.allowed(1, T, T)
+                    inputs["mask"] = draw.mask(1, T, T)
                 yield Case("a small example", "project", inputs, {**sizes, "dropout": 0.5})
         yield from self.cases(draw)

@@ -201,7 +201,7 @@ class SinusoidalPositions(Exercise):
         "the positions are concatenated to the input instead of added, so the width doubles",
         line=("cat(", "concat", "hstack"),
     )
-    def concatenated(self, x: Tensor, table: Tensor, is_scaled: bool) -> Tensor:
+    def positions_beside_input(self, x: Tensor, table: Tensor, is_scaled: bool) -> Tensor:
         return torch.cat([self.scale(x, is_scaled), table[: x.size(1)].expand_as(x)], -1)
 
     @mistake(

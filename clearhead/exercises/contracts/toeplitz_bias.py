@@ -1,16 +1,30 @@
-"""A bias for each distance: M[i, j] = m[j − i], a Toeplitz matrix."""
+"""A bias for each distance: M[i, j] = m[j − i], a Toeplitz matrix.
 
+A function of the same file that attends with it is checked, too: softmax((q kᵀ + M) / √d_k) v.
+"""
+
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import array_form
+from clearhead.exercises.contracts.shared.twins import ask_twin
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.student import Student
 from clearhead.exercises.weights import Role
 
+ATTENTION = (
+    "relative_attention",
+    "toeplitz_attention",
+    "attention_with_bias",
+    "attention_with_toeplitz_bias",
+    "biased_attention",
+)
 INDEX = ("arange", "range(", "gather", "[")
 
 
@@ -25,8 +39,12 @@ class ToeplitzBias(Exercise):
         "distance": "the distance j − i of key j from query i",
         "place": "where a distance stands among the 2L+1 weights: distance 0 in the middle",
         "pick": "the entries of the matrix, taken from the weights",
+        "divide": "the bias inside the division: (q kᵀ + M) / √d_k",
     }
     parameters = {
+        "q": "q query queries",
+        "k": "k key keys",
+        "v": "v value values",
         "m": "m weights w bias table params rel vector",
         "n": "n length seq_len n_tokens size T N seq_length",
     }
@@ -34,7 +52,7 @@ class ToeplitzBias(Exercise):
         "n_heads": "n_heads num_heads heads h nheads n_head",
         "max_len": "max_len max_length max_seq_len L length max_n",
     }
-    optional = ("n_heads",)
+    optional = ("n_heads", "n")
 
     def roles(self, max_len: int, n_heads: int, **_: Any) -> dict[str, Role]:
         n = 2 * max_len + 1
@@ -45,7 +63,7 @@ class ToeplitzBias(Exercise):
             "table": Role("table", (n, n_heads), hints, optional=True),  # an nn.Embedding
         }
 
-    # The formula: m (…, 2L+1) → (…, n, n)
+    # The formula: m (…, 2L+1) → (…, n, n); with q, k and v (…, n, d) also the attention
 
     def answer(
         self,
@@ -53,11 +71,17 @@ class ToeplitzBias(Exercise):
         m: Tensor | None = None,
         single: Tensor | None = None,
         table: Tensor | None = None,
-    ) -> Tensor:
+        **given: Tensor,
+    ) -> dict[str, Tensor]:
         m = table.mT if table is not None else m if m is not None else single
         assert m is not None
         i, j = torch.arange(n).unsqueeze(1), torch.arange(n)
-        return self.pick(m, self.place(self.distance(i, j, m.size(-1) // 2), m.size(-1), n))
+        matrix = self.pick(m, self.place(self.distance(i, j, m.size(-1) // 2), m.size(-1), n))
+        if not given:
+            return {"output": matrix}
+        q, k, v = (given[name] for name in "qkv")
+        weights = self.divide(q @ k.mT, matrix, q.size(-1)).softmax(-1)
+        return {"output": matrix, "attention": weights @ v}
 
     def distance(self, i: Tensor, j: Tensor, half: int) -> Tensor:
         return j - i  # (n, n)
@@ -68,14 +92,34 @@ class ToeplitzBias(Exercise):
     def pick(self, m: Tensor, places: Tensor) -> Tensor:
         return m[..., places]
 
+    def divide(self, scores: Tensor, matrix: Tensor, d: int) -> Tensor:
+        return (scores + matrix) / math.sqrt(d)
+
     def forms(self, case: Case) -> Iterable[Case]:
         """A function is given m, for each head or alone; a class has weights of its own."""
         m, n = case.inputs["m"], case.inputs["n"]
-        yield case
-        yield Case(case.says, case.term, {"n": n}, case.sizes)
-        yield Case(case.says, case.term, {"m": m[0], "n": n}, case.sizes, gradient=case.gradient)
-        yield array_form(case)
-        yield array_form(Case(case.says, case.term, {"m": m[0], "n": n}, case.sizes))
+        both = {"m": m, "n": n}
+        yield replace(case, inputs=both if case.gradient else case.inputs, given=both)
+        own = Case(case.says, case.term, {"n": n}, case.sizes)
+        alone = replace(own, inputs={"m": m[0], "n": n})
+        yield own
+        yield replace(alone, gradient=case.gradient)
+        yield array_form(replace(own, inputs=both))
+        yield array_form(alone)
+
+    def ask(self, student: Student, case: Case) -> Answer | None:
+        """The matrix; and attention with it, if the file has such a function."""
+        answer = student.ask(self, case)
+        if answer is None or answer.results is None or answer.form is None:
+            return answer
+        if "q" not in answer.form.inputs:  # a class, or a gradient
+            return answer
+        matrix = {**case.inputs, "m": self.answer(**case.inputs)["output"]}
+        found = ask_twin(
+            self, student, case, ATTENTION, _read_attention, replace(case, given=matrix)
+        )
+        answer.results = {**answer.results, **found}
+        return answer
 
     # Mistakes
 
@@ -85,7 +129,7 @@ class ToeplitzBias(Exercise):
         "later tokens change places",
         line=INDEX,
     )
-    def transposed(self, i: Tensor, j: Tensor, half: int) -> Tensor:
+    def matrix_transposed(self, i: Tensor, j: Tensor, half: int) -> Tensor:
         return i - j
 
     @mistake(
@@ -155,21 +199,44 @@ class ToeplitzBias(Exercise):
     def rows_not_shifted(self, m: Tensor, places: Tensor) -> Tensor:
         return m[..., places[:1]].expand(*m.shape[:-1], *places.shape)
 
+    @mistake(
+        "divide",
+        "the bias is outside the division: it is added after the scores are divided by √d_k, so "
+        "it counts √d_k times as much",
+        line=("sqrt", "** 0.5", "**0.5", "+"),
+    )
+    def bias_outside_division(self, scores: Tensor, matrix: Tensor, d: int) -> Tensor:
+        return scores / math.sqrt(d) + matrix
+
+    @mistake("divide", "the bias is not added to the scores", line=("@", "matmul", "einsum"))
+    def bias_ignored(self, scores: Tensor, matrix: Tensor, d: int) -> Tensor:
+        return scores / math.sqrt(d)
+
     # Cases
 
     def cases(self, draw: Draw) -> Iterable[Case]:
         def case(says: str, term: str, H: int, L: int, n: int, **more: Any) -> Case:
-            sizes = {"n_heads": H, "max_len": L}
-            return Case(says, term, {"m": draw.normal(H, 2 * L + 1), "n": n}, sizes, **more)
+            inputs = {"m": draw.normal(H, 2 * L + 1), "n": n}
+            return Case(says, term, inputs, {"n_heads": H, "max_len": L}, **more)
 
         yield case("a single token has the weight of distance 0", "place", 2, 3, 1)
         yield case("the first row holds the distances 0, 1, …", "distance", 3, 6, 2)
         yield case("diagonals are constant", "pick", 2, 7, 5)
         yield case("the longest text uses all but the outermost weights", "place", 3, 4, 4)
         yield case("the gradient reaches the weights", "pick", 2, 5, 4, gradient=True)
+        last = case("attention adds the bias to q kᵀ, then divides by √d_k", "divide", 2, 6, 5)
+        three = {name: draw.normal(2, 5, 9) for name in "qkv"}
+        yield replace(last, inputs={**three, **last.inputs})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
-        for L, n in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4)):
+        for d, L, n in ((0, 1, 1), (0, 2, 2), (0, 3, 3), (0, 4, 3), (0, 5, 4), (4, 2, 2)):
             m = torch.arange(-L, L + 1.0).expand(1, -1).contiguous()
-            yield Case("a small example", "pick", {"m": m, "n": n}, {"n_heads": 1, "max_len": L})
+            three = {name: draw.small(1, n, d) for name in "qkv" if d}
+            inputs = {**three, "m": m, "n": n}
+            yield Case("a small example", "pick", inputs, {"n_heads": 1, "max_len": L})
         yield from self.cases(draw)
+
+
+def _read_attention(output: Any, inputs: Any) -> dict[str, Any]:
+    """The output, also where the weights are returned beside it."""
+    return {"attention": output[0] if isinstance(output, tuple) else output}

@@ -21,7 +21,7 @@ LENGTHS = "valid_lens valid_len valid_lengths valid_length lens lengths seq_lens
 
 def draw_mask(draw: Draw, *shape: int) -> Tensor:
     """A boolean mask in which every row allows at least one key and hides at least one."""
-    mask = draw.allowed(*shape)
+    mask = draw.mask(*shape)
     order = draw.normal(*shape).argsort(-1)
     return mask.scatter(-1, order[..., :1], True).scatter(-1, order[..., 1:2], False)
 
