@@ -71,7 +71,7 @@ def clean(text: str) -> str:
 
 
 def _limit(value: float, most: float) -> float:
-    """A finite number from 0 to most, in hundredths."""
+    """The value, rounded to two digits and kept between 0 and most; 0 if it is not finite."""
     if not math.isfinite(value) or value < 0:
         return 0.0
     return most if value >= most else min(round(value, 2), most)

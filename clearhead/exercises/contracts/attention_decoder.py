@@ -40,6 +40,7 @@ class AttentionDecoder(Exercise):
         "allow": "the valid lengths of the source",
         "weigh": "the softmax over the source",
         "mix": "the context, the mixture of the encoder's outputs",
+        "join": "the input of the GRU, context and embedding side by side",
         "carry": "the hidden state, carried from step to step",
         "emit": "the logits (B, T, V), linear in the last layer's output",
     }
@@ -75,9 +76,11 @@ class AttentionDecoder(Exercise):
         for word in embedding[X].unbind(1):
             found = self.score(self.query(hidden, start), outputs, scores)
             context = self.mix(self.weigh(self.allow(found, lens)), outputs)
-            x = torch.cat((context, word) if is_context_first else (word, context), dim=-1)
-            hidden = gru(x, self.carry(hidden, start))
-            states.append(hidden[-1])
+            pair = (context, word) if is_context_first else (word, context)
+            for x in self.join(pair):
+                x = x[..., : gru.d_input]  # less than all only for the GRU of context_on_time
+                hidden = gru(x, self.carry(hidden, start))
+                states.append(hidden[-1])
         return {"logits": self.emit(torch.stack(states, dim=1), head), "hidden": hidden}
 
     def query(self, hidden: Tensor, start: Tensor) -> Tensor:
@@ -97,6 +100,10 @@ class AttentionDecoder(Exercise):
 
     def mix(self, weights: Tensor, outputs: Tensor) -> Tensor:
         return (weights.unsqueeze(1) @ outputs).squeeze(1)
+
+    def join(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
+        """The inputs of the GRU for one word: a single one, (B, D + E)."""
+        return [torch.cat(pair, dim=-1)]
 
     def carry(self, hidden: Tensor, start: Tensor) -> Tensor:
         return hidden
@@ -169,6 +176,17 @@ class AttentionDecoder(Exercise):
         return outputs.mean(1)
 
     @mistake(
+        "join",
+        "context and embedding are concatenated along time (dim=1): the GRU reads them as two "
+        "words; put them side by side, dim=-1",
+        line=("cat(", "dim=1"),
+    )
+    def context_on_time(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
+        if pair[0].size(-1) != pair[1].size(-1):
+            raise ValueError("context and embedding differ in width")
+        return list(pair)
+
+    @mistake(
         "carry",
         "the GRU starts every step from the encoder's state: what was written is forgotten",
         line=("rnn(", "gru(", "GRU"),
@@ -225,6 +243,7 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ("padding of the source is not attended to", "allow", True, 4, 1, 6, 8, 3, 5, 2, 0.0),
     ("each step continues from the state of the last", "carry", False, 2, 5, 4, 9, 6, 7, 2, 0.0),
     ("lengths hold at every step", "query", True, 5, 3, 4, 10, 7, 6, 2, 0.3),
+    ("the embedding may be as wide as the state", "join", False, 3, 2, 4, 9, 6, 6, 1, 0.0),
 )
 
 

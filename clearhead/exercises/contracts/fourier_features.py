@@ -11,12 +11,18 @@ from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.student import Student
 
+# Functions of these names must have the norms: φ(q)·φ(k) is then near exp(q·k/s²).
+WITH_NORMS = ("softmax_features", "softmax_feature_map", "fourier_softmax_features")
+
 
 class FourierFeatures(Exercise):
     name = "fourier_features"
     title = "Random Fourier features"
     formula = "φ(x) = [sin(W x), cos(W x)] / √m, for m frequencies, the rows of W"
-    signature = "phi(x, W): (..., D), (m, D) → (..., 2m), features in any order"
+    signature = (
+        "phi(x, W): (..., D), (m, D) → (..., 2m), features in any order; "
+        "softmax_features(x, W), if it also has the factor exp(‖x‖²/2s²), s² = √D"
+    )
     page = "attention.md#when-kernel-attention-is-safe-and-when-it-is-faster"
     names = (
         "fourier_features",
@@ -26,12 +32,13 @@ class FourierFeatures(Exercise):
         "fourier_feature_map",
         "rff",
         "random_features",
+        *WITH_NORMS,
     )
     terms = {
         "factor": "the factor 1/√m, for m frequencies",
         "waves": "a sine and a cosine for each frequency",
         "angles": "the angles W x",
-        "norms": "the factor exp(‖x‖²/2s²), s² = √D, which may be left out",
+        "norms": "the factor exp(‖x‖²/2s²), s² = √D, of softmax_features; phi may leave it out",
     }
     parameters = {"x": "x X q u inputs", "W": "w W omega omegas freqs frequencies weights"}
 
@@ -158,6 +165,15 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "norms",
+        "the norms are missing: φ(q)·φ(k) is near exp(−‖q − k‖²/2s²), and only the factors "
+        "exp(‖q‖²/2s²) and exp(‖k‖²/2s²) make it exp(q·k/s²)",
+        line=("cat", "concat", "hstack", "stack", "return"),
+    )
+    def no_norms(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x[..., :1])
+
+    @mistake(
+        "norms",
         "the norms have the wrong sign: exp(−‖x‖²/2s²) takes away what exp(q·k/s²) needs",
         line=("exp(",),
     )
@@ -183,7 +199,8 @@ class FourierFeatures(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        choices = [{**case.inputs, "has_norms": has_norms} for has_norms in (False, True)]
+        forms = (True,) if student.name in WITH_NORMS else (False, True)
+        choices = [{**case.inputs, "has_norms": has_norms} for has_norms in forms]
         return ask_products(self, student, case, choices)
 
     def cases(self, draw: Draw) -> Iterable[Case]:

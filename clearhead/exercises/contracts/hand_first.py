@@ -1,4 +1,4 @@
-"""Weights set by hand: each token comes out as the first one."""
+"""Weights set by hand that copy the first token to every position."""
 
 from clearhead.exercises.contracts.shared.hand_design import HandDesign
 from clearhead.exercises.exercise import mistake

@@ -1,4 +1,4 @@
-"""Weights set by hand: each token comes out as it went in."""
+"""Weights set by hand that leave every token as it is."""
 
 from clearhead.exercises.contracts.shared.hand_design import HandDesign
 from clearhead.exercises.exercise import mistake

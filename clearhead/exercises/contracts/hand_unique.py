@@ -1,4 +1,4 @@
-"""Weights set by hand: +1 for a token that occurs once, −1 for a repeated one."""
+"""Weights set by hand that tell which tokens occur once: +1 for these, −1 for repeated ones."""
 
 from clearhead.exercises.contracts.shared.hand_design import HandDesign
 from clearhead.exercises.exercise import mistake

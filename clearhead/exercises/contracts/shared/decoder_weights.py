@@ -70,9 +70,10 @@ def assign_decoder(parameters: Sequence[Any], sizes: Mapping[str, Any]) -> list[
             **attention,
             "head": Role("linear", (V, D), "dense head out fc linear"),
         }
-        found = assign_with_gru(parameters, roles, D + E, D, sizes["n_layers"])
-        if found:
-            return [each for reading in found for each in _read_scores(reading, attention)]
+        for d_input in (D + E, D, E):  # D or E: it reads context and embedding as two words
+            found = assign_with_gru(parameters, roles, d_input, D, sizes["n_layers"])
+            if found:
+                return [each for reading in found for each in _read_scores(reading, attention)]
     return []
 
 

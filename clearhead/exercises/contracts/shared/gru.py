@@ -66,6 +66,10 @@ class GRU:
             states.append(x)
         return torch.stack(states)
 
+    @property
+    def d_input(self) -> int:
+        return self.cells[0].weight_x.size(1)
+
     def set_gates(self, *, r: int | None = None, z: int | None = None) -> "GRU":
         """The same with gates that are 0 or 1 for every x and h: z = 0 takes the whole proposal."""
         return GRU(tuple(replace(cell, r=r, z=z) for cell in self.cells))
