@@ -21,9 +21,6 @@ def audit(handout: Handout, json: Json = False) -> None:
     from clearhead.exercises.audit.audit import audit_handout
 
     report = audit_handout(found)
-    if json:
-        options.print_json(report.to_json())
-    else:
-        typer.echo(report.text)
+    options.print_report(report, json)
     if report.findings:
         raise typer.Exit(1)

@@ -65,10 +65,7 @@ def check(
         raise ValueError("exercises, names and hints stand in the assignment; leave them out here")
     else:
         report = _check_assignment(file, assignment, seed, json)
-    if json:
-        options.print_json(report.to_json())
-    else:
-        typer.echo(report.text)
+    options.print_report(report, json)
     if not report.is_passed:
         raise typer.Exit(1)
 
@@ -112,10 +109,7 @@ def _run_self_test(exercises: list[str], seed: int | None, json: bool) -> None:
     from clearhead.exercises.self_test import run_self_test
 
     score = run_self_test([1 if seed is None else seed], exercises)
-    if json:
-        options.print_json(score.to_json())
-    else:
-        typer.echo(score.text)
+    options.print_report(score, json)
     if score.misses:
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -53,6 +53,23 @@ def print_json(values: Mapping[str, Any]) -> None:
 def count_columns() -> int:
     """The width of the terminal; without one, such as in a pipe, no line is too long."""
     return shutil.get_terminal_size((NO_TERMINAL, 0)).columns
+
+
+class Report(Protocol):
+    """A result with a form for people and one for programs."""
+
+    @property
+    def text(self) -> str: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
+def print_report(report: Report, as_json: bool) -> None:
+    """Print a report as one JSON object, or as text."""
+    if as_json:
+        print_json(report.to_json())
+    else:
+        typer.echo(report.text)
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:

@@ -8,7 +8,7 @@ fails stops only what depends on it. A .py file has a cell for each statement at
 import ast
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -43,11 +43,16 @@ class Submission:
 
     def describe_line(self, line: int) -> str:
         """Where a line stands: "line 7", in a notebook "cell 3, line 2"."""
-        before = [start for start in self.starts if start[0] <= line]
-        if not before:
-            return f"line {line}"
-        first, name = before[-1]
-        return f"{name}, line {line - first + 1}"
+        return describe_line(self.starts, line)
+
+
+def describe_line(starts: Sequence[tuple[int, str]], line: int) -> str:
+    """Where a line stands. starts: the first line of each file or cell, and its name."""
+    before = [start for start in starts if start[0] <= line]
+    if not before:
+        return f"line {line}"
+    first, name = before[-1]
+    return f"{name}, line {line - first + 1}"
 
 
 def read_submission(path: Path) -> Submission:

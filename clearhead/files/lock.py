@@ -83,7 +83,7 @@ def _acquire(folder: Path, name: str) -> "BaseFileLock":
 
 
 def _read_owner(path: Path) -> str:
-    """The process that a lock file names."""
+    """The process that holds a lock, whose number stands in the lock file."""
     number = None
     with suppress(OSError, BadFile):
         number = re.search(rb"\d+", read_bytes(path, MAX_OWNER)[:80])

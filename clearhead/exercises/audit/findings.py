@@ -6,8 +6,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """A line that is wrong, or a weak test: one that a wrong answer passes. proof: lines to run,
-    the result of a run, or the wrong answer. where: "line 7", or "cell 3, line 2"."""
+    """A line that is wrong, or a weak test: one that a wrong answer passes.
+
+    proof: lines to run, the result of a run, or the wrong answer. where: "line 7", or "cell 3,
+    line 2".
+    """
 
     line: int
     kind: str  # "wrong" or "weak test"
@@ -27,8 +30,11 @@ class Note:
 
 @dataclass
 class AuditReport:
-    """The result for one handout. checked: how many formulas, printed blocks, shapes and tests
-    were compared. notes: what was not, one for each."""
+    """What the audit of a handout found.
+
+    checked: the number of claims that were compared: formulas, printed values, shapes and tests.
+    notes: a claim that was not compared, and why.
+    """
 
     file: str
     findings: list[Finding] = field(default_factory=list)

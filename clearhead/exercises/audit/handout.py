@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clearhead.exercises.magics import MAGIC
+from clearhead.exercises.intake import describe_line
+from clearhead.exercises.magics import find_language, replace_magics
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
 
@@ -41,19 +42,15 @@ class Block:
 
 @dataclass
 class Handout:
-    """Blocks in the order of the file. starts: (number of cell, its first line) of a notebook."""
+    """Blocks in the order of the file. starts: the first line and the name of each cell."""
 
     name: str
     blocks: list[Block]
-    starts: list[tuple[int, int]] = field(default_factory=list)
+    starts: list[tuple[int, str]] = field(default_factory=list)
 
     def describe_line(self, line: int) -> str:
         """Where a line stands: "line 7", in a notebook "cell 3, line 2"."""
-        earlier = [start for start in self.starts if start[1] <= line]
-        if not earlier:
-            return f"line {line}"
-        cell, first = earlier[-1]
-        return f"cell {cell}, line {line - first + 1}"
+        return describe_line(self.starts, line)
 
 
 def read_handout(path: Path) -> Handout:
@@ -176,10 +173,9 @@ def _read_notebook(text: str, name: str) -> Handout:
         raise BadFile(f"{quote(name)} is not a notebook: its JSON has no list of cells") from None
     handout, line = Handout(name, []), 1
     for number, (kind, source, cell) in enumerate(cells, 1):
-        handout.starts.append((number, line))
-        if kind == "code":
-            kept = ["" if MAGIC.match(each) else each for each in source.split("\n")]
-            handout.blocks.append(Block("code", "\n".join(kept), line))
+        handout.starts.append((line, f"cell {number}"))
+        if kind == "code" and find_language(source) is None:
+            handout.blocks.append(Block("code", replace_magics(source)[0], line))
             printed = _read_outputs(cell)
             handout.blocks += [Block("output", printed, line)] if printed else []
         elif kind == "markdown":

@@ -15,7 +15,7 @@ from typing import Any
 
 from clearhead.exercises.audit.handout import Block
 from clearhead.exercises.definitions import Definition
-from clearhead.exercises.magics import MAGIC
+from clearhead.exercises.magics import replace_magics
 
 CLOSE = {  # function → its tolerances if none are given
     "torch.allclose": (1e-5, 1e-8),
@@ -58,7 +58,7 @@ class Program:
 def instrument(block: Block, without: Collection[str] = (), *, is_test: bool = False) -> Program:
     """The cells of a code block. without: definitions to leave out, because an answer of ours is
     used. is_test: a comparison that is only printed must hold."""
-    text = "\n".join("" if MAGIC.match(each) else each for each in block.text.split("\n"))
+    text, _ = replace_magics(block.text)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as fault:
