@@ -79,7 +79,8 @@ class CompiledProgram:
         is_padded = not bool(token_mask.all())
         with torch.no_grad():
             logits = self.model(tokens, token_mask=token_mask if is_padded else None)
-        return [self.decode(out[1 : 1 + len(row)]) for out, row in zip(logits, rows, strict=True)]
+        answers = self.decode(logits[:, 1:])
+        return [out[: len(row)] for out, row in zip(answers, rows, strict=True)]
 
     def encode(self, inputs: Iterable[Iterable[Any]]) -> "tuple[Tensor, Tensor]":
         """ids and token_mask (B, 1 + T): the start token, the tokens, and padding."""
@@ -91,11 +92,12 @@ class CompiledProgram:
         is_real = [[True] * len(row) + [False] * (length - len(row)) for row in rows]
         return ids, torch.tensor(is_real)
 
-    def decode(self, logits: "Tensor") -> list[Any]:
-        """The answers that logits (T, C) stand for."""
+    def decode(self, logits: "Tensor") -> list[list[Any]]:
+        """The answers that logits (B, T, C) stand for."""
         if self.values is None:
-            return [float(number) for number in logits[:, 0]]
-        return [self.values[best] for best in logits.argmax(-1).tolist()]
+            numbers: list[list[Any]] = logits[..., 0].tolist()
+            return numbers
+        return [[self.values[best] for best in row] for row in logits.argmax(-1).tolist()]
 
     def agrees(self, exact: Any, computed: Any) -> bool:
         """Whether the model's answer is the interpreter's; a number may differ by its error."""

@@ -40,7 +40,7 @@ class Both(Selector):
     right: Selector
 
     def describe(self) -> str:
-        return f"({self.left.label} and {self.right.label})"
+        return f"{_bracket(self.left, Either)} and {_bracket(self.right, Either)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class Either(Selector):
     right: Selector
 
     def describe(self) -> str:
-        return f"({self.left.label} or {self.right.label})"
+        return f"{_bracket(self.left, Both)} or {_bracket(self.right, Both)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,7 +57,13 @@ class Complement(Selector):
     selector: Selector
 
     def describe(self) -> str:
-        return f"not {self.selector.label}"
+        return f"not {_bracket(self.selector, Selector)}"
+
+
+def _bracket(selector: Selector, kind: type[Selector]) -> str:
+    """The label, in brackets if it describes a selector of this kind."""
+    is_described = isinstance(selector, kind) and not selector.name
+    return f"({selector.label})" if is_described else selector.label
 
 
 def check_selector(name: str, value: Any) -> Selector:

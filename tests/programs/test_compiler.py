@@ -73,7 +73,7 @@ def test_the_model_is_an_ordinary_classifier_whose_weights_are_all_there_is():
     ids, mask = compiled.encode(["3121", "21"])
     assert ids.tolist() == [[0, 3, 1, 2, 1], [0, 2, 1, 0, 0]]
     logits = other.eval()(ids, token_mask=mask)
-    assert compiled.decode(logits[1, 1:3]) == ["1", "2"]
+    assert compiled.decode(logits[:, 1:3])[1] == ["1", "2"]
     assert compiled.values == ("1", "2", "3", None)
 
 
@@ -125,6 +125,29 @@ def test_what_the_circuit_calls_unused_has_no_weights_and_what_it_calls_used_has
         assert bool(out.any()) == part.is_used
         rows = [compiled.directions[row] for row in out.any(1).nonzero().flatten().tolist()]
         assert {row.partition(" = ")[0] for row in rows} == set(part.writes)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_part_without_its_weights_changes_the_logits_where_the_circuit_calls_it_used(name):
+    vocabulary, max_len = ("ab|", 7) if name == "substring" else (PROGRAMS[name].vocabulary, 5)
+    compiled = compile(PROGRAMS[name].build(), vocabulary, max_len)
+    ids, mask = compiled.encode(list_inputs(vocabulary, max_len))
+    modules = dict(compiled.model.named_modules())
+
+    @torch.no_grad()
+    def answer():
+        return compiled.model(ids, token_mask=mask)[mask]
+
+    right = answer()
+    for part in compiled.circuit:
+        out = modules[part.module].proj_out.weight.data
+        if part.head is not None:
+            out = out.unflatten(1, (compiled.plan.n_heads, -1))[:, part.head]
+        saved = out.clone()
+        out.zero_()
+        changed = float((answer() - right).abs().max())
+        assert changed > 0.3 if part.is_used else changed == 0, str(part)
+        out.copy_(saved)
 
 
 def test_two_sequences_of_one_name_have_directions_of_their_own():

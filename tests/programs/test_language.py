@@ -60,7 +60,7 @@ def test_a_program_means_what_its_definition_says(program, values):
 def test_labels_say_what_a_part_computes():
     assert selector_width(same).label == "number of tokens == tokens"
     assert aggregate(same & ~before, indices).label == (
-        "indices where (tokens == tokens and not indices < indices)"
+        "indices where tokens == tokens and not (indices < indices)"
     )
     assert (2 * indices.numeric() - CODE.numeric() + 1).label == "2·indices - code + 1"
     assert (indices - 1).named("left").label == "left"
