@@ -14,7 +14,7 @@ class Draw:
         self.generator = torch.Generator().manual_seed(seed)
 
     def normal(self, *shape: int, scale: float = 1.0) -> Tensor:
-        """Numbers of mean 0 and this standard deviation."""
+        """Normal numbers of mean 0 and standard deviation `scale`."""
         return scale * torch.randn(shape, generator=self.generator)
 
     def whole(self, low: int, high: int, *shape: int) -> Tensor:
@@ -38,7 +38,7 @@ class Draw:
         return "".join(self.choose(letters) for _ in range(length))
 
     def mask(self, *shape: int) -> Tensor:
-        """A boolean mask in which every row allows at least one key, and most hide some."""
+        """A boolean mask: True for each key that may be attended to, at least one in each row."""
         mask = torch.rand(shape, generator=self.generator) < 0.6
         keep = torch.randint(shape[-1], (*shape[:-1], 1), generator=self.generator)
         return mask.scatter(-1, keep, True)

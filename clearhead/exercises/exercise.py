@@ -1,7 +1,7 @@
-"""What an exercise is: a formula in terms, the mistakes people make in each, and cases to try.
+"""An exercise: a formula split into terms, the mistakes people make in each, and test cases.
 
 An exercise is a class. Its methods are the terms of the formula, and `answer` puts them together:
-that is the reference. A named mistake is a method too: it stands for one term written wrongly.
+that is the reference. A named mistake is a method, too: one of the terms, written wrongly.
 
     class Attention(Exercise):
         def scale(self, scores, q, v):
@@ -11,11 +11,11 @@ that is the reference. A named mistake is a method too: it stands for one term w
         def no_scaling(self, scores, q, v):
             return scores
 
-`with_mistakes("no_scaling")` is the formula with this mistake in it, so the answer of a student can
-be compared with what each mistake, and each pair of mistakes in different terms, would give.
+`with_mistakes("no_scaling")` is the formula with this mistake in it. So a student's answer can be
+compared with what each mistake, and each pair of mistakes in different terms, would give.
 
-Cases are ordered: the first ones need few terms of the formula, later ones need more. So the first
-case that a wrong answer fails says where to look, even if no named mistake fits.
+The first cases need few terms of the formula, later ones more. So the first case in which an answer
+is wrong tells where to look, even if no named mistake fits.
 """
 
 import copy
@@ -31,9 +31,10 @@ from clearhead.exercises.weights import Assignment, Role
 
 @dataclass(frozen=True)
 class Mistake:
-    """A named mistake in one term. line: pieces of source text that point at its line.
+    """A named mistake in one term.
 
-    variants: methods that are other forms of it, such as a mask with −1e9 for one with −∞.
+    line: pieces of source text by which its line is found, the surest first. variants: methods
+    with other forms of the same mistake, such as a mask of −1e9 instead of −∞.
     """
 
     id: str
@@ -68,11 +69,10 @@ def mistake(
 class Case:
     """Inputs of one call, by the exercise's own names of the arguments.
 
-    says: a sentence that is true of a right answer and begins "…". term: the term of the formula
-    to look at if this is the first case that fails. sizes: arguments of the constructor, if the
-    student wrote a class. gradient: also compare the gradient at the inputs. worth: its weight in
-    partial credit; 0 for a case that is only noted. given: the inputs as the student's code gets
-    them, where they are not those of the formula: a mask as 0 and 1, NumPy arrays.
+    says: what is true of a right answer, as in "it is not so that …". term: where to look if this
+    is the first case that fails. sizes: arguments of the constructor, for a class. gradient: also
+    compare the gradient at the inputs. worth: the weight of the case in partial credit. given: the
+    inputs as the student's code takes them, if it needs another form: a mask of 0 and 1, or arrays.
     """
 
     says: str
@@ -88,9 +88,10 @@ class Case:
 class Answer:
     """What the student's code gave for a case.
 
-    choices: the inputs for the reference, one for each way to read the student's weights; one for
-    a function, none if building failed. results: by name, such as output and weights. error: what
-    was raised.
+    choices: the inputs for the reference, one for each reading of the student's weights; just one
+    for a function, none if the object could not be built. results: by name, such as output and
+    weights. error: what was raised. is_changed: whether the code changed its inputs. form: the case
+    in the form that was asked, if it is another one.
     """
 
     choices: Sequence[Mapping[str, Any]]
@@ -105,11 +106,11 @@ class Exercise:
     """The base of all exercises; see the top of this file.
 
     name: as on the command line. names: what students call it, the usual name first; a dotted
-    name is a method, and intake.find_definition reads `phi(x)` and `Km + pos`. formula: one line.
-    terms: each term of the formula in words. parameters: the arguments of a call and what
-    students call them; `optional` need not exist. constructor: the same for the arguments of a
-    class. forbidden: functions of PyTorch that may not be used.
-    impossible: mistakes of a base class that cannot be made here.
+    name is a method, and definitions.find_definition reads `phi(x)`, `Km + pos` and `*.generate`.
+    formula: one line. terms: each term of the formula in words. parameters: the arguments of a call
+    and what students call them; those in `optional` need not exist. constructor: the same for the
+    arguments of a class. forbidden: functions of PyTorch that may not be used. impossible: mistakes
+    of a base class that cannot be made here.
     """
 
     name: str
@@ -147,16 +148,16 @@ class Exercise:
     def forms(self, case: Case) -> Iterable[Case]:
         """The case in every convention that is accepted, the usual one first.
 
-        The first form that the student's code takes, and that does not make it raise, counts.
+        The first form that the student's code accepts without raising counts.
         """
         yield case
 
     def convert(self, name: str, parameter: str, value: Any) -> Any:
-        """An input as the student's parameter of this name expects it."""
+        """The input in the form that a parameter of this name expects."""
         return value
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Results by name from what the student's code returned: here (output, weights)."""
+        """The results by name. By default the output alone: the first of several values."""
         if isinstance(output, tuple | list) and output and hasattr(output[0], "shape"):
             return {"output": output[0]}
         return {"output": output}
@@ -170,12 +171,9 @@ class Exercise:
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
         """The named mistakes by id, in the order of the file, those of a base class first."""
-        bases = reversed(type(self).__mro__)
-        marked = (
-            getattr(value, "mistake", None) for base in bases for value in vars(base).values()
-        )
-        known = (each for each in marked if each is not None)
-        return {each.id: each for each in known if each.id not in self.impossible}
+        methods = (m for base in reversed(type(self).__mro__) for m in vars(base).values())
+        found = (method.mistake for method in methods if hasattr(method, "mistake"))
+        return {each.id: each for each in found if each.id not in self.impossible}
 
     def with_mistakes(self, *methods: str) -> Self:
         """The same formula with these mistakes, or variants of mistakes, in it."""
@@ -186,7 +184,7 @@ class Exercise:
         return wrong
 
     def dialects(self) -> "Iterable[Self]":
-        """The formula in forms that are all right but look different once a mistake is in them."""
+        """Equal formulas that differ once they have a mistake, such as one in the loss alone."""
         yield self
 
     def results(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
-"""The same function in another form: NumPy arrays for tensors, x W instead of W x.
+"""One case in several forms: tensors or NumPy arrays, W x or x W, one sequence or a batch of one.
 
-A contract that leaves such a form free yields the case in each of them: see Exercise.forms.
+A contract that leaves the form free asks for the case in each of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def to_tensor(value: Any) -> Any:
 
 
 def change(case: Case, how: Callable[[Any], Any], *names: str) -> Case:
-    """The case as given with these inputs changed, or with all of them."""
+    """The case with `how` applied to these inputs, or to all, as the student's code gets them."""
     given = case.inputs if case.given is None else case.given
     changed = {n: how(x) if n in names or not names else x for n, x in given.items()}
     return replace(case, given=changed)
@@ -58,10 +58,11 @@ def has_torch(student: Any) -> bool:
 def ask_in_forms(
     exercise: Exercise, student: Any, cases: Iterable[Case], choices: Choices | None = None
 ) -> Answer | None:
-    """The first right answer among the forms of a case, or else the first that is no error.
+    """The first right answer among the forms of a case, or else the first without an error.
 
-    For forms that a wrong reading may take without raising; Exercise.forms is for the others.
-    choices: the inputs for the reference, if the student's code does not tell them.
+    Exercise.forms takes the first form that does not raise; this is for code that may accept a
+    wrong form without raising, such as transposed square matrices. choices: the inputs for the
+    reference, if they are not those of the case.
     """
     from clearhead.exercises.comparison import differs
 
@@ -78,14 +79,15 @@ def ask_in_forms(
 
 
 LENGTHS = (64, 128)
-MOST_GROWTH = 2.7  # of the work at twice the length: 2 if it is linear, 4 if it is quadratic
+MOST_GROWTH = 2.7  # at twice the length: the work is 2 times as much if linear, 4 if quadratic
 
 
 def find_growth(
     exercise: Exercise, student: Any, build_forms: Callable[[int], Iterable[Case]]
 ) -> str | None:
-    """How the work grows with the length, linear or quadratic, by the numbers that operations
-    write; None if nothing can be counted, as with NumPy. build_forms: the case of a length."""
+    """Whether the work is "linear" or "quadratic" in the length. It is counted in the numbers that
+    PyTorch's operations write; None if there are none, as with NumPy. build_forms: length → case in
+    its forms."""
     work = [
         next(filter(None, (_count_work(exercise, student, case) for case in build_forms(n))), 0)
         for n in LENGTHS
@@ -118,7 +120,7 @@ def read_parameters(student: Any) -> list[str]:
 
 
 def drop_axes(output: Any, n_axes: int) -> Any:
-    """Without leading axes of length 1 that a batch has and the formula has not."""
+    """The output without leading axes of length 1, until it has n_axes."""
     while hasattr(output, "shape") and len(output.shape) > n_axes and output.shape[0] == 1:
         output = output[0]
     return output

@@ -163,7 +163,7 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "unknown",
-        "an unknown character is left out in silence; it must be an error",
+        "an unknown character is silently dropped; it must be an error",
         line=("if ", "in "),
     )
     def unknown_skipped(self, character: str) -> int | None:

@@ -63,7 +63,7 @@ class ClassTokenLoss(Exercise):
         "labels": "labels label targets target y y_true",
     }
 
-    wrong = "both"  # which of loss and accuracy takes the wrong logit, if one does
+    wrong = "both"  # which results use the wrong logit: loss, accuracy or both
 
     # The formula
 
@@ -185,7 +185,7 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "count",
-        "the logit is compared with 0.5, as if it were a probability: the border is 0",
+        "the logit is compared with 0.5, as if it were a probability: the threshold is 0",
         line=("0.5", "round"),
     )
     def threshold_half(self, z: Tensor, y: Tensor) -> Tensor:

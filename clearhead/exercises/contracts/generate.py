@@ -138,7 +138,7 @@ class Generate(Exercise):
 
     @mistake(
         "choose",
-        "the first sequence of the batch decides for all",
+        "the token of the first sequence is taken for the whole batch",
         line=("[0", "item"),
     )
     def first_sequence_decides(self, logits: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ class Generate(Exercise):
 
     @mistake(
         "context",
-        "the model reads the prompt again and again: the new tokens are not given back to it",
+        "the model reads the prompt again and again: it never gets the new tokens",
         line=("model(", "self("),
     )
     def prompt_only(self, found: Tensor, prompt: Tensor) -> Tensor:

@@ -131,8 +131,7 @@ class GenerateCached(Generate):
 
     @mistake(
         "feed",
-        "the cache is not given back to the model: it reads the new token and has forgotten the "
-        "rest",
+        "the cache is not passed on: the model reads the new token without those before it",
         line=("model(", "None"),
     )
     def cache_dropped(self, found: Tensor, cache: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -173,5 +172,5 @@ class GenerateCached(Generate):
 
 
 def _limit(T: int, n: int) -> int:
-    """How many tokens may be read with a cache, with room for one call too many."""
+    """How many tokens a model with a cache may read: at least T + n − 1, with room to spare."""
     return 2 * (T + n) + 2

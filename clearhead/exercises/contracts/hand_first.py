@@ -12,7 +12,7 @@ class HandFirst(HandDesign):
     names = ("hand_first", "design_first", "first_design", "Km_first", "Km + pos - CLS")
     terms = {
         "task": "the output, the first token everywhere",
-        "asking": "the scores x Qm (x Km)ᵀ: every token must find position 0",
+        "scores": "the scores x Qm (x Km)ᵀ: every token must find position 0",
         "sharpness": "the size of the scores, which makes the softmax sharp",
         "values": "Vm, what a token gives when it is attended to",
         "layout": "the layout, a row for each number of the input",

@@ -12,7 +12,7 @@ class HandUnique(HandDesign):
     names = ("hand_unique", "design_unique", "unique_design", "Km_unique", "Km + pos + CLS")
     terms = {
         "task": "the output, +1 for a token that occurs once and −1 for a repeated one",
-        "asking": "the scores x Qm (x Km)ᵀ: a letter must find its own kind, but not itself",
+        "scores": "the scores x Qm (x Km)ᵀ: a letter must find its own kind, but not itself",
         "sharpness": "the size of the scores, which makes the softmax sharp",
         "values": "Vm, +1 for CLS and −1 for letters",
         "layout": "the layout, a row for each number of the input",

@@ -249,7 +249,7 @@ class KernelAttention(Exercise):
 def _draw_inputs(
     draw: Draw, batch: Sequence[int], T: int, S: int, D: int, Dv: int
 ) -> dict[str, Tensor]:
-    """Mostly positive queries and keys, so that no sum of similarities is near 0 for any φ."""
+    """Mostly positive queries and keys, so that the denominator is not near 0 for any φ."""
     q, k = 1 + 0.5 * draw.normal(*batch, T, D), 1 + 0.5 * draw.normal(*batch, S, D)
     if S > 1:
         q[..., 0, 0], k[..., 0, 0] = -0.4, -0.7

@@ -171,18 +171,12 @@ class LanguageModelLoss(CrossEntropy):
     def mean_of_means(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return (torch.where(is_real, costs, 0).sum(1) / is_real.sum(1)).mean()
 
-    @mistake(
-        "average",
-        "the costs are summed, not averaged: the loss grows with the batch",
-        line=("sum",),
-    )
+    @mistake("average", "the costs are summed, not averaged", line=("sum",))
     def summed(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return torch.where(is_real, costs, 0).sum()
 
     @mistake(
-        "average",
-        "the costs are divided by the number of texts, not of tokens",
-        line=("/", "size(0)", "shape[0]", "len("),
+        "average", "the sum is divided by the number of texts, not of tokens", line=("/", "len(")
     )
     def mean_over_texts(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return torch.where(is_real, costs, 0).sum() / len(costs)

@@ -97,7 +97,9 @@ class PaddedBatch(Exercise):
         return [1] * (n - 1) + [0], [0] * (T - n)
 
     @mistake(
-        "count", "the mask ends one token late: it counts a padding", line=("+ 1", "<=", "mask")
+        "count",
+        "the mask ends one token late: a padding token is marked as real",
+        line=("+ 1", "<=", "mask"),
     )
     def mask_one_long(self, n: int, T: int) -> tuple[list[int], list[int]]:
         return [1] * n, ([1] + [0] * (T - n))[: T - n]

@@ -1,4 +1,4 @@
-"""The smallest transformer: one layer, one head, positions beside the tokens; NumPy and PyTorch."""
+"""The smallest transformer, in NumPy and PyTorch: one layer, one head, concatenated positions."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ Sizes = tuple[tuple[Any, ...], ...]
 CASES: Sizes = (
     ("a single token keeps its own value", "project", 1, 3, 4, 2, None, 6),
     ("the scores are divided by √d_qk", "scale", 5, 3, 4, 2, None, 8),
-    ("positions stand beside the tokens", "place", 4, 3, 5, 2, 6, 9),
-    ("positions stand beside the tokens", "place", 7, 4, 3, 6, 1, 8),
+    ("the positions are concatenated to the tokens", "place", 4, 3, 5, 2, 6, 9),
+    ("the positions are concatenated to the tokens", "place", 7, 4, 3, 6, 1, 8),
 )
 SMALL: Sizes = ((1, 1, 2, 1, None, 3), (2, 1, 2, 3, None, 3), (2, 1, 3, 2, 1, 4))
 
@@ -203,7 +203,7 @@ class SmallestTransformer(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The form of the case's library, if the file has it; without a batch, or with one."""
+        """Ask the class for the case's library; give a batch of one if it raises otherwise."""
         library = case.inputs["library"]
         case = replace(case, inputs={"seq": case.inputs["seq"]})
         if library == "numpy":

@@ -60,7 +60,7 @@ class WarmupSchedule(Exercise):
         "count": "the steps, which count from 0",
         "rise": "the warm-up, from 0 at step 0 to 1 at step `warmup`",
         "start": "a schedule without warm-up",
-        "fall": "the way down, from 1 at step `warmup` to 0 at step `total`, and 0 after it",
+        "fall": "the decay, from 1 at step `warmup` to 0 at step `total`, and 0 after it",
         "divide": "the division",
         "multiply": "the product with the peak learning rate",
     }
@@ -167,7 +167,7 @@ class WarmupSchedule(Exercise):
 
     @mistake(
         "fall",
-        "the way down divides by total instead of total − warmup: the rate jumps down at the end "
+        "the decay divides by total instead of total − warmup: the rate jumps down at the end "
         "of the warm-up",
         line=("/ total", "/ max", "total"),
     )
@@ -176,21 +176,19 @@ class WarmupSchedule(Exercise):
 
     @mistake(
         "fall",
-        "the way down takes `total` steps from the end of the warm-up, so it is not 0 at `total`",
+        "the decay takes `total` steps after the warm-up, so the rate is not 0 at `total`",
         line=("/ total", "/ max", "total"),
     )
     def decay_too_slow(self, step: int, warmup: int, total: int) -> float:
         return max(0.0, 1 - (step - warmup) / total)
 
-    @mistake(
-        "fall", "there is no way down: the rate stays at its peak", line=("return 1", "return")
-    )
+    @mistake("fall", "there is no decay: the rate stays at its peak", line=("return 1", "return"))
     def no_decay(self, step: int, warmup: int, total: int) -> float:
         return 1.0
 
     @mistake(
         "fall",
-        "the rate becomes negative after `total`: the model unlearns; use max(0, …)",
+        "the rate becomes negative after `total`: gradient ascent; use max(0, …)",
         line=("/ (total", "/(total", "total -", "return"),
     )
     def negative_after_the_end(self, step: int, warmup: int, total: int) -> float:
@@ -274,7 +272,7 @@ class WarmupSchedule(Exercise):
         yield case("it is just below 1 before the warm-up ends", "rise", warmup - 1, warmup, total)
         yield case("it is 1 at step `warmup`", "fall", warmup, warmup, total)
         yield case("it falls by 1 / (total − warmup)", "fall", warmup + 1, warmup, total)
-        yield case("it falls to half", "fall", warmup + 15, warmup, warmup + 30)
+        yield case("it is 1/2 half-way down", "fall", warmup + 15, warmup, warmup + 30)
         yield case("it is just above 0 at the end", "fall", total - 1, warmup, total)
         yield case("it is 0 at step `total`", "fall", total, warmup, total)
         yield case("it is 0 after `total`", "fall", total + 2 * warmup, warmup, total)

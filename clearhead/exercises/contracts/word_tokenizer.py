@@ -13,7 +13,7 @@ from clearhead.exercises.student import MODULE, Student
 WORDS = ("we", "know", "it", "Let", "us", "kill", "him", "bread", "corn", "price", "speak")
 MARKS = (",", ".", "!", "?")
 UNKNOWN = ("zebra", "quartz")
-PLAIN = "we know"  # known however the texts are split, if they are read as they are meant
+PLAIN = "we know"  # words that are known to every split, if the texts were given in the right form
 
 # Encode and decode in one call; ids may be a list, a tensor or an array.
 HELPERS = """
@@ -136,7 +136,7 @@ class WordTokenizer(Exercise):
 
     @mistake(
         "look_up",
-        "unknown words are left out in silence: each must become <unk>",
+        "unknown words are silently dropped: each must become <unk>",
         line=("if ", "in "),
     )
     def unknown_skipped(self, word: str, known: set[str]) -> str | None:
@@ -157,7 +157,7 @@ class WordTokenizer(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The vocabulary from a list of texts, one text, or a list of words."""
+        """Give a list of texts, one text or a list of words: the first that makes PLAIN known."""
         texts = case.inputs["texts"]
         words = list(dict.fromkeys(w for each in texts for w in WordTokenizer.split(self, each)))
         plain = replace(case, inputs={"text": PLAIN, "texts": texts})

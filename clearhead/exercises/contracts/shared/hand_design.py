@@ -50,7 +50,7 @@ class Design:
 
 
 class HandDesign(Exercise):
-    """The base of the three: `tokens` are their inputs, `task` is the right output."""
+    """The base of the three exercises: `encode` makes their inputs, `task` the right outputs."""
 
     page = "models.md#the-smallest-transformer"
     tolerance = 0.01  # a softmax is never quite certain
@@ -59,7 +59,7 @@ class HandDesign(Exercise):
     Vm: list[list[float]]  # of the tokens, right for this task
 
     def answer(self, texts: list[str], design: Design) -> Tensor | str:
-        repaired = self.layout(self.asking(self.sharpness(self.values(self.positions(design)))))
+        repaired = self.layout(self.scores(self.sharpness(self.values(self.positions(design)))))
         if repaired is design or not self.is_right(repaired):
             return self.find_target(texts)
         return run_or_describe(design, self.encode(texts))  # the repair explains these outputs
@@ -93,7 +93,7 @@ class HandDesign(Exercise):
         for n in range(1, longest + 1):
             yield ["".join(letters) for letters in product("ABC", repeat=n)]
 
-    # The terms: what is right for each text, and repairs, which leave a design as it is
+    # The terms: `task`, the right outputs, and repairs, which change nothing if nothing is wrong
 
     def task(self, text: str) -> list[list[float]]:
         raise NotImplementedError
@@ -107,7 +107,7 @@ class HandDesign(Exercise):
     def sharpness(self, design: Design) -> Design:
         return design
 
-    def asking(self, design: Design) -> Design:
+    def scores(self, design: Design) -> Design:
         return design
 
     def layout(self, design: Design) -> Design:
@@ -115,8 +115,8 @@ class HandDesign(Exercise):
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
-        """Another task explains outputs better than a repair does, so it comes first; that nothing
-        is chosen explains them only if no repair does."""
+        """In the order in which they are tried: outputs of another task, repairs, and at last equal
+        weights for all tokens, which many wrong designs have for some sequence."""
         tasks = {n: m for n, m in super().mistakes.items() if m.term == "task"}
         even = {"even_attention": tasks.pop("even_attention")}
         repairs = {n: m for n, m in super().mistakes.items() if m.term != "task"}
@@ -134,7 +134,7 @@ class HandDesign(Exercise):
         return replace(design, Qm=SHARPER * design.Qm)
 
     @mistake(
-        "asking",
+        "scores",
         "the scores have the wrong sign: a token attends to all but those it should",
         line=("Qm", "Km"),
     )
@@ -142,7 +142,7 @@ class HandDesign(Exercise):
         return replace(design, Qm=-design.Qm)
 
     @mistake(
-        "asking",
+        "scores",
         "Km and Qm are swapped: each token offers what it should ask",
         line=("Km", "Qm"),
     )
@@ -192,7 +192,7 @@ class HandDesign(Exercise):
         choices = [{**case.inputs, "design": design}]
         seq = self.encode(case.inputs["texts"])
         if design.pos is not None and seq.size(1) > max(len(design.pos), self.shortest):
-            return None  # longer than it is made for
+            return None  # longer than its positions reach
         return Answer(choices, {"output": run_or_describe(design, seq)})
 
     shortest = 4  # tokens that every design must take
@@ -217,12 +217,12 @@ class HandDesign(Exercise):
         for texts in self.find_texts():
             n = len(texts[0])
             says = f"every sequence of {n} letter{'s' * (n > 1)} is right"
-            yield Case(says, "values" if n == 1 else "asking", {"texts": texts})
+            yield Case(says, "values" if n == 1 else "scores", {"texts": texts})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for texts in self.find_texts():
             for text in texts[:81]:
-                yield Case("a small example", "asking", {"texts": [text]})
+                yield Case("a small example", "scores", {"texts": [text]})
 
 
 def _get(student: Student, part: str) -> Any:
