@@ -12,6 +12,7 @@ sweeps.py             which heads and positions matter: every place changed in o
 head_scores.py        induction, previous-token and duplicate-token heads
 circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
+picture_maps.py       which patches a VisionTransformer uses, and how far such a map is right
 figures.py            attention and masks as pictures
 position_figures.py   positions as pictures
 picture.py            what all pictures share: the style, panels, saving
@@ -50,6 +51,11 @@ from clearhead.inspection.measures import (
     entropy,
     rollout,
 )
+from clearhead.inspection.picture_maps import (
+    Faithfulness,
+    measure_faithfulness,
+    picture_map,
+)
 from clearhead.inspection.position_figures import (
     position_table,
     position_waves,
@@ -72,6 +78,7 @@ __all__ = [
     "BlockCall",
     "Circuit",
     "Comparison",
+    "Faithfulness",
     "HeadScores",
     "Picture",
     "Sweep",
@@ -97,9 +104,11 @@ __all__ = [
     "logit_difference",
     "logit_lens",
     "mask_picture",
+    "measure_faithfulness",
     "ov_matrix",
     "patch",
     "patch_sweep",
+    "picture_map",
     "position_table",
     "position_waves",
     "qk_matrix",

@@ -1,0 +1,151 @@
+"""Which patches does a VisionTransformer use? Heat maps, and a test of how far they are right.
+
+    mean       the attention of the class token, averaged over heads and layers
+    rollout    the layers multiplied (measures.py)
+    gradient   R ← R + Ā R from the first layer on, R = 1 at first, Ā = mean over heads of
+               max(0, weights ⊙ ∂logit/∂weights): attention that raises the logit (Chefer 2021)
+
+A map is faithful if covering the patches it ranks first hurts the answer most (deletion), and if
+they alone suffice for it (insertion) (Petsiuk et al. 2018). The curves say how far; compare them
+with those of a random order.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection.edits import capture
+from clearhead.inspection.measures import mean_attention, rollout
+from clearhead.inspection.record import record
+from clearhead.inspection.sites import find_layers
+from clearhead.models.model import evaluation_mode
+from clearhead.models.vit import VisionTransformer
+from clearhead.shapes import check_choice, check_int_tensor, check_positive, format_shape
+
+METHODS = ("mean", "rollout", "gradient")
+
+
+def picture_map(
+    model: VisionTransformer, images: Tensor, method: str = "mean", target: Tensor | None = None
+) -> Tensor:
+    """How much each patch counts: images (B, channels, height, width) → (B, rows, columns).
+
+    target (B,): the classes whose logits "gradient" follows; the most likely unless given. Without
+    a class token the map is the mean over all patches' attention.
+    """
+    _check_model(model)
+    check_choice("method", method, METHODS)
+    if method == "gradient":
+        tokens = _gradient_rollout(model, images, target)
+    else:
+        with evaluation_mode(model), record(model) as trace:
+            model(images)
+        tokens = (rollout if method == "rollout" else mean_attention)(trace)  # (B, T, T)
+    has_token = model.config.class_token
+    rows = tokens[:, 0, 1:] if has_token else tokens.mean(dim=1)
+    return rows.unflatten(-1, model.grid_of(images))
+
+
+def _gradient_rollout(model: VisionTransformer, images: Tensor, target: Tensor | None) -> Tensor:
+    """How much each token's output depends on each input token, (B, T, T)."""
+    names = [f"{site.name}.weights" for sites in find_layers(model).values() for site in sites]
+    with evaluation_mode(model), torch.enable_grad(), capture(model, names) as values:
+        logits = model(images)
+        chosen = logits.gather(1, _read_target(target, logits)[:, None]).sum()
+        gradients = torch.autograd.grad(chosen, [values[name] for name in names])
+    T = values[names[0]].size(-1)
+    product = torch.eye(T, device=images.device, dtype=images.dtype).expand(len(images), T, T)
+    for name, gradient in zip(names, gradients, strict=True):
+        layer = (values[name].detach() * gradient).clamp(min=0).mean(dim=1)
+        product = product + layer @ product
+    return product - torch.eye(T, device=images.device, dtype=images.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Faithfulness:
+    """The probability of the answer as patches are covered in the order of a map.
+
+    deletion (B, P + 1): the first patches covered, more and more; insertion (B, P + 1): all but the
+    first covered, fewer and fewer. A faithful map has a low deletion and a high insertion curve.
+    """
+
+    deletion: Tensor
+    insertion: Tensor
+
+    @property
+    def score(self) -> float:
+        """The mean height of the insertion curve minus that of the deletion curve."""
+        return float(self.insertion.mean() - self.deletion.mean())
+
+
+def measure_faithfulness(
+    model: VisionTransformer,
+    images: Tensor,
+    maps: Tensor,
+    target: Tensor | None = None,
+    *,
+    max_rows: int = 512,
+) -> Faithfulness:
+    """Cover patches in the order of maps (B, rows, columns), and the reverse of covering.
+
+    target (B,): the classes whose probability is followed, the model's own answers unless given. A
+    covered patch has the mean colour of its picture.
+    """
+    _check_model(model)
+    grid = model.grid_of(images)
+    if maps.shape != (len(images), *grid):
+        raise ValueError(
+            f"maps must have shape {(len(images), *grid)}, a cell for each patch, "
+            f"got {format_shape(maps)}"
+        )
+    check_positive(max_rows=max_rows)
+    P = grid[0] * grid[1]
+    rank = maps.flatten(1).argsort(dim=1, descending=True).argsort(dim=1)  # (B, P), 0 = first
+    steps = torch.arange(P + 1, device=images.device)[:, None, None]
+    with evaluation_mode(model):
+        ids = _read_target(target, model(images))
+
+        def follow(covered: Tensor) -> Tensor:
+            """covered (P + 1, B, P) → the probability of the target, (B, P + 1)."""
+            size = max(1, max_rows // len(images))
+            parts = []
+            for chunk in covered.split(size):
+                pictures = images.repeat(len(chunk), 1, 1, 1)
+                logits = model(cover_patches(pictures, chunk.flatten(0, 1), grid))
+                probs = logits.softmax(-1).gather(1, ids.repeat(len(chunk))[:, None])
+                parts.append(probs.unflatten(0, (len(chunk), len(images))).squeeze(-1))
+            return torch.cat(parts).T
+
+        return Faithfulness(follow(rank < steps), follow(rank >= steps))
+
+
+def cover_patches(images: Tensor, covered: Tensor, grid: tuple[int, int]) -> Tensor:
+    """Paint patches in the mean colour of their picture: covered (B, P), True = covered."""
+    rows, columns = grid
+    cells = covered.unflatten(1, grid).unsqueeze(1)  # (B, 1, rows, columns)
+    height, width = images.size(-2) // rows, images.size(-1) // columns
+    pixels = cells.repeat_interleave(height, dim=-2).repeat_interleave(width, dim=-1)
+    return torch.where(pixels, images.mean(dim=(-2, -1), keepdim=True), images)
+
+
+def _check_model(model: VisionTransformer) -> None:
+    if not isinstance(model, VisionTransformer):
+        raise TypeError(
+            f"model must be a VisionTransformer, which reads patches, got {type(model).__name__}"
+        )
+
+
+def _read_target(target: Tensor | None, logits: Tensor) -> Tensor:
+    """A class for each row, (B,)."""
+    if target is None:
+        return logits.argmax(-1)
+    check_int_tensor("target", target)
+    if target.shape != logits.shape[:1] or not bool(
+        ((target >= 0) & (target < logits.size(1))).all()
+    ):
+        raise ValueError(
+            f"target must hold one class from 0 to {logits.size(1) - 1} for each of "
+            f"{len(logits)} pictures, got {format_shape(target)}"
+        )
+    return target.long()
