@@ -14,12 +14,13 @@ from clearhead.exercises.contracts.shared.conventions import (
     mask_forms,
 )
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case
 
 
-class Attention(DotProduct):
+class Attention(WithDropout, DotProduct):
     name = "attention"
     title = "Scaled dot-product attention"
     formula = "softmax(q kᵀ / √d_k) v"
@@ -34,6 +35,7 @@ class Attention(DotProduct):
         "DotProductAttention",
         "ScaledDotProductAttention",
     )
+    terms = {**DotProduct.terms, **TERM}
     parameters = {
         "q": "q query queries qs",
         "k": "k key keys ks",
@@ -94,6 +96,7 @@ class Attention(DotProduct):
         yield case("keys past the length get no weight", "hide", 3, 4, 6, 5, 7, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 6, 3, 4)}
         yield case("each query may have a length", "allow", 3, 4, 6, 5, 7, hidden=each)
+        yield case(SAYS, "drop", 3, 4, 6, 5, 7)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         sizes = ((1, 1, 1, 1), (1, 2, 1, 1), (1, 2, 2, 1), (2, 3, 2, 1), (2, 3, 2, 2), (2, 3, 4, 2))

@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import gelu, relu
 
-from clearhead.exercises import constructors
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
 from clearhead.exercises.weights import Linear, Norm, Role
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh")  # each is accepted
@@ -23,7 +23,7 @@ def activate(x: Tensor, name: str) -> Tensor:
     return gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
-class FeedForward(Exercise):
+class FeedForward(WithDropout):
     """Two linear layers with ReLU or GELU between them; biases are free.
 
     d_ff is 4 d in all cases, for code that does not ask for it. A layer norm in front of the first
@@ -51,6 +51,7 @@ class FeedForward(Exercise):
         "enter": "the first linear layer, to the width d_ff",
         "activate": "the activation between the two layers",
         "leave": "the second linear layer, back to the width d_model",
+        **TERM,
     }
     parameters = {"x": "x X input inputs hidden hidden_states"}
     constructor = {
@@ -62,7 +63,6 @@ class FeedForward(Exercise):
         "dropout": DROPOUT,
     }
     optional = ("d_ff", "d_out", "dropout")
-    helpers = constructors.HELPERS
 
     def roles(self, d_ff: int, d_out: int, **_: Any) -> dict[str, Role]:
         d = d_out
@@ -159,7 +159,7 @@ class FeedForward(Exercise):
         words = {name: set(self.constructor[name].split()) for name in ("d", "d_out")}
         if names & words["d_out"] and not names & words["d"]:
             case = replace(case, sizes={n: v for n, v in case.sizes.items() if n != "d"})
-        answer: Answer | None = student.ask(self, case)
+        answer = super().ask(student, case)
         if answer is not None:
             answer.choices = [{**c, "phi": phi} for c in answer.choices for phi in ACTIVATIONS]
         return answer
@@ -173,6 +173,7 @@ class FeedForward(Exercise):
         yield case("the gradient reaches the input", "activate", 2, 3, 6, gradient=True)
         large = 300 * draw.normal(2, 4, 5)
         yield Case("large inputs stay finite", "activate", {"x": large}, _sizes(5, 0.5))
+        yield case(SAYS, "drop", 2, 4, 5)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for B, T, d in ((1, 1, 1), (1, 1, 2), (1, 2, 3)):

@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Case, Exercise, mistake
+from clearhead.exercises.exercise import Case, mistake
 from clearhead.exercises.weights import Role
 
 
-class LearnedPositions(Exercise):
+class LearnedPositions(WithDropout):
     """A module with one table (max_len, d), as nn.Embedding or nn.Parameter, also (1, max_len, d).
 
     Input longer than max_len must raise an error.
@@ -41,6 +42,7 @@ class LearnedPositions(Exercise):
         "rows": "the rows of the table: row t for position t",
         "combine": "the sum of input and rows",
         "check": "the length of the input, which must not exceed the table",
+        **TERM,
     }
     parameters = {"x": "x X input inputs embeddings tokens"}
     constructor = {
@@ -175,6 +177,7 @@ class LearnedPositions(Exercise):
         yield case("the whole table can be used", "rows", 3, 6, 5, 6)
         yield case("the gradient reaches the input", "combine", 2, 4, 3, 7, gradient=True)
         yield case("a longer input is an error", "check", 3, 9, 4, 6)
+        yield case(SAYS, "drop", 3, 5, 4, 8)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for B, T, d, max_len in ((1, 1, 2, 3), (1, 2, 2, 3), (2, 2, 3, 4), (1, 4, 2, 3)):

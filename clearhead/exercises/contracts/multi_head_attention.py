@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead.exercises.contracts.self_attention import Three
 from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.contracts.shared.heads import Heads
 from clearhead.exercises.contracts.shared.names import (
     DROPOUT,
@@ -27,7 +28,7 @@ from clearhead.exercises.weights import Assignment, Linear, Role, read_fused_hea
 MATRICES = ("query", "key", "value", "out")
 
 
-class MultiHeadAttention(Heads):
+class MultiHeadAttention(WithDropout, Heads):
     """A module, or a function that is given the weights (out, in) of the four layers.
 
     Free: bias or none, one fused layer for queries, keys and values, a module for each head.
@@ -56,7 +57,7 @@ class MultiHeadAttention(Heads):
         f"SelfAttention with {HEADS} config cfg",
         f"Attention with {HEADS} config cfg",
     )
-    terms = {"project": "the linear layers for queries, keys and values", **Heads.terms}
+    terms = {"project": "the linear layers for queries, keys and values", **Heads.terms, **TERM}
     parameters = {
         "x": "x inputs input hidden hidden_states in_features",
         "q": "q query queries x_q",
@@ -191,6 +192,7 @@ class MultiHeadAttention(Heads):
         yield case("keys past the length get no weight", "hide", 2, 3, 5, 5, 4, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 5, 2, 5)}
         yield case("each query may have a length", "repeat", 2, 3, 5, 5, 4, hidden=each)
+        yield case(SAYS, "drop", 2, 3, 5, 4, 6)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, H, d_head in ((1, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 2, 2)):

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
+from clearhead.exercises.exercise import Answer, Case, mistake
 
 
-class SinusoidalPositions(Exercise):
+class SinusoidalPositions(WithDropout):
     """A function (n, d) → table, a function of x, or a module of x (B, T, d).
 
     `PositionalEncoder` multiplies its input by √d; for modules of other names this is free.
@@ -48,6 +49,7 @@ class SinusoidalPositions(Exercise):
         "waves": "the sines in even columns and the cosines in odd ones",
         "scale": "the factor √d of the input",
         "combine": "the sum of input and positions",
+        **TERM,
     }
     parameters = {
         "x": "x X input inputs embeddings tokens",
@@ -237,7 +239,7 @@ class SinusoidalPositions(Exercise):
         takes_input = student.is_class or len(required) == 1
         shape = {"n": case.inputs["n"], "d": case.inputs["d"]}
         inputs = {"x": case.inputs["x"]} if takes_input else shape
-        answer: Answer | None = student.ask(self, replace(case, inputs=inputs))
+        answer = super().ask(student, replace(case, inputs=inputs))
         if answer is not None and answer.error is not None and case.sizes["d"] % 2:
             student.notes.append("odd widths are not accepted: there is one more sine than cosine")
             return None
@@ -267,6 +269,7 @@ class SinusoidalPositions(Exercise):
         yield case("the input is scaled as its width asks", "scale", draw.normal(3, 5, 8))
         yield case("the gradient reaches the input", "scale", draw.normal(2, 6, 4), gradient=True)
         yield case("an odd width ends with a sine", "waves", draw.normal(2, 4, 7))
+        yield case(SAYS, "drop", draw.normal(3, 5, 6))
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, d in ((1, 2), (2, 2), (2, 4), (3, 4)):

@@ -12,6 +12,7 @@ from clearhead.exercises import constructors
 from clearhead.exercises.contracts.feed_forward import ACTIVATIONS, FeedForward
 from clearhead.exercises.contracts.multi_head_attention import MultiHeadAttention
 from clearhead.exercises.contracts.shared.causal import NOTE, find_causal
+from clearhead.exercises.contracts.shared.dropout import SAYS, TERM
 from clearhead.exercises.contracts.shared.layer import (
     Branch,
     Layer,
@@ -64,6 +65,7 @@ class TransformerLayer(Layer):
         "join": "residual and norm of the branches",
         "join_attention": "residual and norm of the attention",
         "join_feed_forward": "residual and norm of the feed-forward layer",
+        **TERM,
     }
     parameters = {
         "x": "x X input inputs src hidden_states",
@@ -225,7 +227,7 @@ class TransformerLayer(Layer):
         names = {name.lower() for name, _ in student.signature(student.name)}
         switch = f"{self.constructor['pre_norm']} {self.constructor['post_norm']}".split()
         places = (case.sizes["pre_norm"],) if names & set(switch) else (True, False)
-        answer = student.ask(self, self._add_parts(case, names))
+        answer = super().ask(student, self._add_parts(case, names))
         if answer is not None:
             is_causal = find_causal(self, student, answer.form if answer.results else None)
             known = {"n_heads": case.sizes["n_heads"], "is_causal": is_causal}
@@ -267,6 +269,7 @@ class TransformerLayer(Layer):
         yield case("one head attends to all tokens", "weigh", 2, 4, 1, 3)
         yield case("each head attends by itself", "split", 2, 5, 3, 6)
         yield case("the gradient reaches the input", "join", 3, 4, 2, 10, gradient=True)
+        yield case(SAYS, "drop", 2, 5, 3, 6)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, H, d in ((1, 1, 2), (2, 1, 2), (2, 2, 4), (3, 2, 4)):

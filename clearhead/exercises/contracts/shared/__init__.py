@@ -6,6 +6,7 @@ dot_product_formula.py   scores, mask, softmax and mixture, for every exercise o
 dot_product.py           the mistakes in them
 causal.py                attention that is causal by design
 heads.py                 the heads of one module: split, attend, merge
+dropout.py               dropout that is taken and not used
 layer.py                 the transformer layer, and its weights
 encoder.py               layers one after the other, for classifier and vit
 gru.py                   a gated recurrent unit, for gru_encoder and attention_decoder

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises import constructors
 from clearhead.exercises.contracts.feed_forward import activate
+from clearhead.exercises.contracts.shared.dropout import WithDropout
 from clearhead.exercises.contracts.shared.names import KEY, OUT, QUERY, VALUE
-from clearhead.exercises.exercise import Exercise
 from clearhead.exercises.weights import Assignment, Linear, Norm, Role, read_fused_heads
 
 Branch = Callable[[Tensor], Tensor]
@@ -51,10 +50,8 @@ def hide_future(scores: Tensor) -> Tensor:
     return scores.masked_fill(~past, -math.inf)
 
 
-class Layer(Exercise):
+class Layer(WithDropout):
     """Attention, then the feed-forward layer, each with residual and norm."""
-
-    helpers = constructors.HELPERS
 
     def roles(self, d: int, d_ff: int, **_: Any) -> dict[str, Role]:
         return layer_roles(d, d_ff)
