@@ -14,6 +14,7 @@ circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
 picture_maps.py       which patches a VisionTransformer uses, and how far such a map is right
 figures.py            attention and masks as pictures
+cause_figures.py      lens, attribution, sweeps, scores, maps and curves as pictures
 position_figures.py   positions as pictures
 picture.py            what all pictures share: the style, panels, saving
 matrices.py           a matrix as a picture: colours, cells, token names
@@ -25,6 +26,14 @@ tensorboard.py        a run's metrics for TensorBoard: from inspection.tensorboa
 """
 
 from clearhead.inspection.attribution import Attribution, attribution
+from clearhead.inspection.cause_figures import (
+    attribution_picture,
+    faithfulness_picture,
+    head_scores_picture,
+    lens_picture,
+    map_picture,
+    sweep_picture,
+)
 from clearhead.inspection.circuits import (
     Circuit,
     composition,
@@ -90,6 +99,7 @@ __all__ = [
     "attention_map",
     "attention_view",
     "attribution",
+    "attribution_picture",
     "class_token_map",
     "class_token_overlay",
     "compare",
@@ -98,11 +108,15 @@ __all__ = [
     "edit_mask",
     "entropy",
     "estimate_sweep",
+    "faithfulness_picture",
     "find_circuit",
     "head_importance",
     "head_scores",
+    "head_scores_picture",
+    "lens_picture",
     "logit_difference",
     "logit_lens",
+    "map_picture",
     "mask_picture",
     "measure_faithfulness",
     "ov_matrix",
@@ -117,5 +131,6 @@ __all__ = [
     "sharpen",
     "sign_picture",
     "smallest_panels",
+    "sweep_picture",
     "toeplitz_matrices",
 ]
