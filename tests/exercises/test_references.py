@@ -108,3 +108,11 @@ def test_a_name_may_need_another_beside_it():
     assert not find_definition(["Km - pos"], beside)
     assert find_definition(["Km + pos"], beside)
     assert not find_definition(["Km + pos"], alone)
+
+
+def test_a_method_of_any_class_is_found_only_if_its_exercise_is_asked_for():
+    model = read_definitions("class GPT:\n    def generate(self, idx, n): pass")
+    assert find_definition(("generate", "*.generate"), model) is None
+    found = find_definition(("generate", "*.generate"), model, is_asked=True)
+    assert found is not None
+    assert found.name == "GPT.generate"
