@@ -13,11 +13,13 @@ from clearhead.attention import (
     summed_attention,
 )
 from clearhead.data import CharTokenizer
+from clearhead.exercises.check import find_parts
 from clearhead.exercises.contracts import find_exercise
 from clearhead.exercises.contracts.shared.gru_weights import read_gru
 from clearhead.exercises.contracts.shared.hand_design import Design
 from clearhead.exercises.definitions import find_definition, read_definitions
 from clearhead.exercises.draw import Draw
+from clearhead.exercises.intake import read_source
 from clearhead.exercises.weights import Linear
 from clearhead.lab.purification import closed_form
 from clearhead.layers import LinearRNN
@@ -116,3 +118,18 @@ def test_a_method_of_any_class_is_found_only_if_its_exercise_is_asked_for():
     found = find_definition(("generate", "*.generate"), model, is_asked=True)
     assert found is not None
     assert found.name == "GPT.generate"
+
+
+@pytest.mark.parametrize(
+    ("text", "exercises"),
+    [
+        ("def linear_rnn(x, A, W): 0\ndef closed_form(x, A, W): 0", ["linear_rnn"]),
+        ("def closed_form(X, lam): 0", ["purification"]),
+        ("def compute_loss(logits, input_ids, mask): 0", ["language_model_loss"]),
+        ("def compute_loss(logits, labels): 0", ["class_token_loss"]),
+        ("class Encoder:\n    def __init__(self, layer, N): 0", []),
+        ("class Encoder:\n    def __init__(self, n_vocab, emb_dim, hid_dim): 0", ["gru_encoder"]),
+    ],
+)
+def test_a_name_of_several_exercises_is_told_by_its_parameters(text, exercises):
+    assert list(find_parts(read_source(text, "a.py"), [], {})) == exercises

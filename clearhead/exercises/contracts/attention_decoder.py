@@ -32,7 +32,7 @@ class AttentionDecoder(Exercise):
         "AttnDecoderRNN",
         "AttentionDecoderGRU",
         "BahdanauDecoder",
-        "Decoder",
+        "Decoder without num_heads n_heads heads h nhead n_head d_ff ffn_num_hiddens n layer",
     )
     terms = {
         "query": "the query, the last layer's hidden state of the step before",

@@ -49,7 +49,7 @@ class ClassTokenLoss(Exercise):
         "loss_fn",
         "bce_loss",
         "binary_loss",
-        "compute_loss",
+        "compute_loss with labels label y y_true",
         "loss",
     )
     terms = {

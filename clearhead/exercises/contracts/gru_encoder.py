@@ -43,7 +43,7 @@ class GRUEncoder(Exercise):
         "EncoderGRU",
         "EncoderRNN",
         "RNNEncoder",
-        "Encoder",
+        "Encoder without num_heads n_heads heads h nhead n_head d_ff ffn_num_hiddens n layer",
     )
     terms = {
         "embed": "the embedding of each token",

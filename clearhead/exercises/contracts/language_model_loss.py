@@ -43,7 +43,7 @@ class LanguageModelLoss(CrossEntropy):
         "compute_lm_loss",
         "causal_lm_loss",
         "masked_cross_entropy",
-        "compute_loss",
+        "compute_loss with mask inp_mask input_mask attention_mask input_ids tokens ids token_ids",
     )
     terms = {
         "pair": "the pairs of logits[t] and tokens[t+1]",

@@ -25,12 +25,12 @@ class Purification(Exercise):
         "purification_minimizer",
         "minimiser",
         "minimizer",
-        "closed_form",
+        "closed_form(X, lam)",
         "optimal_W",
         "best_W",
         "W_hat",
         "linear_purification",
-        "solve",
+        "solve(X, lam)",
     )
     terms = {
         "combine": "the product of X Xᵀ and the inverse",
