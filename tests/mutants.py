@@ -822,6 +822,114 @@ FILES = [
     ),
 ]
 
+PROGRAMS = [
+    Mutant(
+        "a head that copies counts the start token",
+        "programs/parts.py",
+        '(sharpness if kind == "copy" else 0.0)',
+        "0.0",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a conjunction falls back on the start token too early",
+        "programs/parts.py",
+        "fallback = step * len(matches)",
+        "fallback = step * 1",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a feed-forward layer of a program writes at the start token",
+        "programs/parts.py",
+        "for name in (*gate, TOKEN)]\n    low = step.low + step.strength * len(open_gate)",
+        "for name in gate]\n    low = step.low + step.strength * len(open_gate)",
+        "programs/test_compiler.py programs/test_library.py",
+    ),
+    Mutant(
+        "a step of a program stands at the edge of its gap",
+        "programs/parts.py",
+        "below + (above - below) / 4, (above - below) / 2",
+        "below, (above - below) / 2",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a program's error is that of half its keys",
+        "programs/parts.py",
+        "noise = max_len * math.exp",
+        "noise = max_len / 2 * math.exp",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "errors of variables do not move the scores of a program",
+        "programs/parts.py",
+        "shift = 2 * sharpness * sum(errors)",
+        "shift = 0.0 * sum(errors)",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a program's width ignores its sharpness where it is too soft",
+        "programs/parts.py",
+        "if worst >= 1:",
+        "if False:",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "not of a selector keeps its ors",
+        "programs/clauses.py",
+        "if isinstance(selector, Both) == is_positive:",
+        "if isinstance(selector, Both):",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a clause replaces those that it covers",
+        "programs/clauses.py",
+        "merged[number] = wider.join(clause)",
+        "merged[number] = wider",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "equal names of a program share directions",
+        "programs/planner.py",
+        "while taken & {variable.label, *variable.directions}:",
+        "while False:",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "directions that are read are removed",
+        "programs/plan.py",
+        "return {who for who, _, _ in sentences} | {who for unit in units for who in unit.reads}",
+        "return {who for unit in units for who in unit.reads}",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "a program's layer reads what it writes",
+        "programs/planner.py",
+        "(1 if form.slot % 2 == 0 else 2)",
+        "(1 if form.slot % 2 == 0 else 0)",
+        "programs/test_compiler.py",
+    ),
+    Mutant(
+        "aggregate copies the first of several values",
+        "programs/interpreter.py",
+        "if value != chosen[0]:",
+        "if False:",
+        "programs/test_language.py",
+    ),
+    Mutant(
+        "the mean of nothing is not the default",
+        "programs/interpreter.py",
+        "return part.default",
+        "return None",
+        "programs/test_language.py",
+    ),
+    Mutant(
+        "queries and keys of a predicate are swapped",
+        "programs/interpreter.py",
+        "part.predicate(key, query)",
+        "part.predicate(query, key)",
+        "programs/test_language.py",
+    ),
+]
+
 MUTANTS = [
     *ATTENTION,
     *MASKS_AND_POSITIONS,
@@ -831,6 +939,7 @@ MUTANTS = [
     *TOKENIZERS,
     *RUNS,
     *FILES,
+    *PROGRAMS,
 ]
 
 

@@ -75,6 +75,8 @@ class CompiledProgram:
         import torch
 
         rows = [list(each) for each in inputs]
+        if not rows:
+            return []
         tokens, token_mask = self.encode(rows)
         is_padded = not bool(token_mask.all())
         with torch.no_grad():
@@ -87,10 +89,11 @@ class CompiledProgram:
         import torch
 
         rows = [self._read_ids(list(each)) for each in inputs]
-        length = max((len(row) for row in rows), default=1)
-        ids = torch.tensor([row + [0] * (length - len(row)) for row in rows])
-        is_real = [[True] * len(row) + [False] * (length - len(row)) for row in rows]
-        return ids, torch.tensor(is_real)
+        length = max(map(len, rows))
+        device = self.model.head.weight.device
+        ids = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=device)
+        lengths = torch.tensor([len(row) for row in rows], device=device)
+        return ids, torch.arange(length, device=device) < lengths[:, None]
 
     def decode(self, logits: "Tensor") -> list[list[Any]]:
         """The answers that logits (B, T, C) stand for."""

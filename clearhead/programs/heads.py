@@ -11,10 +11,19 @@ from clearhead.programs.clauses import Clause, Literal, Match, Values, list_clau
 from clearhead.programs.parts import START, Head, build_head
 from clearhead.programs.selectors import Selector
 from clearhead.programs.sequences import Aggregate, Map, SelectorWidth, Sequence, as_fraction
-from clearhead.programs.variables import Number, Variable, call, list_means, order
+from clearhead.programs.variables import (
+    Number,
+    Variable,
+    call,
+    check_size,
+    list_means,
+    order,
+)
 
 if TYPE_CHECKING:
     from clearhead.programs.planner import Planner
+
+MAX_PAIRS = 500_000  # of a query's value and a key's value, each given to the predicate
 
 
 def copy(planner: "Planner", sequence: Aggregate) -> Variable:
@@ -126,6 +135,8 @@ def _find_base(planner: "Planner", sequence: Sequence) -> tuple[Sequence, Any]:
 def _build_match(planner: "Planner", clause: Clause) -> Match:
     queries, keys = (sorted(s, key=lambda part: part.label) for s in (clause.queries, clause.keys))
     query, key = _store_jointly(planner, queries), _store_jointly(planner, keys)
+    pair = f"{key.label} by {query.label}"
+    check_size(len(query.values) * len(key.values), pair, MAX_PAIRS)
 
     def name(parts: list[Sequence], value: Any) -> Values:
         return dict(zip(parts, value if len(parts) > 1 else (value,), strict=True))

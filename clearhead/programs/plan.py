@@ -175,9 +175,13 @@ def remove_unread(planner: Planner, answers: set[str]) -> None:
     while size != (size := len(read := answers | _list_reads(planner))):
         for head in planner.heads:
             head.says = [sentence for sentence in head.says if sentence[1] in read]
-        for maps in planner.units.values():
-            for number, (variable, units) in enumerate(maps):
-                maps[number] = variable, [own for unit in units if (own := unit.keep(read)).writes]
+        planner.heads = [head for head in planner.heads if head.says]
+        for layer, maps in list(planner.units.items()):
+            kept = [
+                (v, [u for unit in units if (u := unit.keep(read)).writes]) for v, units in maps
+            ]
+            planner.units[layer] = [(variable, units) for variable, units in kept if units]
+    planner.units = {layer: maps for layer, maps in planner.units.items() if maps}
     for variable in planner.variables:
         if not variable.is_numeric:
             variable.values = tuple(v for v in variable.values if variable.direction(v) in read)

@@ -56,9 +56,10 @@ class Planner:
 
     def add(self, variable: Variable) -> Variable:
         """Store a variable under a label of its own."""
-        labels = {START, TOKEN, *(other.label for other in self.variables)}
+        taken = {START, TOKEN, *(name for other in self.variables for name in other.directions)}
+        taken |= {other.label for other in self.variables}
         label, number = variable.label, 1
-        while variable.label in labels:
+        while taken & {variable.label, *variable.directions}:
             number += 1
             variable.label = f"{label} ({number})"
         self.variables.append(variable)

@@ -38,12 +38,18 @@ class Variable:
     slot: int = -1
     error: float = 0.0
 
+    def __post_init__(self) -> None:
+        has_equal_words = len(set(map(str, self.values))) < len(self.values)  # such as 1 and "1"
+        self.words = {
+            value: repr(value) if has_equal_words else str(value) for value in self.values
+        }
+
     @property
     def directions(self) -> list[str]:
         return [self.label] if self.is_numeric else [self.direction(v) for v in self.values]
 
     def direction(self, value: Any) -> str:
-        return f"{self.label} = {value}"
+        return f"{self.label} = {self.words[value]}"
 
 
 @dataclass(frozen=True)
@@ -189,10 +195,10 @@ def list_means(values: Iterable[Fraction], max_len: int, label: str) -> tuple[Fr
     return tuple(sorted(means))
 
 
-def check_size(size: int, label: str) -> None:
+def check_size(size: int, label: str, most: int = MAX_VALUES) -> None:
     """Refuse a table that would make the model too wide."""
-    if size > MAX_VALUES:
+    if size > most:
         raise ValueError(
-            f"{label!r} has {size:,} combinations of values, more than {MAX_VALUES:,}; shorten "
+            f"{label!r} has {size:,} combinations of values, more than {most:,}; shorten "
             f"max_len or the vocabulary, or group values by .map(f) first"
         )

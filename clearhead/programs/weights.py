@@ -15,6 +15,7 @@ from torch import Tensor
 from clearhead.models.classifier import ClassifierConfig, SequenceClassifier
 from clearhead.programs.parts import START, TOKEN, Head
 from clearhead.programs.plan import Plan
+from clearhead.programs.sequences import Indices, Tokens
 
 Weights = dict[str, Tensor]
 
@@ -56,12 +57,12 @@ def _set_embedding(weights: Weights, plan: Plan, row: dict[str, int]) -> None:
     embedding[row[START], 0] = 1
     for name, amount in {TOKEN: 1.0, **plan.defaults}.items():
         embedding[row[name], 1:] = amount
-    for number, token in enumerate(plan.vocabulary, 1):
-        if (name := f"tokens = {token}") in row:
-            embedding[row[name], number] = 1
-    for index in range(plan.max_len):
-        if (name := f"indices = {index}") in row:
-            positions[1 + index, row[name]] = 1
+    for variable in plan.variables:
+        for value, direction in zip(variable.values, variable.directions, strict=False):
+            if isinstance(variable.sequence, Tokens):
+                embedding[row[direction], 1 + plan.vocabulary.index(value)] = 1
+            if isinstance(variable.sequence, Indices):
+                positions[1 + value, row[direction]] = 1
 
 
 def _set_head(weights: Weights, head: Head, start: int, row: dict[str, int], root: float) -> None:

@@ -81,6 +81,7 @@ def test_inputs_of_all_lengths_share_a_batch():
     compiled = compile(PROGRAMS["reverse"].build(), "abc", 5)
     inputs = ["a", "abcab", "cb", "abc"]
     assert compiled.run(inputs) == [list(x[::-1]) for x in inputs]
+    assert compiled.run([]) == []
 
 
 def test_compiling_leaves_the_random_state_alone():
@@ -156,6 +157,18 @@ def test_two_sequences_of_one_name_have_directions_of_their_own():
     program = left.map(lambda a, b: a + b, right)
     assert compile(program, "ab", 3)("aba") == ["-b", "aa", "b-"]
     assert "near (2) = a" in make_plan(program, "ab", 3).directions
+
+
+def test_values_that_look_alike_have_directions_of_their_own():
+    program = aggregate(select(indices, indices - 1, "=="), tokens)
+    assert compile(program, [1, "1", "None"], 3)([1, "1", "None"]) == [None, 1, "1"]
+    assert "tokens = '1'" in make_plan(program, [1, "1", "None"], 3).directions
+
+
+def test_a_map_with_one_result_needs_no_layer():
+    plan = make_plan(tokens.map(lambda a, i: 7, indices), "ab", 3)
+    assert not any(part.is_used for part in plan.circuit)
+    assert agree(plan.program, "ab", 3)
 
 
 def test_independent_parts_share_a_layer_and_equal_selectors_a_head():
