@@ -2,7 +2,9 @@
 
 exercise.py      what an exercise is: a formula in terms, named mistakes, cases
 draw.py          inputs drawn from a secret seed
-weights.py       which parameter of a module plays which role
+weights.py       the parts of a formula that have weights
+pieces.py        the pieces of a module's parameters that can be such a part
+readings.py      which piece plays which role
 stacks.py        the layers of a whole model among its parameters
 constructors.py  how a student's class gets its sizes
 student.py       a student's function or class, called with the arguments it expects

@@ -198,6 +198,6 @@ class Exercise:
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
         """Every way to read the parameters of the student's module as the roles."""
-        from clearhead.exercises.weights import assign
+        from clearhead.exercises.readings import assign
 
         return assign(parameters, self.roles(**sizes))

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from clearhead.exercises.weights import Assignment, Role, assign
+from clearhead.exercises.readings import assign
+from clearhead.exercises.weights import Assignment, Role
 
 MAX_LAYER_READINGS = 8
 LAYERS = "layers"  # the role of all layers together

@@ -12,7 +12,8 @@ from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
-from clearhead.exercises.weights import Assignment, Linear, Role, assign
+from clearhead.exercises.readings import assign
+from clearhead.exercises.weights import Assignment, Linear, Role
 
 MATRICES = ("query", "key", "w")
 TANH = ("tanh", "Tanh")

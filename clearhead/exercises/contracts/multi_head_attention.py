@@ -23,7 +23,8 @@ from clearhead.exercises.contracts.shared.names import (
 )
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, mistake
-from clearhead.exercises.weights import Assignment, Linear, Role, read_fused_heads
+from clearhead.exercises.readings import read_fused_heads
+from clearhead.exercises.weights import Assignment, Linear, Role
 
 MATRICES = ("query", "key", "value", "out")
 

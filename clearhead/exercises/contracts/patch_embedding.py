@@ -7,7 +7,8 @@ from torch import Tensor
 
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
-from clearhead.exercises.weights import Assignment, Linear, Role, assign
+from clearhead.exercises.readings import assign
+from clearhead.exercises.weights import Assignment, Linear, Role
 
 PROJECTION = "proj projection conv patch embed linear"
 ORDERS = ("channels first", "channels last")  # of the numbers in a flat patch; each is accepted

@@ -24,7 +24,8 @@ from clearhead.exercises.contracts.shared.conventions import (
     to_additive,
 )
 from clearhead.exercises.exercise import Case, Exercise
-from clearhead.exercises.weights import Assignment, keep_named
+from clearhead.exercises.readings import keep_named
+from clearhead.exercises.weights import Assignment
 
 
 class DotProductFormula(Exercise):

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.gru import GRU, Cell, Form
-from clearhead.exercises.weights import Role, assign
+from clearhead.exercises.readings import assign
+from clearhead.exercises.weights import Role
 
 Parameter = tuple[str, Sequence[int], str]  # name, shape, kind of module that holds it
 Kind = tuple[str, bool]  # bias, or a matrix of x, h or xh; whether the matrix is turned

@@ -10,7 +10,8 @@ from torch import Tensor
 from clearhead.exercises.contracts.feed_forward import activate
 from clearhead.exercises.contracts.shared.dropout import WithDropout
 from clearhead.exercises.contracts.shared.names import KEY, OUT, QUERY, VALUE
-from clearhead.exercises.weights import Assignment, Linear, Norm, Role, read_fused_heads
+from clearhead.exercises.readings import read_fused_heads
+from clearhead.exercises.weights import Assignment, Linear, Norm, Role
 
 Branch = Callable[[Tensor], Tensor]
 NormOrNone = Norm | None
