@@ -57,12 +57,14 @@ def describe_line(starts: Sequence[tuple[int, str]], line: int) -> str:
 
 def read_submission(path: Path) -> Submission:
     """Read a file or a folder, without running anything."""
-    if path.is_dir():
-        return _read_folder(path)
+    return _read_folder(path) if path.is_dir() else _read_file(path, path.name)
+
+
+def _read_file(path: Path, name: str) -> Submission:
     if path.suffix == ".ipynb":
         size = 8 * MAX_BYTES  # also for a line: a picture is one
-        return read_notebook(read_text(path, max_bytes=size, max_line=size), path.name)
-    return read_source(read_text(path, max_bytes=MAX_BYTES), path.name)
+        return read_notebook(read_text(path, max_bytes=size, max_line=size), name)
+    return read_source(read_text(path, max_bytes=MAX_BYTES), name)
 
 
 def read_source(source: str, name: str) -> Submission:
@@ -151,7 +153,7 @@ def _read_folder(path: Path) -> Submission:
     for each in paths[:MAX_FILES]:
         name = each.relative_to(path).as_posix()
         try:
-            part = read_submission(each)
+            part = _read_file(each, name)
         except BadFile as fault:
             whole.notes.append(f"left out: {fault}")
             continue

@@ -220,6 +220,12 @@ def test_nested_folders_are_read_and_lines_name_their_file(tmp_path):
     assert found.describe_line(found.definitions["f"].lines[0]) == "tests/adapters.py, line 2"
 
 
+def test_a_file_that_is_left_out_is_named_by_its_path(tmp_path):
+    write_tree(tmp_path, {"a/b.py": "def f(:", "c.py": GOOD})
+    (note,) = read_submission(tmp_path).notes
+    assert note == "left out: a/b.py cannot be read as Python: invalid syntax in line 1"
+
+
 def test_a_notebook_in_a_folder_counts_its_cells(tmp_path):
     write(tmp_path, "a.py", "x = 1\n")
     write(tmp_path, "b.ipynb", notebook((True, "y = 1"), (True, GOOD)))
