@@ -14,6 +14,7 @@ from statistics import mean, median
 from clearhead.exercises.catalogue import read_entry
 from clearhead.exercises.gradebook import Grade
 from clearhead.exercises.report import Part
+from clearhead.files.page import write_page
 
 N_SHOWN = 3  # the mistakes for the lecture
 VERDICTS = {"passed": "right", "failed": "wrong", "error": "not running", "missing": "missing"}
@@ -55,7 +56,7 @@ def _find_mistakes(part: Part) -> Iterator[Finding]:
 
 def write_class_report(title: str, grades: Sequence[Grade]) -> str:
     """The whole page."""
-    template = resources.files("clearhead.exercises").joinpath("class_report.html")
+    style = resources.files("clearhead.exercises").joinpath("class_report.css").read_text("utf-8")
     found = count_mistakes(grades)
     lecture = [item for item in found if item[0].mistake][:N_SHOWN]
     body = "\n".join(
@@ -70,8 +71,7 @@ def write_class_report(title: str, grades: Sequence[Grade]) -> str:
             *(["<h2>All mistakes</h2>", _write_table(found)] if found else []),
         ]
     )
-    page = template.read_text("utf-8").replace("{{title}}", escape(title))
-    return page.replace("{{body}}", body, 1)
+    return write_page(title, body, style)
 
 
 def _write_summary(grades: Sequence[Grade]) -> str:

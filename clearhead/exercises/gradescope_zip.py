@@ -23,7 +23,7 @@ from clearhead.files.reading import read_bytes
 from clearhead.files.writing import replace_file
 
 PACKAGE = Path(clearhead.__file__).parent
-SUFFIXES = (".py", ".html", ".txt", ".json")
+SUFFIXES = (".py", ".html", ".css", ".txt", ".json")
 NEEDED = ("torch", "numpy", "typer", "rich")  # what grading imports
 MAX_BYTES = 8 << 20
 

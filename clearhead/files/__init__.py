@@ -2,6 +2,7 @@
 
     reading.py       open a regular file within a size; BadFile, the error of every reader
     writing.py       replace a file whole or not at all
+    page.py          an HTML page in one file
     lock.py          one process at a time works in a folder
     names.py         which names are safe for a file
     text.py          strict UTF-8, no NUL, no endless line

@@ -94,7 +94,7 @@ def test_a_class_is_graded_part_by_part_and_a_second_run_grades_nothing_again(
 class Weak:
     """A sandbox on a system that has limits only."""
 
-    def __init__(self):
+    def __init__(self, **_):
         self.protection = Level((), {"Landlock": "not in this kernel"})
 
     def __enter__(self):
@@ -114,7 +114,7 @@ def test_grading_that_cannot_run_ends_with_code_7(run, tmp_path, monkeypatch):
     assert "not in this kernel" in err
     assert "--unsafe" in err
 
-    def fail():
+    def fail(**_):
         raise Stopped("no memory")
 
     monkeypatch.setattr(sandbox_folder, "Sandbox", fail)

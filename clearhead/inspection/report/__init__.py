@@ -1,6 +1,6 @@
 """A run on one page: settings, curves, answers, attention.
 
-page.py         write_report: the page, section by section; its template is page.html
+page.py         write_report: the page, section by section; its style is style.css
 html.py         the pieces of HTML it is made of
 curves.py       metrics and learning rates over steps; the confusion matrix
 answers.py      which classes are confused, or the worst answers

@@ -1,6 +1,6 @@
 """The pieces of an HTML page: text, numbers with notes, tables, pictures.
 
-The page around them, with its style, is page.html. It contains its pictures and loads nothing.
+The page around them is that of files/page.py, with the style in style.css; it loads nothing.
 """
 
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from clearhead.files.page import write_page
 from clearhead.inspection.picture import Picture
 from clearhead.inspection.viewer import hash_script
 
@@ -16,9 +17,9 @@ WIDE_INCHES = 5.5  # a wider picture cannot be read in the width of a phone
 
 def page(title: str, body: str) -> bytes:
     """The whole page with this body."""
-    template = resources.files("clearhead.inspection.report").joinpath("page.html")
-    empty = template.read_text("utf-8").replace("{{script}}", hash_script())
-    return empty.replace("{{title}}", text(title)).replace("{{body}}", body, 1).encode()
+    style = resources.files("clearhead.inspection.report").joinpath("style.css").read_text("utf-8")
+    policy = f"img-src data:; script-src '{hash_script()}'"
+    return write_page(title, body, style, policy).encode()
 
 
 def text(value: object) -> str:
