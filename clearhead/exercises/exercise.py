@@ -163,7 +163,7 @@ class Exercise:
         return {"output": output}
 
     def describe_reading(self, inputs: Mapping[str, Any]) -> Iterable[str]:
-        """What is printed of the way the code was read: the convention among several accepted."""
+        """The notes that are printed on how the code was read, such as "causal"."""
         return ()
 
     # What follows from it

@@ -206,7 +206,7 @@ class AdditiveAttention(DotProduct):
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 2, hidden=mask)
         full = {"valid_lens": torch.tensor([6, 6, 6])}
-        yield case("a length of all keys hides none", "allow", 3, 4, 6, 2, hidden=full)
+        yield case("a length of all keys hides no key", "allow", 3, 4, 6, 2, hidden=full)
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}
         yield case("keys past the length get no weight", "hide", 3, 4, 6, 2, hidden=lengths)
 

@@ -76,7 +76,7 @@ class Attention(WithDropout, DotProduct):
         even = case("equal keys give the mean of the values", "mix", 3, 4, 5, 7, 2)
         key = even.inputs["k"][:, :1].expand(3, 5, 7).contiguous()
         yield replace(even, inputs={**even.inputs, "k": key})
-        signs = case("with d_k = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 1)
+        signs = case("with d_k = 1 the scores need no scaling", "weigh", 3, 4, 6, 1, 1)
         unit = {name: torch.sign(signs.inputs[name]) for name in "qk"}
         yield replace(signs, inputs={**signs.inputs, **unit})
         yield case("with d_k = 1 the scores are products", "score", 3, 4, 6, 1, 1)
@@ -87,11 +87,11 @@ class Attention(WithDropout, DotProduct):
         yield case("values as wide as keys", "order", 3, 4, 5, 6, 6)
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 5, 7, hidden=mask)
-        low = case("hidden keys get none beside low scores", "hide", 3, 4, 6, 4, 7, hidden=mask)
+        low = case("low scores leave hidden keys hidden", "hide", 3, 4, 6, 4, 7, hidden=mask)
         q, k = 32.0 + draw.whole(-1, 1, 3, 4, 4), -32.0 + draw.whole(-1, 1, 3, 6, 4)
         yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −2000, without rounding
         full = {"valid_lens": torch.tensor([6, 6, 6])}
-        yield case("a length of all keys hides none", "allow", 3, 4, 6, 5, 7, hidden=full)
+        yield case("a length of all keys hides no key", "allow", 3, 4, 6, 5, 7, hidden=full)
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}
         yield case("keys past the length get no weight", "hide", 3, 4, 6, 5, 7, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 6, 3, 4)}

@@ -168,7 +168,7 @@ class AttentionHead(MaybeCausal):
         same = case("a sequence of equal tokens gives their value", "mix", 3, 4, 5, 6)
         tokens = same.inputs["x"][:, :1].expand(3, 4, 5).contiguous()
         yield replace(same, inputs={**same.inputs, "x": tokens})
-        yield case("with d_head = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1)
+        yield case("with d_head = 1 the scores need no scaling", "weigh", 3, 4, 6, 1)
         yield case("the scores are divided by √d_head", "scale", 2, 5, 7, 9)
         yield case("the gradient reaches the input", "weigh", 3, 4, 6, 8, gradient=True)
         yield case("a mask of the diagonal keeps each token's value", "hide", 3, 4, 5, 6, mask=one)
@@ -178,7 +178,7 @@ class AttentionHead(MaybeCausal):
         yield case("scores as large as 1000 stay finite", "weigh", 2, 5, 6, 3, scale=60.0)
         empty = draw_mask(draw, 2, 5, 5)
         empty[:, 2] = False
-        yield case("a query that may attend to nothing takes nothing", "clear", 2, 5, 6, 3, mask=empty)  # fmt: skip  # noqa: E501
+        yield case("a query that may attend to nothing gets zeros", "clear", 2, 5, 6, 3, mask=empty)  # fmt: skip  # noqa: E501
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, d, d_head in ((1, 1, 1), (2, 1, 1), (2, 2, 2), (3, 2, 2), (3, 1, 4)):

@@ -135,7 +135,7 @@ class CrossAttention(DotProduct):
         mask = {"mask": draw_mask(draw, 2, 5, 4)}
         yield case("hidden keys get no weight", "hide", 2, 5, 4, 6, 7, 3, 8, hidden=mask)
         mask = {"mask": draw_mask(draw, 8, 5, 4)}
-        yield case("hidden keys get none beside low scores", "hide", 8, 5, 4, 6, 7, 3, 8,
+        yield case("low scores leave hidden keys hidden", "hide", 8, 5, 4, 6, 7, 3, 8,
                    hidden=mask, scale=90.0)  # fmt: skip
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

@@ -230,13 +230,17 @@ class MaskedSoftmax(Exercise):
         one, each = torch.tensor([2, 6, 4]), draw.whole(2, 6, 3, 4)
         each[0, 0], each[0, 1] = 3, 5  # so that no row stands for all
         yield case("without lengths it is a softmax", "weigh", None)
-        yield case("a length of all entries hides none", "allow", torch.tensor([7, 7, 7]))
+        yield case("a length of all entries hides no entry", "allow", torch.tensor([7, 7, 7]))
         yield case("one length for all examples", "hide", torch.tensor([3, 3, 3]))
         yield case("(B,) is a length for each example", "share", one)
         yield case("(B, queries) is a length for each query", "share", each)
         yield case("scores as large as 1000 stay finite", "weigh", one, scale=1000.0)
         low = draw.whole(-2, 2, 3, 4, 7) - 2000.0
-        yield Case("low scores hide no less", "hide", {"x": low, "valid_lens": one})
+        yield Case(
+            "low scores leave hidden entries hidden",
+            "hide",
+            {"x": low, "valid_lens": one},
+        )
         yield case("the gradient reaches the scores", "weigh", each, gradient=True)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

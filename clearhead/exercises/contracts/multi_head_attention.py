@@ -178,9 +178,18 @@ class MultiHeadAttention(WithDropout, Heads):
             return Case(says, term, inputs, _sizes(D, H), **more)
 
         yield case("equal tokens and one head give their value", "project", 3, 1, 4, 5, 6, same=True)  # fmt: skip  # noqa: E501
-        yield case("with one head of width 1 nothing is to be scaled", "weigh", 2, 1, 3, 4, 1)
+        yield case("one head of width 1 needs no scaling", "weigh", 2, 1, 3, 4, 1)
         yield case("with one head it is attention", "scale", 2, 1, 3, 4, 5)
-        yield case("equal tokens leave only the merge", "merge", 2, 3, 4, 5, 7, same=True)
+        yield case(
+            "equal tokens show the merge alone",
+            "merge",
+            2,
+            3,
+            4,
+            5,
+            7,
+            same=True,
+        )
         yield case("each head attends with its own features", "split", 2, 3, 5, 4, 7)
         yield case("as many queries as keys", "split", 2, 5, 4, 4, 3)
         yield case("the gradient reaches the inputs", "weigh", 2, 3, 4, 5, 6, gradient=True)
@@ -188,7 +197,7 @@ class MultiHeadAttention(WithDropout, Heads):
         mask = {"mask": draw_mask(draw, 2, 5, 5)}
         yield case("hidden keys get no weight", "hide", 2, 3, 5, 5, 4, hidden=mask)
         full = {"valid_lens": torch.tensor([5, 5])}
-        yield case("a length of all keys hides none", "allow", 2, 3, 5, 5, 4, hidden=full)
+        yield case("a length of all keys hides no key", "allow", 2, 3, 5, 5, 4, hidden=full)
         lengths = {"valid_lens": torch.tensor([2, 4])}
         yield case("keys past the length get no weight", "hide", 2, 3, 5, 5, 4, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 5, 2, 5)}

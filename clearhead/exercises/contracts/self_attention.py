@@ -100,7 +100,7 @@ class SelfAttention(DotProduct):
         same = case("a sequence of equal tokens gives their value", "project", 3, 4, 5, 6, 7)
         tokens = same.inputs["x"][:, :1].expand(3, 4, 5).contiguous()
         yield replace(same, inputs={"x": tokens})
-        yield case("with key_dim = 1 nothing is to be scaled", "weigh", 3, 4, 6, 1, 1)
+        yield case("with key_dim = 1 the scores need no scaling", "weigh", 3, 4, 6, 1, 1)
         yield case("the scores are divided by √key_dim", "scale", 2, 5, 7, 9, 4)
         yield case("the gradient reaches the input", "weigh", 3, 4, 6, 8, 5, gradient=True)
         yield case("values as wide as keys", "order", 2, 4, 5, 6, 6)
@@ -108,7 +108,7 @@ class SelfAttention(DotProduct):
         mask = {"mask": draw_mask(draw, 2, 5, 5)}
         yield case("hidden keys get no weight", "hide", 2, 5, 6, 3, 4, hidden=mask)
         mask = {"mask": draw_mask(draw, 8, 5, 5)}
-        yield case("hidden keys get none beside low scores", "hide", 8, 5, 6, 3, 4, hidden=mask,
+        yield case("low scores leave hidden keys hidden", "hide", 8, 5, 6, 3, 4, hidden=mask,
                    scale=60.0)  # fmt: skip
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
