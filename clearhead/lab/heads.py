@@ -12,16 +12,14 @@ The model is not trained again without the head: the experiment shows what this 
 what a model with fewer heads could learn.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from clearhead.attention import MultiHeadAttention
 from clearhead.data.batch import Batch
-from clearhead.inspection import record
+from clearhead.inspection import ablate, record
 from clearhead.inspection.matrices import (
     array,
     colour_bar,
@@ -83,19 +81,6 @@ def learn(
 # The accuracy without heads
 
 
-@contextmanager
-def silence_heads(attention: MultiHeadAttention, heads: Sequence[int]) -> Iterator[None]:
-    """Inside the `with`, proj_out gets zeros from these heads."""
-
-    def silence(_: Any, given: tuple[Tensor]) -> tuple[Tensor]:
-        parts = given[0].unflatten(-1, (attention.n_heads, attention.d_head)).clone()
-        parts[..., list(heads), :] = 0.0  # (B, T, H, Dh)
-        return (parts.flatten(-2),)
-
-    with attention.proj_out.register_forward_pre_hook(silence):
-        yield
-
-
 def accuracy(model: SequenceClassifier, texts: Batch) -> float:
     """The share of texts that are answered right."""
     with evaluation_mode(model):
@@ -106,22 +91,21 @@ def accuracy(model: SequenceClassifier, texts: Batch) -> float:
 def lost_accuracy(model: SequenceClassifier, texts: Batch) -> Numbers:
     """The accuracy, and how much is lost without a head, without a layer, with one head only."""
     whole = accuracy(model, texts)
-    layers = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    layers, heads = range(model.config.n_layers), range(model.config.n_heads)
 
-    def lost(attention: MultiHeadAttention, heads: Sequence[int]) -> float:
-        with silence_heads(attention, heads):
+    def lost(layer: int, heads: Sequence[int]) -> float:
+        with ablate(model, layer, heads):
             return whole - accuracy(model, texts)
 
-    heads = range(layers[0].n_heads)
-    by_layer = [lost(attention, heads) for attention in layers]
+    by_layer = [lost(layer, heads) for layer in layers]
     most = by_layer.index(max(by_layer))
     others = [[other for other in heads if other != head] for head in heads]
     return {
         "accuracy": whole,
-        **{f"lost_layer_{n}": [lost(each, [h]) for h in heads] for n, each in enumerate(layers)},
+        **{f"lost_layer_{n}": [lost(n, [h]) for h in heads] for n in layers},
         "lost_with_all": by_layer,
         "most_missed_layer": float(most),
-        "one_head_left": [whole - lost(layers[most], rest) for rest in others],
+        "one_head_left": [whole - lost(most, rest) for rest in others],
     }
 
 

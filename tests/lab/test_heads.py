@@ -9,6 +9,7 @@ from findings import Between, check_numbers
 from clearhead.attention import MultiHeadAttention
 from clearhead.data.batch import Batch
 from clearhead.data.substrings import Substrings
+from clearhead.inspection import ablate
 from clearhead.lab import heads
 from clearhead.lab.heads import (
     KINDS,
@@ -17,7 +18,6 @@ from clearhead.lab.heads import (
     kinds_of_keys,
     lost_accuracy,
     mean_weights,
-    silence_heads,
     weights_by_kind,
 )
 from clearhead.models import ClassifierConfig, SequenceClassifier
@@ -65,14 +65,14 @@ def test_without_a_head_the_output_is_less_by_exactly_its_term():
         columns = slice(4 * head, 4 * head + 4)
         weights = (q[..., columns] @ k[..., columns].mT / 2).softmax(dim=-1)  # √4 = 2
         term = weights @ v[..., columns] @ attention.proj_out.weight[:, columns].mT
-        with silence_heads(attention, [head]):
+        with ablate(attention, 0, [head]):
             torch.testing.assert_close(whole - attention(x), term)
     torch.testing.assert_close(attention(x), whole, rtol=0, atol=0)  # all is as it was
 
 
 def test_without_any_head_only_the_bias_is_left():
     attention, x = MultiHeadAttention(12, HEADS), torch.randn(2, 5, 12)
-    with silence_heads(attention, range(HEADS)):
+    with ablate(attention, 0, range(HEADS)):
         output = attention(x)
     assert torch.equal(output, attention.proj_out.bias.expand_as(output))
 
@@ -80,7 +80,7 @@ def test_without_any_head_only_the_bias_is_left():
 def test_a_head_comes_back_after_an_error():
     attention, x = MultiHeadAttention(12, HEADS), torch.randn(2, 5, 12)
     before = attention(x)
-    with pytest.raises(RuntimeError, match="stop"), silence_heads(attention, [0]):
+    with pytest.raises(RuntimeError, match="stop"), ablate(attention, 0, [0]):
         raise RuntimeError("stop")
     assert torch.equal(attention(x), before)
 
