@@ -260,6 +260,7 @@ class ClassTokenLoss(Exercise):
         spread = torch.tensor([0.3, -0.3, 0.2, 2.0, 0.4, -1.0, -0.2])  # some between 0 and 0.5
         mixed = draw.normal(7, 7, 1)
         mixed[:, 0, 0] = spread + 0.05 * draw.normal(7)
+        mixed[:, -1, 0] = torch.tensor([2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0])  # 3 of 7 are right
         yield case("an answer is 1 if the logit is above 0", "count", mixed, flips)
         against = -(2 * flips - 1).view(7, 1, 1) * (1 + draw.normal(7, 7, 1).abs())
         against[:, 0] *= -1  # only the first token is right
