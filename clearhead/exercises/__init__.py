@@ -11,6 +11,8 @@ student.py       a student's function or class, called with the arguments it exp
 forms.py         inputs as NumPy arrays, or as transposed matrices
 comparison.py    whether an answer is what a formula gives
 diagnosis.py     from a wrong answer to its mistake
+terms.py         the term of a mistake without a name
+disturbances.py  wrong forms of each term, made without knowing what it computes
 properties.py    what a right answer has, without a reference
 self_test.py     the score of check itself on the corpus
 intake.py        files, notebooks and folders as students hand them in

@@ -45,7 +45,7 @@ def count_mistakes(grades: Sequence[Grade]) -> list[tuple[Finding, int]]:
 def _find_mistakes(part: Part) -> Iterator[Finding]:
     """Each named mistake of a part; a nameless one by its term."""
     known = read_entry(part.exercise).mistakes
-    for id in part.mistake.split(" + ") if part.mistake else ():
+    for id in part.mistakes or ([part.mistake] if part.mistake else []):
         if id in known:
             yield Finding(part.exercise, id, known[id]["sentence"], known[id]["term"])
         else:  # one that every exercise has, such as modifies_input

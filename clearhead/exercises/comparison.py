@@ -148,3 +148,29 @@ def evaluate(
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     pairs = zip(leaves.items(), found, strict=True)
     return results, {n: torch.zeros_like(x) if g is None else g for (n, x), g in pairs}
+
+
+def measure_distance(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float | None:
+    """The mean distance of the numbers that both have, relative to the size of those given.
+
+    For whole numbers the share of those that differ; None if shapes differ or what is finite.
+    """
+    found = [_measure(got[name], expected[name]) for name in expected if name in got]
+    known = [each for each in found if each is not None]
+    return sum(known) / len(known) if known and len(known) == len(found) else None
+
+
+def _measure(got: Any, expected: Any) -> float | None:
+    try:
+        a, b = (torch.as_tensor(x).detach().double() for x in (got, expected))
+    except (TypeError, ValueError, RuntimeError):
+        return None if got != expected else 0.0
+    if a.shape != b.shape or not torch.equal(a.isfinite(), b.isfinite()):
+        return None
+    if a.numel() == 0:
+        return 0.0
+    if not torch.as_tensor(expected).is_floating_point():
+        return float((a != b).double().mean())
+    finite = a.isfinite()
+    size = max(1e-6, float(a[finite].square().mean().sqrt())) if finite.any() else 1.0
+    return float((a - b)[finite].square().mean().sqrt()) / size if finite.any() else 0.0

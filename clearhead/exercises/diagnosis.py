@@ -3,8 +3,8 @@
 1. Every case is asked, and the answers are compared with the reference.
 2. If one differs, each named mistake is put into the formula, then each pair in different terms.
    A mistake is named only if it explains every answer, wrong and right ones.
-3. If none does, the first failing case tells the term to look at, and general properties are
-   tried (properties.py).
+3. If none does, the term to look at is found by disturbing each one (terms.py), and general
+   properties are tried (properties.py). If neither tells anything, the mistake is unknown.
 4. The smallest failing example is found among tiny cases with small whole numbers.
 """
 
@@ -21,6 +21,7 @@ from clearhead.exercises.properties import probe
 from clearhead.exercises.sandbox.frames import Unreadable
 from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
+from clearhead.exercises.terms import find_term
 
 READINGS = 12  # of the weights, the likeliest ones, with which a mistake is tried
 
@@ -58,15 +59,16 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         found.notes += _describe_readings(exercise, student, asked, choice)
         return found
     found = _explain(exercise, asked, choice, failed)
-    is_narrowed = found.outcome == "narrowed"
-    if is_narrowed and any(_is_random(exercise, student, asked, i) for i in failed):
+    is_nameless = found.outcome in ("narrowed", "unknown")
+    if is_nameless and any(_is_random(exercise, student, asked, i) for i in failed):
         found = _forgets("called twice with the same inputs it gives two answers")
     found.share = _credit(asked, failed)
     found.says = asked[failed[0]][0].says
     try:
-        if found.outcome == "narrowed":
+        if found.outcome in ("narrowed", "unknown"):
             student.seed = failed[0] + 1
             found.notes += probe(exercise, student, *asked[failed[0]])
+            found.outcome = "narrowed" if found.notes else found.outcome
         found.example = find_example(exercise, student, seed, choice)
     except (Stopped, CannotCall):
         found.notes.append("no small example: the code stopped")
@@ -118,6 +120,7 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
         return _report_error(errors[0])
     mistakes = name_mistakes(exercise, asked, choice, failed)
     if mistakes:
+        mistakes = tuple(sorted(mistakes, key=lambda each: [*exercise.terms].index(each.term)))
         return Diagnosis(
             "failed",
             "named",
@@ -125,8 +128,7 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
             mistakes[0].term,
             "; and ".join(each.sentence for each in mistakes),
         )
-    case, answer = asked[failed[0]]
-    return _narrow(exercise, case, answer, choice)
+    return _narrow(exercise, asked, choice, failed)
 
 
 def name_mistakes(
@@ -164,9 +166,18 @@ def _report_error(error: StudentError) -> Diagnosis:
     return Diagnosis("error", sentence=sentence, line=error.line)
 
 
-def _narrow(exercise: Exercise, case: Case, answer: Answer, choice: int) -> Diagnosis:
+def _narrow(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -> Diagnosis:
+    """The term whose wrong forms come closest; that of the first failing case if none does.
+
+    Nothing is known if every case fails and the values are far from all that terms can give.
+    """
+    case, answer = asked[failed[0]]
     how = differs(exercise, case, answer, choice)
-    words = exercise.terms[case.term]
+    found = find_term(exercise, asked, choice, failed) if how in ("values", "shape") else None
+    if how == "values" and found is None and len(failed) == len(asked):
+        return Diagnosis("failed", "unknown", sentence=f"it is not so that {case.says}")
+    term = found[0] if found else case.term
+    words = exercise.terms[term]
     if how == "error":
         sentence = f"it raises {answer.error}, although {case.says}; look at {words}"
     elif how == "shape":
@@ -180,7 +191,7 @@ def _narrow(exercise: Exercise, case: Case, answer: Answer, choice: int) -> Diag
     else:
         sentence = f"it is not so that {case.says}; look at {words}"
     line = answer.error.line if answer.error is not None else None
-    return Diagnosis("failed", "narrowed", (), case.term, sentence, line)
+    return Diagnosis("failed", "narrowed", (), term, sentence, line)
 
 
 def _describe_type(answer: Answer) -> str:

@@ -110,7 +110,8 @@ class Exercise:
     formula: one line. terms: each term of the formula in words. parameters: the arguments of a call
     and what students call them; those in `optional` need not exist. constructor: the same for the
     arguments of a class. forbidden: functions of PyTorch that may not be used. impossible: mistakes
-    of a base class that cannot be made here.
+    of a base class that cannot be made here. unnamed: other wrong forms, each with its term; they
+    tell the term only.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Exercise:
     constructor: Mapping[str, str] = {}
     forbidden: tuple[str, ...] = ()
     impossible: tuple[str, ...] = ()
+    unnamed: Mapping[str, str] = {}
     helpers: str = ""  # source of objects that a call needs, run after the student's file
     tolerance: float = 1e-4
 
@@ -179,6 +181,7 @@ class Exercise:
         """The same formula with these mistakes, or variants of mistakes, in it."""
         wrong = copy.copy(self)
         terms = {name: each.term for each in self.mistakes.values() for name in each.methods}
+        terms |= self.unnamed
         for name in methods:
             setattr(wrong, terms[name], MethodType(getattr(type(self), name), wrong))
         return wrong

@@ -12,7 +12,7 @@ from clearhead.exercises.definitions import Definition, drop_condition
 from clearhead.exercises.diagnosis import Diagnosis, diagnose
 from clearhead.exercises.exercise import Exercise
 from clearhead.exercises.intake import Submission
-from clearhead.exercises.lines import find_line
+from clearhead.exercises.lines import collect_pieces, find_line
 from clearhead.exercises.report import Part
 from clearhead.exercises.sandbox.supervisor import Session, Stopped, StudentError
 from clearhead.exercises.student import Student
@@ -100,19 +100,14 @@ def _write_part(
 ) -> Part:
     line = found.line
     if line is None and found.mistakes:
-        pieces = [
-            piece
-            for each in found.mistakes
-            if each in exercise.mistakes
-            for piece in exercise.mistakes[each].line
-        ]
+        pieces = collect_pieces(exercise, found.mistakes)
         line = find_line(submission.source, definition, pieces) or definition.lines[0]
     points = exercise.points * (1.0 if found.verdict == "passed" else found.share)
     return Part(
         exercise.name,
         found.verdict,
         found.outcome,
-        " + ".join(found.mistakes) or None,
+        found.mistakes[0] if found.mistakes else None,
         found.sentence,
         line,
         _write_example(exercise, definition, submission, found),
@@ -126,6 +121,7 @@ def _write_part(
         where=submission.describe_line(line) if line else None,
         code=_get_line(submission.source, line),
         notes=found.notes,
+        mistakes=list(found.mistakes),
     )
 
 

@@ -2,10 +2,13 @@
 
 import ast
 import io
+import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from clearhead.exercises.definitions import Definition
+from clearhead.exercises.exercise import Exercise
 
 
 def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int | None:
@@ -18,17 +21,39 @@ def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int
     ranges = [*_forward(source, definition), *_find_called(source, definition), definition.lines]
     if not definition.is_class:
         ranges.insert(0, definition.lines)
-    for piece in pieces:
-        wanted = _squeeze(piece)
+    for is_condition, piece in product((False, True), pieces):  # conditions last
+        wanted = _compile(piece)
         for first, last in ranges:
             for number in range(first, last + 1):
-                if wanted in lines.get(number, "") and not _is_header(lines[number]):
-                    return number
+                line = lines.get(number, "")
+                is_wanted = is_condition == _is_condition(line) and wanted.search(line)
+                if is_wanted and not _is_header(line):
+                    return _follow(lines, first, number)
     return None
 
 
+def _compile(piece: str) -> re.Pattern[str]:
+    """A piece of text without blanks; one that begins a word, so `sum(` is not in `einsum(`."""
+    start = r"(?<![A-Za-z])" if piece[:1].isalpha() else ""
+    return re.compile(start + re.escape(_squeeze(piece)))
+
+
 def _is_header(line: str) -> bool:
-    return line.startswith(("def", "class", "import", "from"))
+    return line.startswith(("def ", "class ", "import ", "from "))
+
+
+def _is_condition(line: str) -> bool:
+    """`if mask is not None:` is rarely wrong, what it guards may be."""
+    return line.startswith("if ") and line.endswith(("isnotNone:", "is not None:", "is None:"))
+
+
+def _follow(lines: Mapping[int, str], first: int, number: int) -> int:
+    """From `return out` to the line that computes out."""
+    returned = re.fullmatch(r"return (\w+)(,\w+)*", lines[number])
+    if returned is None:
+        return number
+    sets = (n for n in range(number - 1, first, -1) if n in lines)
+    return next((n for n in sets if lines[n].startswith(returned[1] + "=")), number)
 
 
 def _squeeze(text: str) -> str:
@@ -47,7 +72,9 @@ def _code_lines(source: str) -> Iterator[tuple[int, str]]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT or token.start in alone:
                 continue
-            found[token.start[0]] = found.get(token.start[0], "") + _squeeze(token.string)
+            line, text = found.get(token.start[0], ""), _squeeze(token.string)
+            is_apart = bool(re.search(r"\w$", line) and re.match(r"\w", text))
+            found[token.start[0]] = line + " " * is_apart + text
     except (tokenize.TokenError, IndentationError):
         pass
     yield from found.items()
@@ -76,3 +103,11 @@ def _find_called(source: str, definition: Definition) -> list[tuple[int, int]]:
         todo += [n.id for n in ast.walk(nodes[name]) if isinstance(n, ast.Name)]
     reached.discard(definition.name)
     return [(nodes[n].lineno, nodes[n].end_lineno or nodes[n].lineno) for n in sorted(reached)]
+
+
+def collect_pieces(exercise: Exercise, mistakes: Sequence[str]) -> list[str]:
+    """Pieces of text that point at these mistakes, then those of other mistakes in their terms."""
+    own = [exercise.mistakes[each] for each in mistakes if each in exercise.mistakes]
+    terms = {each.term for each in own}
+    near = [each for each in exercise.mistakes.values() if each.term in terms and each not in own]
+    return [piece for each in (*own, *near) for piece in each.line]

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 SHOWN = ["exercise", "verdict", "outcome", "mistake", "sentence", "line", "example", "points"]
-SHOWN += ["max_points", "term", "page", "where", "notes"]
+SHOWN += ["max_points", "mistakes", "term", "page", "where", "notes"]
 LEVELS = ("none", "property", "term", "line")  # how much a hint tells
 
 
@@ -20,7 +20,7 @@ def check_level(level: str, name: str = "hints") -> None:
 @dataclass
 class Part:
     """The result for one exercise. verdict: passed, failed, error or missing; outcome: named,
-    narrowed, unknown or None; mistake: its id, or two joined by " + "."""
+    narrowed, unknown or None; mistake: its id, the first of `mistakes` if two were made."""
 
     exercise: str
     verdict: str
@@ -39,6 +39,7 @@ class Part:
     where: str | None = None
     code: str | None = None
     notes: list[str] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in SHOWN}
@@ -55,6 +56,7 @@ class Part:
         if self.verdict != "failed" or level == "line":  # what the code raises is no hint
             return self
         hidden: dict[str, Any] = {"line": None, "where": None, "code": None, "mistake": None}
+        hidden["mistakes"] = []
         if level == "property":
             sentence = f"it is not so that {self.says}" if self.says else "some values are wrong"
             hidden |= {"sentence": sentence, "term": None, "term_in_words": None}
@@ -131,7 +133,7 @@ def _explain(part: Part) -> Iterator[str]:
     if part.example:
         yield from _write_example(part.example)
     if part.mistake:
-        yield f"  name     {part.mistake}"
+        yield f"  name     {', '.join(part.mistakes) or part.mistake}"
     if part.page:
         yield f"  read     docs/{part.page}"
 

@@ -28,7 +28,8 @@ parts = st.builds(
     Part,
     exercise=st.sampled_from(NAMES),
     verdict=st.sampled_from(["passed", "failed", "error", "missing"]),
-    mistake=st.sampled_from([None, "no_scaling", "no_scaling + softmax_over_queries", "other"]),
+    mistake=st.sampled_from([None, "no_scaling", "other"]),
+    mistakes=st.sampled_from([[], ["no_scaling"], ["no_scaling", "softmax_over_queries"]]),
     sentence=long_texts,
     code=long_texts,
     where=texts,
@@ -130,11 +131,12 @@ def test_a_spreadsheet_sees_no_formula():
 
 def test_the_report_counts_mistakes_names_no_student_and_escapes_everything():
     def make(name, *mistakes):
-        parts = [Part("attention", "failed", "named", each, f"<img {name}>") for each in mistakes]
-        return Grade(f"{name}.py", "", "", "", parts=parts)
+        first, *_ = mistakes
+        part = Part("attention", "failed", "named", first, f"<img {name}>", mistakes=[*mistakes])
+        return Grade(f"{name}.py", "", "", "", parts=[part])
 
     found = [make(f"student{n}", "no_scaling") for n in range(3)]
-    found += [make("eve", "softmax_over_queries + no_scaling"), make("max", "<b>odd")]
+    found += [make("eve", "softmax_over_queries", "no_scaling"), make("max", "<b>odd")]
     found.append(
         Grade("x", "", "", "", parts=[Part("attention", "failed", "narrowed", term="scale")])
     )

@@ -56,7 +56,7 @@ class AdditiveAttention(DotProduct):
         "swapped_keys_and_values", "swapped_queries_and_keys", "no_scaling", "scaled_by_d",
         "scaled_up", "scaled_by_values", "scaled_by_length", "scaled_by_model",
         "scaled_after_softmax", "mixes_keys", "always_causal",
-        "no_max_subtraction",  # tanh bounds the scores
+        "no_max_subtraction", "mask_value_too_small",  # tanh bounds the scores
     )  # fmt: skip
 
     def roles(self, d_query: int, d_key: int, d_hidden: int, **_: Any) -> dict[str, Role]:

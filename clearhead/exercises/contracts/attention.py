@@ -88,8 +88,8 @@ class Attention(WithDropout, DotProduct):
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 5, 7, hidden=mask)
         low = case("low scores leave hidden keys hidden", "hide", 3, 4, 6, 4, 7, hidden=mask)
-        q, k = 32.0 + draw.whole(-1, 1, 3, 4, 4), -32.0 + draw.whole(-1, 1, 3, 6, 4)
-        yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −2000, without rounding
+        q, k = 128.0 + draw.whole(-1, 1, 3, 4, 4), -128.0 + draw.whole(-1, 1, 3, 6, 4)
+        yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −32768, without rounding
         full = {"valid_lens": torch.tensor([6, 6, 6])}
         yield case("a length of all keys hides no key", "allow", 3, 4, 6, 5, 7, hidden=full)
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}

@@ -66,7 +66,12 @@ class AttentionHead(MaybeCausal):
         "project": "the three linear layers for queries, keys and values",
         "clear": "queries that may attend to nothing",
     }
-    impossible = ("scaled_by_values", "lengths_too_long", "lengths_too_short")
+    impossible = (
+        "scaled_by_values",
+        "lengths_too_long",
+        "lengths_too_short",
+        "mask_value_too_small",
+    )
     optional = ("dropout", "d_value", "max_len", "mask", "valid_lens")
 
     def roles(self, d_input: int, d_value: int, **_: Any) -> dict[str, Role]:

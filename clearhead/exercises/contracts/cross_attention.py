@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.self_attention import Three
@@ -134,9 +135,11 @@ class CrossAttention(DotProduct):
         yield case("scores as large as 1000 stay finite", "weigh", 2, 5, 4, 6, 7, 3, 8, scale=90.0)
         mask = {"mask": draw_mask(draw, 2, 5, 4)}
         yield case("hidden keys get no weight", "hide", 2, 5, 4, 6, 7, 3, 8, hidden=mask)
-        mask = {"mask": draw_mask(draw, 8, 5, 4)}
-        yield case("low scores leave hidden keys hidden", "hide", 8, 5, 4, 6, 7, 3, 8,
-                   hidden=mask, scale=90.0)  # fmt: skip
+        low = case("low scores leave hidden keys hidden", "hide", 8, 2, 4, 6, 7, 3, 8)
+        x, y = draw.normal(8, 1, 6, scale=200.0), draw.normal(8, 1, 7, scale=200.0)
+        both = {"x": torch.cat([x, -x], 1), "y": torch.cat([y, y, -y, -y], 1)}  # scores of ±1e4
+        mask = torch.tensor([True, True, False, False]).expand(8, 2, 4)
+        yield replace(low, inputs={**both, "mask": mask})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         names = ("d_x", "d_y", "d_key", "d_output")

@@ -167,6 +167,22 @@ class MaskedSoftmax(Exercise):
     def mask_value_minus_one(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x.masked_fill(~allowed, -1.0)
 
+    @mistake(
+        "hide",
+        "hidden entries are set to a number such as −1e4 that a real score can be below, so a "
+        "hidden entry can win; use −∞ or −1e6",
+        line=("e4", "e3", "100", *FILL),
+        variants=("mask_value_thousand", "mask_value_hundred"),
+    )
+    def mask_value_too_small(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x.masked_fill(~allowed, -1e4)
+
+    def mask_value_thousand(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x.masked_fill(~allowed, -1e3)
+
+    def mask_value_hundred(self, x: Tensor, allowed: Tensor) -> Tensor:
+        return x.masked_fill(~allowed, -100.0)
+
     @mistake("hide", "the 0/1 mask is added: a hidden entry is only 1 behind", line=("+", "mask"))
     def mask_added(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x + allowed
@@ -235,12 +251,8 @@ class MaskedSoftmax(Exercise):
         yield case("(B,) is a length for each example", "share", one)
         yield case("(B, queries) is a length for each query", "share", each)
         yield case("scores as large as 1000 stay finite", "weigh", one, scale=1000.0)
-        low = draw.whole(-2, 2, 3, 4, 7) - 2000.0
-        yield Case(
-            "low scores leave hidden entries hidden",
-            "hide",
-            {"x": low, "valid_lens": one},
-        )
+        low = draw.whole(-2, 2, 3, 4, 7) - 20_000.0
+        yield Case("low scores leave hidden entries hidden", "hide", {"x": low, "valid_lens": one})
         yield case("the gradient reaches the scores", "weigh", each, gradient=True)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

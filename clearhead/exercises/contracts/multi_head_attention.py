@@ -83,7 +83,7 @@ class MultiHeadAttention(WithDropout, Heads):
         "dropout": DROPOUT,
     }
     optional = (*Heads.optional, "d_head", "d_query", "d_key", "d_value", "max_len")
-    impossible = ("scaled_by_values",)  # values are as wide as keys
+    impossible = ("scaled_by_values", "mask_value_too_small")  # values are as wide as keys
 
     def roles(self, d_model: int, n_heads: int, **_: Any) -> dict[str, Role]:
         square = (d_model, d_model)

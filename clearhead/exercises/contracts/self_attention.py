@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import draw_mask, layout_forms, mask_forms
@@ -107,9 +108,11 @@ class SelfAttention(DotProduct):
         yield case("scores as large as 1000 stay finite", "weigh", 2, 5, 6, 3, 4, scale=60.0)
         mask = {"mask": draw_mask(draw, 2, 5, 5)}
         yield case("hidden keys get no weight", "hide", 2, 5, 6, 3, 4, hidden=mask)
-        mask = {"mask": draw_mask(draw, 8, 5, 5)}
-        yield case("low scores leave hidden keys hidden", "hide", 8, 5, 6, 3, 4, hidden=mask,
-                   scale=60.0)  # fmt: skip
+        low = case("low scores leave hidden keys hidden", "hide", 8, 5, 6, 3, 4)
+        token = draw.normal(8, 1, 6, scale=200.0)
+        x = torch.cat([token, token, token, -token, -token], 1)  # scores of ±1e4: some rows are low
+        mask = torch.tensor([True, True, True, False, False]).expand(8, 5, 5)
+        yield replace(low, inputs={"x": x, "mask": mask})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, *widths in ((1, 1, 2, 3), (2, 1, 2, 3), (2, 2, 3, 1), (3, 2, 4, 1), (3, 2, 2, 2)):

@@ -13,6 +13,11 @@ from clearhead.exercises.exercise import mistake
 class DotProduct(DotProductFormula):
     """The formula with its named mistakes, term by term."""
 
+    unnamed = {"powers_of_two": "weigh"}
+
+    def powers_of_two(self, scores: Tensor) -> Tensor:
+        return (scores * math.log(2)).softmax(-1)
+
     # Mistakes in the scores
 
     @mistake(
@@ -118,6 +123,22 @@ class DotProduct(DotProductFormula):
     )
     def mask_value_minus_one(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(~mask, -1.0)
+
+    @mistake(
+        "hide",
+        "hidden scores are set to a number such as −1e4 that a real score can be below, so a "
+        "hidden key can win; use −∞ or −1e9",
+        line=("e4", "e3", "100", *HIDE),
+        variants=("mask_value_thousand", "mask_value_hundred"),
+    )
+    def mask_value_too_small(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, -1e4)
+
+    def mask_value_thousand(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, -1e3)
+
+    def mask_value_hundred(self, scores: Tensor, mask: Tensor) -> Tensor:
+        return scores.masked_fill(~mask, -100.0)
 
     @mistake(
         "hide",
