@@ -138,8 +138,8 @@ class CrossAttention(DotProduct):
         low = case("low scores leave hidden keys hidden", "hide", 8, 2, 4, 6, 7, 3, 8)
         x, y = draw.normal(8, 1, 6, scale=200.0), draw.normal(8, 1, 7, scale=200.0)
         both = {"x": torch.cat([x, -x], 1), "y": torch.cat([y, y, -y, -y], 1)}  # scores of ±1e4
-        mask = torch.tensor([True, True, False, False]).expand(8, 2, 4)
-        yield replace(low, inputs={**both, "mask": mask})
+        real = torch.tensor([True, True, False, False]).expand(8, 2, 4)
+        yield replace(low, inputs={**both, "mask": real})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         names = ("d_x", "d_y", "d_key", "d_output")

@@ -111,8 +111,8 @@ class SelfAttention(DotProduct):
         low = case("low scores leave hidden keys hidden", "hide", 8, 5, 6, 3, 4)
         token = draw.normal(8, 1, 6, scale=200.0)
         x = torch.cat([token, token, token, -token, -token], 1)  # scores of ±1e4: some rows are low
-        mask = torch.tensor([True, True, True, False, False]).expand(8, 5, 5)
-        yield replace(low, inputs={"x": x, "mask": mask})
+        real = torch.tensor([True, True, True, False, False]).expand(8, 5, 5)
+        yield replace(low, inputs={"x": x, "mask": real})
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, *widths in ((1, 1, 2, 3), (2, 1, 2, 3), (2, 2, 3, 1), (3, 2, 4, 1), (3, 2, 2, 2)):
