@@ -27,6 +27,9 @@ Vocabulary = Annotated[
 Sharpness = Annotated[
     float, typer.Option("--sharpness", help="How much attention prefers what is selected.")
 ]
+Steps = Annotated[
+    bool, typer.Option("--steps", help="Also print what every head and layer of the model wrote.")
+]
 VERBS = {"copy": "copy to", "mean": "mean to", "count": "count to", "map": ""}
 
 
@@ -78,6 +81,7 @@ def run(
     vocabulary: Vocabulary = None,
     max_len: MaxLen = None,
     sharpness: Sharpness = 40.0,
+    steps: Steps = False,
     json: Json = False,
 ) -> None:
     """Run a program: by its definition, and by a transformer with compiled weights."""
@@ -92,6 +96,7 @@ def run(
     compiled = CompiledProgram(plan, build_model(plan))
     computed = compiled(text)
     is_equal = all(map(compiled.agrees, exact, computed))
+    written = compiled.steps(text) if steps else {}
     if json:
         print_json(
             {
@@ -101,12 +106,25 @@ def run(
                 "model": computed,
                 "agree": is_equal,
             }
+            | ({"steps": written} if steps else {})
         )
     else:
         rows = {"input": text, "interpreter": exact, "model": computed}
-        print_table((key, " ".join(_format(value) for value in row)) for key, row in rows.items())
+        print_table((key, *map(_format, row)) for key, row in rows.items())
+        if steps:
+            typer.echo()
+            print_table(_list_steps(plan, written))
         typer.echo("\nthey agree" if is_equal else "\nthey differ")
     raise typer.Exit(0 if is_equal else 1)
+
+
+def _list_steps(plan: "Plan", written: dict[str, list[Any]]) -> list[tuple[str, ...]]:
+    """A row for each variable: where it was written, its label, its value at each token."""
+    places = {label: part.name for part in plan.circuit for label in part.writes}
+    return [
+        (places.get(label, "embedding"), label, *map(_format, values))
+        for label, values in written.items()
+    ]
 
 
 def _make_plan(name: str, vocabulary: str | None, max_len: int | None, sharpness: float) -> "Plan":

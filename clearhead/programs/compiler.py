@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from clearhead.programs import sequences
 from clearhead.programs.parts import SHARPNESS
 from clearhead.programs.plan import Part, Plan, make_plan
+from clearhead.programs.variables import Variable
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from clearhead.models import SequenceClassifier
 
 
+UNREAD = "·"
 ROUNDING = 1e-9  # far above what float64 rounds in these models, and far below any gap
 
 
@@ -84,6 +86,22 @@ class CompiledProgram:
         answers = self.decode(logits[:, 1:])
         return [out[: len(row)] for out, row in zip(answers, rows, strict=True)]
 
+    def steps(self, sequence: Iterable[Any]) -> dict[str, list[Any]]:
+        """What the residual stream holds after the last layer: each variable, at each token.
+
+        A value whose direction was left out, because nothing reads it, is UNREAD.
+        """
+        import torch
+
+        from clearhead.inspection import record
+
+        tokens, _ = self.encode([sequence])
+        with torch.no_grad(), record(self.model) as trace:
+            self.model(tokens)
+        last = trace[f"stack.blocks.{self.plan.n_layers - 1}"].output[0, 1:]  # (T, D)
+        stream = dict(zip(self.directions, last.mT.tolist(), strict=True))
+        return {v.label: _read_values(v, stream) for v in self.plan.variables}
+
     def encode(self, inputs: Iterable[Iterable[Any]]) -> "tuple[Tensor, Tensor]":
         """ids and token_mask (B, 1 + T): the start token, the tokens, and padding."""
         import torch
@@ -115,6 +133,15 @@ class CompiledProgram:
     @cached_property
     def _ids(self) -> dict[Any, int]:
         return {token: number for number, token in enumerate(self.plan.vocabulary, 1)}
+
+
+def _read_values(variable: Variable, stream: dict[str, list[float]]) -> list[Any]:
+    """The number at each token, or the value whose direction is 1."""
+    columns = [stream[direction] for direction in variable.directions]
+    if variable.is_numeric:
+        return columns[0]
+    hot = [[x > 0.5 for x in amounts] for amounts in zip(*columns, strict=True)]
+    return [variable.values[row.index(True)] if any(row) else UNREAD for row in hot]
 
 
 def check_input(plan: Plan, tokens: Sequence[Any]) -> None:

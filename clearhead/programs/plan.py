@@ -159,7 +159,7 @@ def make_plan(
         planner.vocabulary,
         max_len,
         sharpness,
-        tuple(planner.variables),
+        tuple(sorted(planner.variables, key=lambda variable: variable.slot)),
         planner.defaults,
         tuple(planner.heads),
         planner.units,

@@ -1,6 +1,7 @@
 """clearhead program: list, show, run."""
 
 import json
+import re
 
 import pytest
 
@@ -39,9 +40,9 @@ def test_run_prints_both_answers(run):
     code, out, _ = run("program", "run", "sort", "3142")
     assert code == 0
     assert out.splitlines()[:3] == [
-        "input        3 1 4 2",
-        "interpreter  1 2 3 4",
-        "model        1 2 3 4",
+        "input        3  1  4  2",
+        "interpreter  1  2  3  4",
+        "model        1  2  3  4",
     ]
     code, out, _ = run("program", "run", "sort", "ba", "--vocabulary", "ab", "--json")
     assert json.loads(out) == {
@@ -51,6 +52,17 @@ def test_run_prints_both_answers(run):
         "model": ["a", "b"],
         "agree": True,
     }
+
+
+def test_steps_show_what_the_model_wrote_at_each_token(run):
+    code, out, _ = run("program", "run", "sort", "3142", "--steps")
+    assert code == 0
+    rows = [re.split(r" {2,}", line) for line in out.splitlines()]
+    assert ["layer 1, head 0", "1 / (1 + rank)", "0.333333", "1", "0.25", "0.5"] in rows
+    assert ["layer 1, feed-forward", "rank", "2", "0", "3", "1"] in rows
+    assert ["layer 2, head 0", "sorted", "1", "2", "3", "4"] in rows
+    steps = json.loads(run("program", "run", "sort", "3142", "--steps", "--json")[1])["steps"]
+    assert steps["rank"] == [2, 0, 3, 1]
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,18 @@ def test_independent_parts_share_a_layer_and_equal_selectors_a_head():
     assert (plan.n_layers, plan.n_heads) == (1, 1)
 
 
+@pytest.mark.parametrize("name", ["reverse", "induction", "balanced"])
+def test_the_steps_of_a_model_are_those_of_the_interpreter(name):
+    compiled = compile(PROGRAMS[name].build(), PROGRAMS[name].vocabulary, 6)
+    sample = PROGRAMS[name].sample
+    for variable in compiled.plan.variables:
+        exact = find_values(variable, sample)
+        for value, computed in zip(exact, compiled.steps(sample)[variable.label], strict=True):
+            assert computed == (pytest.approx(float(value)) if variable.is_numeric else value) or (
+                computed == "·" and value not in variable.values
+            )
+
+
 # Errors of the softmax
 
 

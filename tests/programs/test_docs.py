@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from program_answers import list_inputs
 
 from clearhead.programs import make_plan
@@ -27,3 +28,13 @@ def test_the_table_has_every_program_with_its_sizes():
     assert list(table) == list(PROGRAMS)
     for name, numbers in table.items():
         assert [*numbers[:4], numbers[-1]] == describe(name), name
+
+
+def test_the_steps_on_the_page_are_those_that_the_command_prints(monkeypatch, capsys):
+    from clearhead.cli import main as command
+
+    monkeypatch.setattr("sys.argv", ["clearhead", "program", "run", "reverse", "abca", "--steps"])
+    with pytest.raises(SystemExit):
+        command.main()
+    shown = re.search(r"```\n(embedding.*?)```", PAGE.read_text(), re.DOTALL)[1]
+    assert shown in capsys.readouterr().out
