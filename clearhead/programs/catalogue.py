@@ -48,7 +48,7 @@ PROGRAMS = {
         6,
         "abcba",
     ),
-    "balanced": Example("balanced", "Whether all brackets ( and ) match.", "()", 8, "(())()"),
+    "balanced": Example("balanced", "Whether all brackets ( and ) match.", "()", 10, "(())()"),
     "substring": Example(
         "substring", "Whether the needle occurs in haystack|needle.", "abc|", 7, "abc|bc"
     ),

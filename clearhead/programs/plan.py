@@ -142,7 +142,7 @@ def make_plan(
 ) -> Plan:
     """Lay a program out for inputs of up to max_len tokens of a vocabulary."""
     check_sequence("program", program)
-    planner = Planner(check_vocabulary(vocabulary), check_size(max_len), check_sharpness(sharpness))
+    planner = Planner(check_vocabulary(vocabulary), check_max_len(max_len), check_sharpness(sharpness))
     answers: list[list[tuple[str, float]]]
     if program.is_numeric:
         number, values = planner.read_number(program), None
@@ -195,6 +195,9 @@ def _list_reads(planner: Planner) -> set[str]:
     return {who for who, _, _ in sentences} | {who for unit in units for who in unit.reads}
 
 
+# Checks, as in shapes.py, which imports torch
+
+
 def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
     """The tokens, each once."""
     own = tuple(vocabulary)
@@ -206,7 +209,7 @@ def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
     return own
 
 
-def check_size(max_len: int) -> int:
+def check_max_len(max_len: int) -> int:
     if not isinstance(max_len, int) or isinstance(max_len, bool):
         raise TypeError(f"max_len must be a whole number, got {max_len!r}")
     if max_len < 1:

@@ -10,14 +10,13 @@ from clearhead.programs import make_plan
 from clearhead.programs.catalogue import PROGRAMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
-TRIED = {"substring": 6}  # up to this length; the others up to their max_len
 
 
 def describe(name):
     """A row of the table: layers, heads, d_model, d_ff, inputs."""
     example = PROGRAMS[name]
     plan = make_plan(example.build(), example.vocabulary, example.max_len)
-    n_inputs = len(list_inputs(example.vocabulary, TRIED.get(name, example.max_len)))
+    n_inputs = len(list_inputs(example.vocabulary, example.max_len))
     sizes = plan.n_layers, plan.n_heads, len(plan.directions), plan.d_ff
     return [*map(str, sizes), f"{n_inputs:,}"]
 
