@@ -2,6 +2,8 @@
 
 from itertools import product
 
+from clearhead.programs import interpret
+
 
 def reverse(x):
     return x[::-1]
@@ -72,3 +74,11 @@ def list_inputs(vocabulary, max_len):
     """Every sequence of 1 to max_len tokens; with a | in the vocabulary, those with one of them."""
     inputs = [list(x) for n in range(1, max_len + 1) for x in product(vocabulary, repeat=n)]
     return [x for x in inputs if "|" not in vocabulary or x.count("|") == 1]
+
+
+def find_values(variable, x):
+    """The exact values of a variable: a width is stored as 1 / (1 + width)."""
+    exact = interpret(variable.sequence, x)
+    if variable.label.startswith("1 / (1 + "):
+        return [1 / (1 + width) for width in exact]
+    return exact

@@ -142,7 +142,9 @@ def make_plan(
 ) -> Plan:
     """Lay a program out for inputs of up to max_len tokens of a vocabulary."""
     check_sequence("program", program)
-    planner = Planner(check_vocabulary(vocabulary), check_max_len(max_len), check_sharpness(sharpness))
+    check_max_len(max_len)
+    check_sharpness(sharpness)
+    planner = Planner(check_vocabulary(vocabulary), max_len, sharpness)
     answers: list[list[tuple[str, float]]]
     if program.is_numeric:
         number, values = planner.read_number(program), None
@@ -209,15 +211,16 @@ def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
     return own
 
 
-def check_max_len(max_len: int) -> int:
+def check_max_len(max_len: int) -> None:
+    """A whole number of at least 1."""
     if not isinstance(max_len, int) or isinstance(max_len, bool):
         raise TypeError(f"max_len must be a whole number, got {max_len!r}")
     if max_len < 1:
         raise ValueError(f"max_len must be at least 1, got {max_len}")
-    return max_len
 
 
-def check_sharpness(sharpness: float) -> float:
+def check_sharpness(sharpness: float) -> None:
+    """Above 0 and at most 300, so that e^(2 · sharpness) is finite."""
     if not isinstance(sharpness, int | float) or isinstance(sharpness, bool):
         raise TypeError(f"sharpness must be a number, got {sharpness!r}")
     if not 0 < sharpness <= 300:
@@ -225,4 +228,3 @@ def check_sharpness(sharpness: float) -> float:
             f"sharpness must be above 0 and at most 300, got {sharpness}; the default is "
             f"{SHARPNESS:g}"
         )
-    return sharpness

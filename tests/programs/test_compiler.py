@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from program_answers import list_inputs
+from program_answers import find_values, list_inputs
 from random_programs import Maker
 
-from clearhead.inspection import record
 from clearhead.models import SequenceClassifier
 from clearhead.programs import (
     aggregate,
@@ -192,67 +191,6 @@ def test_the_steps_of_a_model_are_those_of_the_interpreter(name):
             assert computed == (pytest.approx(float(value)) if variable.is_numeric else value) or (
                 computed == "·" and value not in variable.values
             )
-
-
-# Errors of the softmax
-
-
-def measure_errors(compiled, inputs):
-    """For each variable, the largest difference between the stream and the exact values."""
-    last = f"stack.blocks.{compiled.plan.n_layers - 1}"
-    ids, mask = compiled.encode(inputs)
-    with torch.no_grad(), record(compiled.model) as trace:
-        compiled.model(ids, token_mask=mask)
-    stream = dict(zip(compiled.directions, trace[last].output.unbind(-1), strict=True))
-    errors = {}
-    for variable in compiled.plan.variables:
-        worst = 0.0
-        for row, x in enumerate(inputs):
-            for place, exact in enumerate(find_values(variable, x), 1):
-                for value, name in zip(variable.values, variable.directions, strict=False):
-                    wanted = exact if variable.is_numeric else exact == value
-                    worst = max(worst, abs(float(stream[name][row, place]) - float(wanted)))
-        errors[variable.label] = worst
-    return errors
-
-
-def find_values(variable, x):
-    """The exact values of a variable: a width is stored as 1 / (1 + width)."""
-    exact = interpret(variable.sequence, x)
-    if variable.label.startswith("1 / (1 + "):
-        return [1 / (1 + width) for width in exact]
-    return exact
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_no_number_in_the_stream_is_further_off_than_its_bound(name):
-    example = PROGRAMS[name]
-    compiled = compile(example.build(), example.vocabulary, 4, sharpness=13)
-    errors = measure_errors(compiled, list_inputs(example.vocabulary, 4))
-    bounds = compiled.plan.bounds
-    assert errors.keys() == bounds.keys()
-    assert {k: e for k, e in errors.items() if e > bounds[k] + 1e-12} == {}
-
-
-def test_the_error_is_as_large_as_the_softmax_leaves_it():
-    compiled = compile(PROGRAMS["shift"].build(), "ab", 4, sharpness=6)
-    inputs = list_inputs("ab", 4)
-    error = measure_errors(compiled, inputs)["shifted"]
-    assert error == pytest.approx(compiled.error_bound, rel=1e-9)  # at the first position of four
-    sharper = compile(PROGRAMS["shift"].build(), "ab", 4, sharpness=7)
-    assert sharper.error_bound < compiled.error_bound / 2
-
-
-def test_a_feed_forward_layer_removes_the_error():
-    compiled = compile(PROGRAMS["histogram"].build(), "ab", 4, sharpness=8)
-    assert compiled.plan.bounds["1 / (1 + count)"] > 1e-8
-    assert compiled.error_bound == 0
-    assert measure_errors(compiled, list_inputs("ab", 4))["count"] < 1e-12
-
-
-def test_a_sharpness_at_which_the_bound_fails_is_refused():
-    with pytest.raises(ValueError, match=r"sharpness must be greater than 1: 'count' reads"):
-        compile(PROGRAMS["histogram"].build(), "ab", 4, sharpness=1)
 
 
 # Mistakes
