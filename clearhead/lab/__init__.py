@@ -16,6 +16,7 @@ kernels/                attention linear in T
 purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
+induction.py            how a model copies what followed last time
 tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
@@ -42,6 +43,7 @@ EXPERIMENTS = {
     "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",
     "learned-vs-designed": "Training finds the weights one would set by hand, in another basis.",
     "heads": "The heads of a trained model do different jobs, and it needs some of them.",
+    "induction": "A head that copies what followed last time needs one that looks a token back.",
 }
 
 
