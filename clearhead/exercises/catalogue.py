@@ -17,9 +17,9 @@ from clearhead.exercises.contracts import EXERCISES, find_exercise
 
 FILE = Path(__file__).parent / "catalogue.json"
 MAX_EXAMPLE = 240  # characters
-BEHAVIOUR = {  # mistakes in every exercise: the values are right
-    "modifies_input": "the tensors that it is given are changed",
-    "not_repeatable": "called again with the same inputs, it gives another answer",
+BEHAVIOUR = {  # possible in every exercise, although the values are right
+    "modifies_input": "the input tensors are modified",
+    "not_repeatable": "a second call with the same inputs gives another answer",
 }
 
 

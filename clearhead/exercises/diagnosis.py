@@ -53,7 +53,7 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         return Diagnosis("error", sentence=f"the code was stopped: {fault}")
     if not asked:
         return Diagnosis("error", sentence=f"it cannot be called as {exercise.signature}")
-    choice, failed = _best_choice(exercise, asked)
+    choice, failed = _find_best_choice(exercise, asked)
     if not failed:
         found = _examine_behaviour(exercise, student, asked, choice, seed)
         found.notes += _describe_readings(exercise, student, asked, choice)
@@ -61,8 +61,8 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
     found = _explain(exercise, asked, choice, failed)
     is_nameless = found.outcome in ("narrowed", "unknown")
     if is_nameless and any(_is_random(exercise, student, asked, i) for i in failed):
-        found = _forgets("called twice with the same inputs it gives two answers")
-    found.share = _credit(asked, failed)
+        found = _report_unrepeatable("two calls with the same inputs give different answers")
+    found.share = _compute_credit(asked, failed)
     found.says = asked[failed[0]][0].says
     try:
         if found.outcome in ("narrowed", "unknown"):
@@ -71,7 +71,7 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
             found.outcome = "narrowed" if found.notes else found.outcome
         found.example = find_example(exercise, student, seed, choice)
     except (Stopped, CannotCall):
-        found.notes.append("no small example: the code stopped")
+        found.notes.append("no small example: the code was stopped")
     found.notes += _describe_readings(exercise, student, asked, choice)
     return found
 
@@ -89,7 +89,7 @@ def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
     return asked
 
 
-def _best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
+def _find_best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
     """The reading of the weights with the fewest failing cases, and these cases."""
     best: tuple[int, list[int]] | None = None
     for choice in range(max(1, *(len(answer.choices) for _, answer in asked))):
@@ -140,8 +140,8 @@ def name_mistakes(
     # Failing cases first, and those without a gradient: they rule out most suspects at once.
     order = sorted(range(len(asked)), key=lambda i: (i not in failed, asked[i][0].gradient))
     asked = [asked[i] for i in order]
-    singles = product(exercise.dialects(), _singles(exercise))
-    pairs = product([exercise], _pairs(exercise))
+    singles = product(exercise.dialects(), _list_singles(exercise))
+    pairs = product([exercise], _list_pairs(exercise))
     for dialect, found in (*singles, *pairs):
         ways = product(*(each.methods for each in found))
         readings = choices if len(found) == 1 else choices[:8]
@@ -152,11 +152,11 @@ def name_mistakes(
     return ()
 
 
-def _singles(exercise: Exercise) -> list[tuple[Mistake, ...]]:
+def _list_singles(exercise: Exercise) -> list[tuple[Mistake, ...]]:
     return [(each,) for each in exercise.mistakes.values()]
 
 
-def _pairs(exercise: Exercise) -> list[tuple[Mistake, ...]]:
+def _list_pairs(exercise: Exercise) -> list[tuple[Mistake, ...]]:
     every = combinations(exercise.mistakes.values(), 2)
     return [(a, b) for a, b in every if a.term != b.term]
 
@@ -175,21 +175,21 @@ def _narrow(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) ->
     how = differs(exercise, case, answer, choice)
     found = find_term(exercise, asked, choice, failed) if how in ("values", "shape") else None
     if how == "values" and found is None and len(failed) == len(asked):
-        return Diagnosis("failed", "unknown", sentence=f"it is not so that {case.says}")
+        return Diagnosis("failed", "unknown", sentence=f"this case fails: {case.says}")
     term = found[0] if found else case.term
     words = exercise.terms[term]
-    if how == "error":
-        sentence = f"it raises {answer.error}, although {case.says}; look at {words}"
+    if how == "error" and answer.error is not None:
+        sentence = f"it raises {answer.error} in this case: {case.says}; look at {words}"
     elif how == "shape":
-        got, expected = _shapes(exercise, case, answer, choice)
+        got, expected = _compare_shapes(exercise, case, answer, choice)
         sentence = f"the output has the shape {got} instead of {expected}; look at {words}"
     elif how == "type":
         got = _describe_type(answer)
-        sentence = f"it returns {got}, although {case.says}; look at {words}"
+        sentence = f"it returns {got} in this case: {case.says}; look at {words}"
     elif how == "gradient":
-        sentence = f"the values are right, but not the gradient: {case.says}; look at {words}"
+        sentence = f"the values are right, but the gradient is not: {case.says}; look at {words}"
     else:
-        sentence = f"it is not so that {case.says}; look at {words}"
+        sentence = f"this case fails: {case.says}; look at {words}"
     line = answer.error.line if answer.error is not None else None
     return Diagnosis("failed", "narrowed", (), term, sentence, line)
 
@@ -204,14 +204,14 @@ def _describe_type(answer: Answer) -> str:
     return "None" if values[0] is None else f"{article} {kind}"
 
 
-def _shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
+def _compare_shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
     expected, _ = evaluate(exercise, case, answer.choices[min(choice, len(answer.choices) - 1)])
     name = next(name for name in expected if name in (answer.results or {}))
     got = (answer.results or {})[name]
     return tuple(getattr(got, "shape", ())), tuple(getattr(expected[name], "shape", ()))
 
 
-def _credit(asked: Asked, failed: list[int]) -> float:
+def _compute_credit(asked: Asked, failed: list[int]) -> float:
     """Half the share of the cases that are right: who has one mistake keeps up to half."""
     total = math.fsum(case.worth for case, _ in asked)
     right = math.fsum(case.worth for i, (case, _) in enumerate(asked) if i not in failed)
@@ -228,8 +228,8 @@ def _examine_behaviour(
             "named",
             ("modifies_input",),
             None,
-            "the values are right, but it changes the tensors it is given: a caller who uses them "
-            "again computes with other numbers; work on a copy, as masked_fill without _ does",
+            "the values are right, but it modifies its input tensors, so a caller who uses them "
+            "again gets wrong results; work on a copy: masked_fill, not masked_fill_",
             share=0.8,
         )
     for number, (case, answer) in enumerate(asked):
@@ -238,12 +238,14 @@ def _examine_behaviour(
         student.seed = number + 1  # the same weights, asked once more
         again = exercise.ask(student, case)
         if again is None or again.error is not None or again.results is None:
-            return _forgets("it raises when it is called a second time")
+            return _report_unrepeatable("it raises an error when it is called a second time")
         if compare_results(again.results, answer.results, exercise.tolerance):
-            return _forgets("called again with the same inputs it gives another answer")
+            return _report_unrepeatable("a second call with the same inputs gives another answer")
     others = _ask_all(exercise, student, reversed([*exercise.cases(Draw(seed + 1))]))
     if any(differs(exercise, case, answer, choice) for case, answer in others):
-        return _forgets("it is right at first, but not for other numbers of the same sizes")
+        return _report_unrepeatable(
+            "it is right at first, but wrong for new inputs of the same sizes"
+        )
     return Diagnosis("passed", share=1.0, sentence="right in every case")
 
 
@@ -264,9 +266,9 @@ def _is_random(exercise: Exercise, student: Student, asked: Asked, number: int) 
     return compare_results(again.results, answer.results, exercise.tolerance) is not None
 
 
-def _forgets(sentence: str) -> Diagnosis:
+def _report_unrepeatable(sentence: str) -> Diagnosis:
     advice = (
-        "; is dropout still active in evaluation, or does it keep something from the last call?"
+        "; is dropout still active in evaluation, or does something remain from an earlier call?"
     )
     return Diagnosis("failed", "named", ("not_repeatable",), None, sentence + advice, share=0.5)
 

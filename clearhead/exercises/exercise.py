@@ -69,7 +69,7 @@ def mistake(
 class Case:
     """Inputs of one call, by the exercise's own names of the arguments.
 
-    says: what is true of a right answer, as in "it is not so that …". term: where to look if this
+    says: what the case tries, printed as "this case fails: …". term: where to look if this
     is the first case that fails. sizes: arguments of the constructor, for a class. gradient: also
     compare the gradient at the inputs. worth: the weight of the case in partial credit. given: the
     inputs as the student's code takes them, if it needs another form: a mask of 0 and 1, or arrays.

@@ -58,7 +58,7 @@ class Part:
         hidden: dict[str, Any] = {"line": None, "where": None, "code": None, "mistake": None}
         hidden["mistakes"] = []
         if level == "property":
-            sentence = f"it is not so that {self.says}" if self.says else "some values are wrong"
+            sentence = f"this case fails: {self.says}" if self.says else "some values are wrong"
             hidden |= {"sentence": sentence, "term": None, "term_in_words": None}
         elif self.term_in_words:
             hidden["sentence"] = f"look at {self.term_in_words}"

@@ -130,18 +130,18 @@ class AdditiveAttention(DotProduct):
 
     @mistake(
         "squash",
-        "there is no tanh: without it the query's part is the same for all keys, and the softmax "
-        "drops it",
+        "there is no tanh: without it the query adds the same number to every score, and the "
+        "softmax cancels it",
         line=("+",),
     )
     def no_tanh(self, features: Tensor) -> Tensor:
         return features
 
-    @mistake("squash", "ReLU stands where tanh belongs", line=("relu", "ReLU"))
+    @mistake("squash", "the activation is ReLU instead of tanh", line=("relu", "ReLU"))
     def relu_instead(self, features: Tensor) -> Tensor:
         return features.relu()
 
-    @mistake("squash", "a sigmoid stands where tanh belongs", line=("sigmoid", "Sigmoid"))
+    @mistake("squash", "the activation is a sigmoid instead of tanh", line=("sigmoid", "Sigmoid"))
     def sigmoid_instead(self, features: Tensor) -> Tensor:
         return features.sigmoid()
 
@@ -163,7 +163,7 @@ class AdditiveAttention(DotProduct):
 
     @mistake(
         "reduce",
-        "the features are summed instead of weighed by w",
+        "the features are summed without the weights w",
         line=("sum(",),
     )
     def w_forgotten(self, features: Tensor, w: Linear) -> Tensor:
@@ -171,7 +171,7 @@ class AdditiveAttention(DotProduct):
 
     @mistake(
         "reduce",
-        "the scores are divided by √num_hiddens, which belongs to dot products",
+        "the scores are divided by √num_hiddens; only dot products need that",
         line=("sqrt", "** 0.5", "**0.5"),
     )
     def scaled_scores(self, features: Tensor, w: Linear) -> Tensor:
@@ -194,7 +194,9 @@ class AdditiveAttention(DotProduct):
             sizes = {"d_key": d_k, "d_query": d_q, "d_hidden": h, "dropout": 0.5}
             return Case(says, term, inputs, sizes, **more)
 
-        same = case("equal values are the output, as weights sum to 1", "weigh", 2, 3, 4, 8)
+        same = case(
+            "if all values are equal, so is the output, as weights sum to 1", "weigh", 2, 3, 4, 8
+        )
         values = same.inputs["v"][:1, :1].expand(2, 4, -1).contiguous()
         yield replace(same, inputs={**same.inputs, "v": values})
         even = case("equal keys give the mean of the values", "mix", 2, 3, 4, 8)
@@ -206,7 +208,9 @@ class AdditiveAttention(DotProduct):
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 2, hidden=mask)
         full = {"valid_lens": torch.tensor([6, 6, 6])}
-        yield case("a length of all keys hides no key", "allow", 3, 4, 6, 2, hidden=full)
+        yield case(
+            "a length equal to the number of keys hides none", "allow", 3, 4, 6, 2, hidden=full
+        )
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}
         yield case("keys past the length get no weight", "hide", 3, 4, 6, 2, hidden=lengths)
 

@@ -57,7 +57,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "choose",
-        "the values are mixed by a softmax instead of taking that of the best key alone",
+        "the values are mixed by a softmax; the output must be the value of the best key alone",
         line=("softmax",),
     )
     def softmax_instead(self, scores: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "choose",
-        "the key with the least score is chosen instead of the greatest",
+        "the key with the lowest score is chosen instead of the one with the highest",
         line=("argmin", "min("),
     )
     def argmin_instead(self, scores: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "choose",
-        "the argmax runs over the absolute scores: a key of the opposite direction wins",
+        "the argmax runs over the absolute scores, so a key that points the opposite way can win",
         line=("abs",),
     )
     def argmax_of_absolute(self, scores: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "choose",
-        "the value is multiplied by the greatest score; only the value is asked for",
+        "the value is multiplied by the highest score; return the value as it is",
         line=("max(", "amax"),
     )
     def weighted_by_score(self, scores: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "take",
-        "the number of the best key is returned instead of its value",
+        "the index of the best key is returned instead of its value",
         line=("return", "argmax"),
     )
     def returns_index(self, weights: Tensor, v: Tensor, k: Tensor) -> Tensor:
@@ -119,7 +119,8 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "score",
-        "the scores are cosines: the lengths of the keys are divided out, so another key can win",
+        "the scores are cosine similarities: they ignore the lengths of the keys, so another "
+        "key can win",
         line=("norm", "cosine_similarity", "normalize"),
     )
     def cosine_scores(self, q: Tensor, k: Tensor) -> Tensor:
@@ -127,7 +128,7 @@ class ArgmaxAttention(Exercise):
 
     @mistake(
         "score",
-        "the nearest key is chosen (least distance) instead of the one with the greatest product",
+        "the key nearest to the query is chosen instead of the one with the greatest dot product",
         line=("cdist", "norm", "**2", "** 2"),
     )
     def nearest_key(self, q: Tensor, k: Tensor) -> Tensor:
@@ -142,13 +143,13 @@ class ArgmaxAttention(Exercise):
             inputs = {"q": draw.normal(B, T, d), "k": k, "v": draw.normal(B, S, d_v)}
             return Case(says, term, inputs, **more)
 
-        same = case("equal values are the output", "take", 2, 3, 4, 6, 5)
+        same = case("if all values are equal, the output equals them", "take", 2, 3, 4, 6, 5)
         values = same.inputs["v"][:, :1].expand(-1, 4, -1).contiguous()
         yield Case(same.says, "take", {**same.inputs, "v": values})
         yield case("the output is the value of the best key", "choose", 3, 4, 6, 5, 2)
         yield case("as many queries as keys", "score", 2, 5, 5, 7, 4)
         yield case("values as wide as keys", "score", 3, 4, 6, 5, 5)
-        yield case("no gradient reaches q and k, and v gets that of its rows", "choose", 2, 3, 4, 6, 5, gradient=True)  # fmt: skip  # noqa: E501
+        yield case("q and k get no gradient, and each row of v gets that of its outputs", "choose", 2, 3, 4, 6, 5, gradient=True)  # fmt: skip  # noqa: E501
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, S, d, d_v in ((1, 1, 1, 1), (1, 2, 1, 1), (1, 2, 2, 1), (2, 3, 2, 1), (2, 3, 3, 2)):

@@ -70,7 +70,9 @@ class Attention(WithDropout, DotProduct):
 
         none = case("values of zero give zero", "mix", 2, 3, 4, 5, 6)
         yield replace(none, inputs={**none.inputs, "v": torch.zeros(2, 4, 6)})
-        same = case("equal values are the output, as weights sum to 1", "weigh", 2, 3, 4, 5, 6)
+        same = case(
+            "if all values are equal, so is the output, as weights sum to 1", "weigh", 2, 3, 4, 5, 6
+        )
         values = same.inputs["v"][:1, :1].expand(2, 4, -1).contiguous()
         yield replace(same, inputs={**same.inputs, "v": values})
         even = case("equal keys give the mean of the values", "mix", 3, 4, 5, 7, 2)
@@ -91,11 +93,13 @@ class Attention(WithDropout, DotProduct):
         q, k = 128.0 + draw.whole(-1, 1, 3, 4, 4), -128.0 + draw.whole(-1, 1, 3, 6, 4)
         yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −32768, without rounding
         full = {"valid_lens": torch.tensor([6, 6, 6])}
-        yield case("a length of all keys hides no key", "allow", 3, 4, 6, 5, 7, hidden=full)
+        yield case(
+            "a length equal to the number of keys hides none", "allow", 3, 4, 6, 5, 7, hidden=full
+        )
         lengths = {"valid_lens": torch.tensor([2, 5, 3])}
         yield case("keys past the length get no weight", "hide", 3, 4, 6, 5, 7, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 6, 3, 4)}
-        yield case("each query may have a length", "allow", 3, 4, 6, 5, 7, hidden=each)
+        yield case("each query may have its own length", "allow", 3, 4, 6, 5, 7, hidden=each)
         yield case(SAYS, "drop", 3, 4, 6, 5, 7)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

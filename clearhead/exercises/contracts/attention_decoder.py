@@ -35,14 +35,14 @@ class AttentionDecoder(Exercise):
         "Decoder without num_heads n_heads heads h nhead n_head d_ff ffn_num_hiddens n layer",
     )
     terms = {
-        "query": "the query, the last layer's hidden state of the step before",
-        "score": "the scores of the query and the source, additive or as dot products",
+        "query": "the query: the last layer's hidden state after the previous step",
+        "score": "the scores of the query against the source, additive or by dot product",
         "allow": "the valid lengths of the source",
         "weigh": "the softmax over the source",
         "mix": "the context, the mixture of the encoder's outputs",
         "join": "the input of the GRU, context and embedding side by side",
         "carry": "the hidden state, carried from step to step",
-        "emit": "the logits (B, T, V), linear in the last layer's output",
+        "emit": "the logits (B, T, V): a linear layer of the last layer's output",
     }
     parameters = {"X": "x inputs tokens tgt", "state": "state"}
     constructor = {
@@ -124,13 +124,13 @@ class AttentionDecoder(Exercise):
 
     @mistake(
         "query",
-        "the query is never updated: every step asks with the encoder's last state",
+        "the query is never updated: every step uses the encoder's last state",
         line=("query", "unsqueeze", "[-1]"),
     )
     def query_not_updated(self, hidden: Tensor, start: Tensor) -> Tensor:
         return start[-1]
 
-    @mistake("score", "the scores have no tanh", line=("W_q", "w_v", "W_k", "score"))
+    @mistake("score", "the tanh of the scores is missing", line=("W_q", "w_v", "W_k", "score"))
     def no_tanh(self, q: Tensor, outputs: Tensor, scores: Scores) -> Tensor:
         return scores(q, outputs, activation=lambda x: x)
 
@@ -177,8 +177,8 @@ class AttentionDecoder(Exercise):
 
     @mistake(
         "join",
-        "context and embedding are concatenated along time (dim=1): the GRU reads them as two "
-        "words; put them side by side, dim=-1",
+        "context and embedding are concatenated along time (dim=1), so the GRU reads two "
+        "words; concatenate them along the features (dim=-1)",
         line=("cat(", "dim=1"),
     )
     def context_on_time(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
@@ -188,7 +188,7 @@ class AttentionDecoder(Exercise):
 
     @mistake(
         "carry",
-        "the GRU starts every step from the encoder's state: what was written is forgotten",
+        "every step starts the GRU from the encoder's state, so the words written so far are lost",
         line=("rnn(", "gru(", "GRU"),
     )
     def state_not_carried(self, hidden: Tensor, start: Tensor) -> Tensor:
@@ -208,7 +208,8 @@ class AttentionDecoder(Exercise):
 
     @mistake(
         "emit",
-        "a softmax is applied to the logits; the loss does that",
+        "a softmax is applied to the logits; return the logits, since the loss applies its "
+        "own softmax",
         line=("softmax",),
     )
     def probabilities_returned(self, states: Tensor, head: Linear) -> Tensor:
@@ -238,11 +239,35 @@ class AttentionDecoder(Exercise):
 # B, T, S, then the arguments of the constructor; vocab_size must not be a sum of d_hidden and 1,
 # or the head could be read as fused layers of the attention.
 CASES: tuple[tuple[Any, ...], ...] = (
-    ("a source of one token is the context", "emit", False, 3, 2, 1, 11, 5, 4, 1, 0.0),
+    (
+        "with a source of one token, its output is the context",
+        "emit",
+        False,
+        3,
+        2,
+        1,
+        11,
+        5,
+        4,
+        1,
+        0.0,
+    ),
     ("the first step attends to the source", "score", False, 3, 1, 5, 11, 6, 4, 2, 0.0),
     ("padding of the source is not attended to", "allow", True, 4, 1, 6, 8, 3, 5, 2, 0.0),
-    ("each step continues from the state of the last", "carry", False, 2, 5, 4, 9, 6, 7, 2, 0.0),
-    ("lengths hold at every step", "query", True, 5, 3, 4, 10, 7, 6, 2, 0.3),
+    (
+        "each step starts from the state of the previous one",
+        "carry",
+        False,
+        2,
+        5,
+        4,
+        9,
+        6,
+        7,
+        2,
+        0.0,
+    ),
+    ("the lengths apply at every step", "query", True, 5, 3, 4, 10, 7, 6, 2, 0.3),
     ("the embedding may be as wide as the state", "join", False, 3, 2, 4, 9, 6, 6, 1, 0.0),
 )
 

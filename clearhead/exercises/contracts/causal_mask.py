@@ -32,7 +32,7 @@ class CausalMask(Exercise):
     )
     terms = {
         "compare": "which keys a query may see: j ≤ i",
-        "align": "with more keys than queries, the last query is at the last key",
+        "align": "the alignment: with more keys than queries, the last query is at the last key",
     }
     parameters = {
         "n": "n T size sz seq_len length n_tokens n_queries seq_length L t q_len"
@@ -91,8 +91,8 @@ class CausalMask(Exercise):
 
     @mistake(
         "compare",
-        "the mask is inverted: it marks the later tokens, which must be hidden; True or 1 means "
-        "may attend",
+        "the mask is inverted: it marks the later tokens, which must be hidden; True or 1 "
+        'must mean "may attend"',
         line=TRIANGLE,
     )
     def mask_inverted(self, i: Tensor, j: Tensor) -> Tensor:
@@ -100,7 +100,8 @@ class CausalMask(Exercise):
 
     @mistake(
         "compare",
-        "the triangle is the upper one: a token sees itself and later ones instead of earlier ones",
+        "the mask is the upper triangle instead of the lower one: a token sees itself and "
+        "later tokens, not earlier ones",
         line=TRIANGLE,
     )
     def mask_transposed(self, i: Tensor, j: Tensor) -> Tensor:

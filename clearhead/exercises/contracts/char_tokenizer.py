@@ -37,7 +37,7 @@ class CharTokenizer(Exercise):
         "CharTokenizer.__call__",
     )
     terms = {
-        "rows": "the row [CLS], before the characters",
+        "rows": "the row of [CLS], before the rows of the characters",
         "encode": "one-hot rows: a single 1 in the column of the character",
         "width": "the 5 columns, with and without [CLS]",
         "unknown": "the error for a character that is not in the alphabet",
@@ -98,13 +98,17 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "rows",
-        "[CLS] has the column of a letter: no letter may look like it",
+        "[CLS] uses the column of a letter; it needs a column of its own",
         line=("CLS", "cls", "[0]"),
     )
     def cls_like_a_letter(self, ids: list[Any], add_cls: bool) -> list[Any]:
         return [1, *ids] if add_cls else ids
 
-    @mistake("rows", "the separator | is dropped: it is a token, too", line=("split", "replace"))
+    @mistake(
+        "rows",
+        "the separator | is dropped; it is a token like the letters",
+        line=("split", "replace"),
+    )
     def separator_dropped(self, ids: list[Any], add_cls: bool) -> list[Any]:
         return [0, *(i for i in ids if i != 4)] if add_cls else [i for i in ids if i != 4]
 
@@ -114,7 +118,8 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "rows",
-        "each kind of character comes once, in the order of the alphabet: a set forgets the text",
+        "each distinct character appears once, in the order of the alphabet: a set loses "
+        "order and repetition",
         line=("set(", "unique"),
     )
     def set_of_characters(self, ids: list[Any], add_cls: bool) -> list[Any]:
@@ -127,7 +132,7 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "encode",
-        "the row of [CLS] has no 1: it cannot be told from padding",
+        "the row of [CLS] has no 1, so it looks like padding",
         line=("zeros", "CLS", "cls"),
     )
     def empty_cls_row(self, ids: list[int], table: Tensor) -> Tensor:
@@ -141,13 +146,15 @@ class CharTokenizer(Exercise):
     def rows_added_up(self, ids: list[int], table: Tensor) -> Tensor:
         return table[ids].sum(0)
 
-    @mistake("encode", "the matrix is transposed: a row for each token is asked", line=("T", "dim"))
+    @mistake(
+        "encode", "the matrix is transposed: it must have one row per token", line=("T", "dim")
+    )
     def transposed_rows(self, ids: list[int], table: Tensor) -> Tensor:
         return table[ids].T
 
     @mistake(
         "width",
-        "there are 4 columns without [CLS]: the vocabulary and all ids must stay the same",
+        "without [CLS] there are only 4 columns; the vocabulary and all ids must stay the same",
         line=("[1:]", "1:", "4", "len("),
     )
     def narrow_without_cls(self, table: Tensor, add_cls: bool) -> Tensor:
@@ -163,7 +170,7 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "unknown",
-        "an unknown character is silently dropped; it must be an error",
+        "an unknown character is silently dropped; it must raise an error",
         line=("if ", "in "),
     )
     def unknown_skipped(self, character: str) -> int | None:
@@ -171,7 +178,7 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "unknown",
-        "an unknown character gives a row without a 1; it must be an error",
+        "an unknown character gives a row without a 1; it must raise an error",
         line=("==", "if ", "get("),
     )
     def unknown_empty_row(self, character: str) -> int | None:
@@ -179,7 +186,8 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "unknown",
-        "an unknown character is read as | (find gives −1, the last column); it must be an error",
+        "an unknown character is read as | (str.find returns −1, the last column); it must "
+        "raise an error",
         line=("find(", "get(", "else"),
     )
     def unknown_as_last(self, character: str) -> int | None:
@@ -187,7 +195,7 @@ class CharTokenizer(Exercise):
 
     @mistake(
         "unknown",
-        "an unknown character is read as [CLS]; it must be an error",
+        "an unknown character is read as [CLS]; it must raise an error",
         line=("get(", "find(", "else"),
     )
     def unknown_as_cls(self, character: str) -> int | None:
@@ -230,8 +238,8 @@ class CharTokenizer(Exercise):
             yield case("a row for [CLS], then one for each character", "rows", text)
         for text in ("ca|b", draw.text("abc", 5) + "|"):
             yield case("without [CLS] all ids stay the same", "width", text, add_cls=False)
-            yield case("with [CLS] asked for it comes first", "rows", text, add_cls=True)
-        yield case("an unknown character is an error", "unknown", "abxc|a")
+            yield case("add_cls_token=True puts [CLS] first", "rows", text, add_cls=True)
+        yield case("an unknown character raises an error", "unknown", "abxc|a")
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for text in ("", "a", "b", "ab", "c|", "ba|", "cab|a"):

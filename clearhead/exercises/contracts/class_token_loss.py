@@ -101,7 +101,8 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "choose",
-        "the logits of all tokens are used: only the first one, [CLS], answers for the string",
+        "the logits of all tokens are used; only that of [CLS], the first token, classifies "
+        "the string",
         line=("expand", "repeat", "cross_entropy", "mean"),
     )
     def all_tokens(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -117,7 +118,7 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "choose",
-        "the mean of the logits of all tokens is used; take that of [CLS] alone",
+        "the mean of all tokens' logits is used; use the logit of [CLS] alone",
         line=("mean(1", "mean(dim=1", "mean"),
     )
     def mean_logit(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,8 +126,8 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "choose",
-        "the first string of the batch is used instead of the first token of each: logits[0] was "
-        "taken for logits[:, 0]",
+        "the first string of the batch is used instead of the first token of each string: "
+        "logits[0] instead of logits[:, 0]",
         line=("[0]", "[0,"),
     )
     def first_string(self, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,25 +162,29 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "cost",
-        "the labels are inverted: 1 must make the logit large",
+        "the labels are inverted: for label 1 a large logit must cost little",
         line=("1 - ", "-"),
     )
     def labels_inverted(self, z: Tensor, y: Tensor) -> Tensor:
         return ClassTokenLoss.cost(self, z, 1 - y)
 
-    @mistake("cost", "the squared error of the sigmoid is used", line=("mse", "** 2", "square"))
+    @mistake(
+        "cost",
+        "the squared error of the sigmoid is used instead of the binary cross-entropy",
+        line=("mse", "** 2", "square"),
+    )
     def squared_error(self, z: Tensor, y: Tensor) -> Tensor:
         return (z.sigmoid() - y).square()
 
     @mistake(
         "cost",
-        "only strings with label 1 cost something: the term (1 − y) log(1 − p) is missing",
+        "only strings with label 1 contribute to the loss: the term (1 − y) log(1 − p) is missing",
         line=("log",),
     )
     def negatives_forgotten(self, z: Tensor, y: Tensor) -> Tensor:
         return -y * torch.nn.functional.logsigmoid(z)
 
-    @mistake("average", "the costs are summed, not averaged", line=("sum",))
+    @mistake("average", "the losses are summed instead of averaged", line=("sum",))
     def summed(self, costs: Tensor) -> Tensor:
         return costs.sum()
 
@@ -193,7 +198,7 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "count",
-        "the sigmoid is compared with 0: it is always greater, so every answer is 1",
+        "the sigmoid is compared with 0: it is always positive, so every prediction is 1",
         line=("> 0", ">0"),
     )
     def sigmoid_above_zero(self, z: Tensor, y: Tensor) -> Tensor:
@@ -201,13 +206,13 @@ class ClassTokenLoss(Exercise):
 
     @mistake(
         "count",
-        "the accuracy is the number of right answers, not their share",
+        "the accuracy is the number of right predictions instead of their fraction",
         line=("sum",),
     )
     def accuracy_not_divided(self, z: Tensor, y: Tensor) -> Tensor:
         return ((z > 0) == (y > 0.5)).float().sum()
 
-    @mistake("count", "the accuracy counts the wrong answers", line=("!=",))
+    @mistake("count", "the accuracy counts the wrong predictions", line=("!=",))
     def accuracy_inverted(self, z: Tensor, y: Tensor) -> Tensor:
         return ((z > 0) != (y > 0.5)).float().mean()
 
@@ -253,15 +258,15 @@ class ClassTokenLoss(Exercise):
             return Case(says, term, {"logits": z, "labels": y}, **more)
 
         flips = torch.tensor([1, 0, 1, 1, 1, 0, 1])
-        yield case("a logit of label 1 costs −log σ(z)", "cost", draw.normal(1, 1, 1), flips[:1])
-        yield case("a logit of label 0 costs −log σ(−z)", "cost", draw.normal(1, 1, 1), flips[1:2])
+        yield case("with label 1 the loss is −log σ(z)", "cost", draw.normal(1, 1, 1), flips[:1])
+        yield case("with label 0 the loss is −log σ(−z)", "cost", draw.normal(1, 1, 1), flips[1:2])
         yield case("only the first token counts", "choose", draw.normal(1, 4, 1), flips[:1])
-        yield case("the costs are averaged", "average", draw.normal(5, 1, 1), flips[:5])
+        yield case("the losses are averaged", "average", draw.normal(5, 1, 1), flips[:5])
         spread = torch.tensor([0.3, -0.3, 0.2, 2.0, 0.4, -1.0, -0.2])  # some between 0 and 0.5
         mixed = draw.normal(7, 7, 1)
         mixed[:, 0, 0] = spread + 0.05 * draw.normal(7)
         mixed[:, -1, 0] = torch.tensor([2.0, 2.0, 2.0, -2.0, -2.0, -2.0, -2.0])  # 3 of 7 are right
-        yield case("an answer is 1 if the logit is above 0", "count", mixed, flips)
+        yield case("the prediction is 1 if the logit is above 0", "count", mixed, flips)
         against = -(2 * flips - 1).view(7, 1, 1) * (1 + draw.normal(7, 7, 1).abs())
         against[:, 0] *= -1  # only the first token is right
         yield case("the accuracy is that of the first token", "count", against, flips)

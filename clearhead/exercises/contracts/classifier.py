@@ -48,7 +48,7 @@ class Classifier(Encoder):
         "locate": "the positions, added to the embedded tokens",
         "layer": "one layer: attention and feed-forward layer",
         "stack": "the layers, one after the other",
-        "choose": "the token that is read, the first one",
+        "choose": "the token that the head reads: the first one",
         "finish": "the logits of the head",
     }
     parameters = {"tokens": "tokens x X input inputs input_ids ids one_hot src"}
@@ -161,10 +161,10 @@ class Classifier(Encoder):
             sizes = _sizes(6, 2, more.pop("d_output", 3))
             return Case(says, term, {"tokens": draw.whole(0, 4, B, T)}, sizes, **more)
 
-        yield case("a single token passes all layers", "stack", 1, 1)
+        yield case("a single token goes through all layers", "stack", 1, 1)
         yield case("tokens have positions and attend to each other", "locate", 1, 4)
-        yield case("each row of a batch is read by itself", "choose", 3, 5, d_output=1)
-        yield case("the first token is read", "choose", 4, 7)
+        yield case("the rows of a batch do not affect each other", "choose", 3, 5, d_output=1)
+        yield case("the head reads the first token", "choose", 4, 7)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T in (1, 2, 3):

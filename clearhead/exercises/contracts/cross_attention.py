@@ -92,7 +92,7 @@ class CrossAttention(DotProduct):
 
     @mistake(
         "project",
-        "the values come from x instead of y: keys and values must be of the same sequence",
+        "the values come from x instead of y: keys and values must come from the same sequence",
         line=("v =", "values =", "value", "W_v"),
     )
     def values_from_queries(

@@ -101,7 +101,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "activate",
-        "the activation is a sigmoid instead of ReLU or GELU: all hidden numbers lie in (0, 1)",
+        "the activation is a sigmoid instead of ReLU or GELU: all hidden units lie in (0, 1)",
         line=("igmoid",),
     )
     def sigmoid_activation(self, hidden: Tensor, phi: str) -> Tensor:
@@ -113,7 +113,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "activate",
-        "there is a softmax between the layers: the hidden numbers do not compete",
+        "the activation is a softmax instead of ReLU or GELU: it makes the hidden units compete",
         line=("oftmax",),
     )
     def softmax_activation(self, hidden: Tensor, phi: str) -> Tensor:
@@ -121,7 +121,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "activate",
-        "the activation is negated: the negative part of each hidden number is kept",
+        "the activation keeps the negative part of each hidden unit instead of the positive part",
         line=("-", "clamp", "min"),
     )
     def keeps_negative_part(self, hidden: Tensor, phi: str) -> Tensor:
@@ -129,7 +129,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "leave",
-        "there is a second activation behind the second layer, so the output cannot be negative",
+        "a second activation follows the second layer, so the output cannot be negative",
         line=("elu",),
     )
     def activation_at_the_end(self, hidden: Tensor, second: Linear, x: Tensor, phi: str) -> Tensor:
@@ -137,7 +137,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "leave",
-        "the input is added inside: the residual belongs to the layer around this one",
+        "the input is added to the output; the residual belongs to the layer around this one",
         line=("x +", "+ x", "+= x"),
     )
     def residual_inside(self, hidden: Tensor, second: Linear, x: Tensor, phi: str) -> Tensor:
@@ -145,7 +145,7 @@ class FeedForward(WithDropout):
 
     @mistake(
         "enter",
-        "the activation also comes before the first layer: it cuts the input itself",
+        "the activation is also applied before the first layer, so it cuts off part of the input",
         line=("elu",),
     )
     def activation_first(self, x: Tensor, first: Linear) -> Tensor:
@@ -168,8 +168,8 @@ class FeedForward(WithDropout):
         def case(says: str, term: str, B: int, T: int, d: int, **more: Any) -> Case:
             return Case(says, term, {"x": draw.normal(B, T, d)}, _sizes(d, 0.5), **more)
 
-        yield case("one token passes both layers", "activate", 1, 1, 3)
-        yield case("every token passes by itself", "enter", 3, 5, 4)
+        yield case("one token goes through both layers", "activate", 1, 1, 3)
+        yield case("tokens do not affect each other", "enter", 3, 5, 4)
         yield case("the gradient reaches the input", "activate", 2, 3, 6, gradient=True)
         large = 300 * draw.normal(2, 4, 5)
         yield Case("large inputs stay finite", "activate", {"x": large}, _sizes(5, 0.5))

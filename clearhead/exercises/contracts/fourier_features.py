@@ -75,7 +75,7 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "factor",
-        "the features are divided by m instead of √m: the product φ(q)·φ(k) divides twice",
+        "the features are divided by m instead of √m, so φ(q)·φ(k) is divided by m² instead of m",
         line=("/ m", "/m", "/", "len(W)", "shape[0]"),
     )
     def divided_by_m(self, W: Tensor) -> float:
@@ -124,7 +124,7 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "waves",
-        "sine and cosine are added up instead of being two features",
+        "sine and cosine are added instead of kept as two features",
         line=("sin(", "cos("),
     )
     def added_waves(self, angles: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "angles",
-        "the angles are multiplied by 2π; the frequencies of W are angular ones already",
+        "the angles are multiplied by 2π; the frequencies in W are already angular",
         line=("pi", "tau", "6.28"),
     )
     def two_pi(self, x: Tensor, W: Tensor) -> Tensor:
@@ -148,8 +148,8 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "angles",
-        "the angles are divided by s = D^(1/4) once more: the rows of W are drawn from "
-        "N(0, I/s²) and have this scale already",
+        "the angles are divided by s = D^(1/4) once more: the rows of W are drawn from N(0, "
+        "I/s²), so they already have this scale",
         line=("sigma", "0.25", "sqrt", "** 0.5", "/"),
     )
     def frequencies_scaled_twice(self, x: Tensor, W: Tensor) -> Tensor:
@@ -157,7 +157,8 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "angles",
-        "the angles are multiplied by s = D^(1/4), σ for 1/σ: a wide kernel has low frequencies",
+        "the angles are multiplied by s = D^(1/4), but the frequencies scale with 1/s: a wide "
+        "kernel has low frequencies",
         line=("sigma", "0.25", "sqrt", "** 0.5"),
     )
     def scale_for_its_inverse(self, x: Tensor, W: Tensor) -> Tensor:
@@ -174,7 +175,7 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "norms",
-        "the norms have the wrong sign: exp(−‖x‖²/2s²) takes away what exp(q·k/s²) needs",
+        "the norms have the wrong sign: the factor is exp(‖x‖²/2s²), not exp(−‖x‖²/2s²)",
         line=("exp(",),
     )
     def negative_norms(self, x: Tensor) -> Tensor:
@@ -182,7 +183,7 @@ class FourierFeatures(Exercise):
 
     @mistake(
         "norms",
-        "the norms are exp(‖x‖²/2), without s² = √D below",
+        "the norms are exp(‖x‖²/2), without the division by s² = √D",
         line=("exp(",),
     )
     def norms_without_scale(self, x: Tensor) -> Tensor:

@@ -47,8 +47,8 @@ class Generate(Exercise):
         "*.generate",
     )
     terms = {
-        "context": "what the model is given: all tokens so far",
-        "choose": "the likeliest token by the logits of the last position",
+        "context": "the model's input: all tokens so far",
+        "choose": "the most likely token by the logits of the last position",
         "append": "the new token at the end of each sequence",
         "count": "the number of new tokens",
     }
@@ -106,7 +106,7 @@ class Generate(Exercise):
 
     @mistake(
         "choose",
-        "the least likely token is taken",
+        "the least likely token is chosen instead of the most likely one",
         line=("argmin", "min(", "sort"),
     )
     def least_likely(self, logits: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Generate(Exercise):
 
     @mistake(
         "choose",
-        "the second likeliest token is taken",
+        "the second most likely token is chosen instead of the most likely one",
         line=("topk", "sort", "kthvalue"),
     )
     def second_likeliest(self, logits: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ class Generate(Exercise):
 
     @mistake(
         "choose",
-        "the token of the first sequence is taken for the whole batch",
+        "the token chosen for the first sequence is appended to every sequence",
         line=("[0", "item"),
     )
     def first_sequence_decides(self, logits: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ class Generate(Exercise):
 
     @mistake(
         "context",
-        "the model reads the last token alone, so it forgets what came before; that needs a cache",
+        "the model reads the last token alone and loses the context; that works only with a cache",
         line=("-1:", "[:, -1", "next"),
     )
     def last_token_only(self, found: Tensor, prompt: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class Generate(Exercise):
 
     @mistake(
         "context",
-        "the oldest token is dropped at each step although there is room",
+        "the oldest token is dropped at each step although the context window is not full",
         line=("1:",),
     )
     def oldest_dropped(self, found: Tensor, prompt: Tensor) -> Tensor:
@@ -172,11 +172,11 @@ class Generate(Exercise):
     def put_in_front(self, found: Tensor, new: Tensor) -> Tensor:
         return torch.cat([new[:, None], found], 1)
 
-    @mistake("count", "there is one token too few", line=("range", "while", "- 1"))
+    @mistake("count", "one token too few is generated", line=("range", "while", "- 1"))
     def one_too_few(self, n: int) -> int:
         return n - 1
 
-    @mistake("count", "there is one token too many", line=("range", "while", "+ 1"))
+    @mistake("count", "one token too many is generated", line=("range", "while", "+ 1"))
     def one_too_many(self, n: int) -> int:
         return n + 1
 
@@ -224,9 +224,9 @@ class Generate(Exercise):
         def case(says: str, term: str, B: int, T: int, n: int) -> Case:
             return Case(says, term, draw_inputs(draw, B, T, n))
 
-        yield case("the next token is the likeliest by the last logits", "choose", 1, 4, 1)
+        yield case("the next token is the most likely one by the last logits", "choose", 1, 4, 1)
         yield case("every sequence of a batch gets its own token", "choose", 9, 5, 1)
-        yield case("new tokens are read again", "context", 1, 4, 6)
+        yield case("each new token is read in the next step", "context", 1, 4, 6)
         yield case("n tokens are added", "count", 4, 3, 7)
         yield case("a prompt of one token is enough", "context", 3, 1, 8)
 

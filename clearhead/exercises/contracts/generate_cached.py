@@ -36,10 +36,10 @@ class GenerateCached(Generate):
         "*.generate_cached",
     )
     terms = {
-        "feed": "what the model reads: the prompt once, then each new token alone, with the cache",
+        "feed": "the model's input: the prompt once, then each new token alone, with the cache",
         "position": "the position of the new token",
         "keep": "the cache, which grows with each step",
-        "choose": "the likeliest token by the logits of the last position",
+        "choose": "the most likely token by the logits of the last position",
         "append": "the new token at the end of each sequence",
         "count": "the number of new tokens",
     }
@@ -96,7 +96,7 @@ class GenerateCached(Generate):
 
     @mistake(
         "position",
-        "the position is one too far: the new token at index t has position t, not t + 1",
+        "the position is one too high: the new token at index t has position t, not t + 1",
         line=("+ 1", "shape[1]", "size(1)", "len("),
     )
     def position_one_too_far(self, start: int, n_prompt: int) -> int:
@@ -104,7 +104,8 @@ class GenerateCached(Generate):
 
     @mistake(
         "position",
-        "the position is counted from the end of the prompt: the prompt has positions, too",
+        "the position is counted from the end of the prompt; it must count from the prompt's "
+        "first token",
         line=("start", "step", "i"),
     )
     def position_without_prompt(self, start: int, n_prompt: int) -> int:
@@ -112,7 +113,8 @@ class GenerateCached(Generate):
 
     @mistake(
         "feed",
-        "the whole sequence is read again although the cache knows it, so it is there twice",
+        "the whole sequence is read again although the cache already holds it, so the model "
+        "sees it twice",
         line=("model(", "self("),
     )
     def whole_sequence_again(
@@ -131,7 +133,7 @@ class GenerateCached(Generate):
 
     @mistake(
         "feed",
-        "the cache is not passed on: the model reads the new token without those before it",
+        "the cache is not passed on: the model reads the new token without the earlier ones",
         line=("model(", "None"),
     )
     def cache_dropped(self, found: Tensor, cache: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -139,7 +141,7 @@ class GenerateCached(Generate):
 
     @mistake(
         "feed",
-        "only the last token of the prompt is read: the cache must begin with all of it",
+        "only the last token of the prompt is read; the cache must start with the whole prompt",
         line=("-1:", "[:, -1"),
     )
     def prompt_not_read(self, found: Tensor, cache: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -147,7 +149,7 @@ class GenerateCached(Generate):
 
     @mistake(
         "keep",
-        "the cache is never updated: it stays that of the prompt",
+        "the cache is never updated: it holds the prompt alone",
         line=("_ =", "_, ", "cache"),
     )
     def cache_not_updated(self, cache: Tensor | None, seen: Tensor) -> Tensor:

@@ -20,9 +20,9 @@ Sizes = tuple[tuple[Any, ...], ...]
 # B, T, then the arguments of the constructor
 CASES: Sizes = (
     ("after one token the output is the state", "embed", 3, 1, 9, 5, 4, 2, 0.0),
-    ("each step continues from the state of the last", "walk", 3, 5, 9, 6, 4, 1, 0.0),
+    ("each step starts from the state of the previous one", "walk", 3, 5, 9, 6, 4, 1, 0.0),
     ("outputs are those of the last layer", "emit", 4, 6, 11, 5, 7, 2, 0.0),
-    ("the state has every layer", "keep", 5, 3, 8, 6, 4, 2, 0.0),
+    ("the state holds every layer", "keep", 5, 3, 8, 6, 4, 2, 0.0),
     ("dropout is off in evaluation", "walk", 4, 3, 8, 6, 5, 2, 0.4),
 )
 SMALL: Sizes = ((2, 1, 3, 2, 1, 2, 0.0), (2, 3, 3, 2, 1, 1, 0.0), (2, 3, 3, 2, 1, 2, 0.0))
@@ -47,7 +47,7 @@ class GRUEncoder(Exercise):
     )
     terms = {
         "embed": "the embedding of each token",
-        "cell": "one step: the gates r and z, the proposal n, the new state (1 − z) n + z h",
+        "cell": "one step: the gates r and z, the candidate n, the new state (1 − z) n + z h",
         "walk": "the steps, along time and from the first token to the last",
         "emit": "the outputs of the last layer, one for each token",
         "keep": "the state of every layer after the last token",
@@ -131,7 +131,7 @@ class GRUEncoder(Exercise):
 
     @mistake(
         "cell",
-        "the reset gate r is not used: the proposal must see r h, not the whole old state",
+        "the reset gate r is not used: the candidate must use r h, not the whole old state",
         line=("tanh",),
     )
     def no_reset_gate(self, gru: GRU) -> GRU:
@@ -139,7 +139,7 @@ class GRUEncoder(Exercise):
 
     @mistake(
         "cell",
-        "the update gate z is not used: the new state must keep a share of the old one",
+        "the update gate z is not used: the new state must keep part of the old one",
         line=("return", "tanh"),
     )
     def no_update_gate(self, gru: GRU) -> GRU:
@@ -163,7 +163,7 @@ class GRUEncoder(Exercise):
 
     @mistake(
         "emit",
-        "outputs and state are returned in the wrong order: (outputs, state) is asked",
+        "outputs and state are returned in the wrong order; return (outputs, state)",
         line=("return",),
     )
     def results_swapped(self, states: Tensor, state: Tensor) -> Results:
@@ -186,7 +186,11 @@ class GRUEncoder(Exercise):
     def last_layer_only(self, states: Tensor, last: Tensor) -> Tensor:
         return last[-1:]
 
-    @mistake("keep", "the state after the first token is returned, not the last", line=("[0]",))
+    @mistake(
+        "keep",
+        "the state after the first token is returned instead of the state after the last",
+        line=("[0]",),
+    )
     def first_state(self, states: Tensor, last: Tensor) -> Tensor:
         return states[:, 0].transpose(0, 1)
 

@@ -12,11 +12,11 @@ class HandFirst(HandDesign):
     names = ("hand_first", "design_first", "first_design", "Km_first", "Km + pos - CLS")
     terms = {
         "task": "the output, the first token everywhere",
-        "scores": "the scores x Qm (x Km)ᵀ: every token must find position 0",
+        "scores": "the scores x Qm (x Km)ᵀ: every token must attend to position 0",
         "sharpness": "the size of the scores, which makes the softmax sharp",
-        "values": "Vm, what a token gives when it is attended to",
+        "values": "Vm, the value that an attended token contributes",
         "layout": "the layout, a row for each number of the input",
-        "positions": "the positions, a row of pos for each place",
+        "positions": "the positions: one row of pos for each position",
     }
     Vm = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
 

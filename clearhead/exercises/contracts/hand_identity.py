@@ -12,9 +12,9 @@ class HandIdentity(HandDesign):
     names = ("hand_identity", "design_identity", "identity_design", "Km_identity", "Km - pos")
     terms = {
         "task": "the output, each token as it came in",
-        "scores": "the scores x Qm (x Km)ᵀ: each letter must find its own kind",
+        "scores": "the scores x Qm (x Km)ᵀ: each letter must attend to equal letters",
         "sharpness": "the size of the scores, which makes the softmax sharp",
-        "values": "Vm, what a token gives when it is attended to",
+        "values": "Vm, the value that an attended token contributes",
         "layout": "the layout, a row for each number of the input",
         "positions": "the positions, which are not needed here",
     }

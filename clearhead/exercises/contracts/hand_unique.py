@@ -12,11 +12,11 @@ class HandUnique(HandDesign):
     names = ("hand_unique", "design_unique", "unique_design", "Km_unique", "Km + pos + CLS")
     terms = {
         "task": "the output, +1 for a token that occurs once and −1 for a repeated one",
-        "scores": "the scores x Qm (x Km)ᵀ: a letter must find its own kind, but not itself",
+        "scores": "the scores x Qm (x Km)ᵀ: a letter must attend to equal letters, not to itself",
         "sharpness": "the size of the scores, which makes the softmax sharp",
         "values": "Vm, +1 for CLS and −1 for letters",
         "layout": "the layout, a row for each number of the input",
-        "positions": "the positions, a row of pos for CLS and for each place",
+        "positions": "the positions: one row of pos for CLS and one for each letter",
     }
     start = "S"  # CLS
     Vm = [[-1.0], [-1.0], [-1.0], [1.0]]
@@ -26,7 +26,8 @@ class HandUnique(HandDesign):
 
     @mistake(
         "task",
-        "every letter gets −1: it finds itself; its own position must lower the score",
+        "every letter gets −1 because it attends to itself; a letter's own position must "
+        "lower its score",
         line=("pos", "Qm", "Km"),
     )
     def finds_itself(self, text: str) -> list[list[float]]:
@@ -34,7 +35,7 @@ class HandUnique(HandDesign):
 
     @mistake(
         "task",
-        "every token gets +1: all attend to CLS; its own kind must have a higher score",
+        "every token gets +1 because all attend to CLS; an equal letter must score higher than CLS",
         line=("Qm", "Km"),
     )
     def only_cls(self, text: str) -> list[list[float]]:

@@ -41,7 +41,7 @@ class JoinedHeads(Exercise):
         "register": "the heads, kept in an nn.ModuleList",
         "attend": "the output of each head",
         "join": "the heads side by side, along the last axis",
-        "finish": "the last layer W_O",
+        "finish": "the output layer W_O",
     }
     parameters = {"x": "x inputs input hidden"}
     constructor = {
@@ -184,7 +184,7 @@ def _clearhead_own(d_input, d_output):
 
     @mistake(
         "join",
-        "the features of the heads are interleaved: the width must be head after head",
+        "the features of the heads are interleaved; the features of each head must stay together",
         line=("stack", "flatten", "reshape", "view"),
     )
     def interleaved_features(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -200,7 +200,7 @@ def _clearhead_own(d_input, d_output):
 
     @mistake(
         "join",
-        "one head is used for all: the same module is called again and again",
+        "one head is called H times instead of H different heads",
         line=("[0]", "* len", "range("),
     )
     def first_head_for_all(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -208,7 +208,7 @@ def _clearhead_own(d_input, d_output):
 
     @mistake(
         "finish",
-        "the last layer W_O is forgotten: the heads are joined but not mixed",
+        "the output layer W_O is missing: the heads are joined but not mixed",
         line=("return", *JOIN),
     )
     def no_output_layer(self, joined: Tensor, out: Linear | None, narrow: Linear | None) -> Tensor:
@@ -223,10 +223,12 @@ def _clearhead_own(d_input, d_output):
             inputs = {"x": draw.normal(B, T, d_input), "d_head": d_head}
             return Case(says, term, inputs, _sizes(d_input, d_head, d), **more)
 
-        zero = case("without input only the last layer's bias is left", "finish", 2, 4, 5, 6, 7)
+        zero = case(
+            "for an input of zeros the output is the last layer's bias", "finish", 2, 4, 5, 6, 7
+        )
         inputs = {**zero.inputs, "x": torch.zeros(2, 4, 5)}
         yield Case(zero.says, zero.term, inputs, zero.sizes)
-        yield case("heads stand side by side", "join", 2, 4, 5, 6, 7)
+        yield case("the heads are side by side in the last axis", "join", 2, 4, 5, 6, 7)
         yield case("one feature for each head", "join", 4, 5, 7, 2, 3)
         yield case("the gradient reaches the input", "attend", 2, 3, 4, 5, 8, gradient=True)
 

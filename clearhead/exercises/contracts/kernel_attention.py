@@ -94,7 +94,7 @@ class KernelAttention(Exercise):
 
     @mistake(
         "denominator",
-        "the denominator φ(q_i)·Σ_j φ(k_j) is forgotten, so the weights of a query do not sum to 1",
+        "the denominator φ(q_i)·Σ_j φ(k_j) is missing, so the weights of a query do not sum to 1",
         line=("@", "einsum", "matmul", "return"),
     )
     def no_denominator(self, fq: Tensor, fk: Tensor) -> Tensor:
@@ -137,8 +137,8 @@ class KernelAttention(Exercise):
 
     @mistake(
         "similarity",
-        "the weights are a softmax of φ(q)·φ(k): the similarities are weights already, they only "
-        "need their sum below",
+        "the weights are a softmax of φ(q)·φ(k): the similarities are weights already; only "
+        "divide them by their sum",
         line=("softmax",),
     )
     def softmax_of_features(self, q: Tensor, k: Tensor, v: Tensor, phi: str) -> Tensor:
@@ -234,7 +234,9 @@ class KernelAttention(Exercise):
         yield Case("equal keys give the mean of the values", "numerator", equal)
         yield case("the weights are φ(q)·φ(k) over their sum", "map", T=4, S=5, D=2)
         yield case("as many queries as keys", "denominator", T=6, S=6, D=4)
-        yield case("each sequence of a batch is on its own", "numerator", 2, T=4, S=5, D=3)
+        yield case(
+            "the sequences of a batch do not affect each other", "numerator", 2, T=4, S=5, D=3
+        )
         inputs = _draw_inputs(draw, (), 4, 4, 2, 1)
         yield Case("the work grows as N", "order", {**inputs, "asks_growth": True})
 

@@ -82,8 +82,8 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "pair",
-        "the targets are not shifted: each token is asked for itself, which it can see; logits[t] "
-        "must predict tokens[t+1]",
+        "the targets are not shifted: each position predicts its own token, which it can see; "
+        "logits[t] must predict tokens[t+1]",
         line=COSTS,
     )
     def not_shifted(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
@@ -91,8 +91,8 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "pair",
-        "the targets are not shifted, and the start token is a target, too: each token is asked "
-        "for itself",
+        "the targets are not shifted, and the start token is a target, too: each position "
+        "predicts its own token",
         line=COSTS,
     )
     def not_shifted_at_all(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
@@ -116,8 +116,8 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "pair",
-        "the last logit is used, and asked for the start token: the targets are rolled instead of "
-        "cut",
+        "the targets are rolled instead of cut, so the last position has to predict the start "
+        "token",
         line=("roll",),
     )
     def start_token_supervised(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
@@ -125,7 +125,7 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "pair",
-        "the last logit is used, although no token follows it: its target is padding",
+        "the last position is used although no token follows it: its target is padding",
         line=("cat", "pad", "zeros", "full"),
     )
     def last_logit_used(self, logits: Tensor, tokens: Tensor, mask: Tensor) -> Pairs:
@@ -155,8 +155,8 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "average",
-        "the sum is divided by the number of all positions, padding included; so the loss falls "
-        "when padding is added",
+        "the sum is divided by the number of all positions, padding included, so the loss "
+        "falls when padding is added",
         line=("mean", "numel", "/"),
     )
     def mean_over_all(self, costs: Tensor, is_real: Tensor) -> Tensor:
@@ -164,14 +164,14 @@ class LanguageModelLoss(CrossEntropy):
 
     @mistake(
         "average",
-        "the mean of each text is taken first, and then the mean of these: a token of a short text "
-        "counts more",
+        "the losses are averaged within each text and then over the texts, so a token of a "
+        "short text counts more",
         line=("sum(1", "sum(dim", "sum(-1", "mean"),
     )
     def mean_of_means(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return (torch.where(is_real, costs, 0).sum(1) / is_real.sum(1)).mean()
 
-    @mistake("average", "the costs are summed, not averaged", line=("sum",))
+    @mistake("average", "the losses are summed instead of averaged", line=("sum",))
     def summed(self, costs: Tensor, is_real: Tensor) -> Tensor:
         return torch.where(is_real, costs, 0).sum()
 
@@ -225,14 +225,14 @@ class LanguageModelLoss(CrossEntropy):
             inputs = {"logits": logits, "tokens": tokens, "mask": mask, "pad": PAD}
             return Case(says, term, inputs, {"pad": PAD}, **more)
 
-        yield case("one prediction costs −log softmax(logits[0])[tokens[1]]", "cost", 5, [2])
+        yield case("one prediction has the loss −log softmax(logits[0])[tokens[1]]", "cost", 5, [2])
         yield case("every token predicts the next one", "pair", 6, [5])
         yield case("texts of one length are averaged", "average", 4, [6, 6, 6])
-        yield case("padding is no target", "choose", 7, [5, 2, 4])
+        yield case("padding is not a target", "choose", 7, [5, 2, 4])
         yield case("more padding changes nothing", "average", 9, [4, 3], extra=3)
         yield case("the gradient reaches the logits", "average", 5, [3, 6, 2], gradient=True)
         yield case("logits as large as 1000 stay finite", "cost", 6, [5, 5, 5, 5], scale=600.0)
-        sure = case("a sure prediction costs nothing", "cost", 7, [4, 4, 4])
+        sure = case("a right prediction of probability 1 has the loss 0", "cost", 7, [4, 4, 4])
         target = sure.inputs["tokens"].roll(-1, 1)[..., None]
         logits = sure.inputs["logits"].scatter_add(-1, target, torch.full((3, 4, 1), 600.0))
         yield replace(sure, inputs={**sure.inputs, "logits": logits})

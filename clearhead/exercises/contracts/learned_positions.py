@@ -110,7 +110,7 @@ class LearnedPositions(WithDropout):
 
     @mistake(
         "combine",
-        "the positions are counted along the batch: the input is (batch, time, width), and the "
+        "the positions are counted along the batch; the input is (batch, time, width), so "
         "time is the second axis",
         line=("size(0)", "shape[0]", "len("),
     )
@@ -125,7 +125,9 @@ class LearnedPositions(WithDropout):
     def positions_beside_input(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
         return torch.cat([x, rows.expand_as(x)], -1)
 
-    @mistake("combine", "the input is multiplied by the positions instead of added", line=("*",))
+    @mistake(
+        "combine", "the positions are multiplied with the input instead of added to it", line=("*",)
+    )
     def input_times_positions(self, x: Tensor, rows: Tensor, table: Tensor) -> Tensor:
         return x * rows
 
@@ -149,8 +151,7 @@ class LearnedPositions(WithDropout):
 
     @mistake(
         "check",
-        "input longer than the table silently gets the last row again and again; it must be an "
-        "error",
+        "input longer than the table silently repeats the last row; it must raise an error",
         line=("clamp", "min("),
     )
     def repeats_last_row(self, table: Tensor, T: int) -> Tensor:
@@ -158,7 +159,8 @@ class LearnedPositions(WithDropout):
 
     @mistake(
         "check",
-        "input longer than the table silently starts again with the first row; it must be an error",
+        "input longer than the table silently starts again at the first row; it must raise an "
+        "error",
         line=("%", "remainder"),
     )
     def wraps_around(self, table: Tensor, T: int) -> Tensor:
@@ -176,7 +178,7 @@ class LearnedPositions(WithDropout):
         yield case("token t gets row t", "rows", 3, 5, 4, 9)
         yield case("the whole table can be used", "rows", 3, 6, 5, 6)
         yield case("the gradient reaches the input", "combine", 2, 4, 3, 7, gradient=True)
-        yield case("a longer input is an error", "check", 3, 9, 4, 6)
+        yield case("an input longer than the table raises an error", "check", 3, 9, 4, 6)
         yield case(SAYS, "drop", 3, 5, 4, 8)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

@@ -222,7 +222,7 @@ class LinearRNN(Exercise):
 
         yield case("after one step y_1 = W_y W_x x_1", "emit", 3, 1, 4, 2, 5)
         yield case("the second state is W_h h_1 + W_x x_2", "update", 4, 2, 3, 5, 6)
-        yield case("each step continues from the last", "walk", 3, 6, 2, 4, 5)
+        yield case("each step starts from the previous state", "walk", 3, 6, 2, 4, 5)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, d, d_h, d_y in ((1, 1, 1, 1), (2, 1, 1, 1), (2, 1, 2, 1), (3, 1, 2, 3)):

@@ -23,7 +23,7 @@ class MaskedSoftmax(Exercise):
     page = "attention.md#masks-one-algebra-true--may-attend"
     names = ("masked_softmax", "softmax_with_lengths", "sequence_softmax", "MaskedSoftmax")
     terms = {
-        "share": "how lengths belong to rows: (B,) is one for all queries, (B, queries) one each",
+        "share": "the length of each row: (B,) has one per example, (B, queries) one per query",
         "allow": "which entries a length allows",
         "hide": "entries past the length become −∞ before the softmax",
         "weigh": "the softmax along the last axis",
@@ -115,7 +115,8 @@ class MaskedSoftmax(Exercise):
 
     @mistake(
         "share",
-        "lengths of shape (B, queries) are not used: every query gets the length of the first",
+        "every query gets the length of the first one, although valid_lens (B, queries) has "
+        "one for each",
         line=("valid_len", "[:, 0]"),
     )
     def first_query_for_all(self, lengths: Tensor, x: Tensor) -> Tensor:
@@ -124,7 +125,7 @@ class MaskedSoftmax(Exercise):
 
     @mistake(
         "share",
-        "one length serves the whole batch, that of its first example",
+        "every example of the batch gets the length of the first one",
         line=("valid_len", "[0]"),
     )
     def first_example_for_all(self, lengths: Tensor, x: Tensor) -> Tensor:
@@ -133,7 +134,7 @@ class MaskedSoftmax(Exercise):
 
     @mistake(
         "combine",
-        "the lengths hide queries instead of keys: the mask lies on the wrong axis",
+        "the lengths hide queries instead of keys: the mask is on the wrong axis",
         line=FILL,
         variants=("lengths_only_on_queries", "each_length_on_its_query"),
     )
@@ -169,7 +170,7 @@ class MaskedSoftmax(Exercise):
 
     @mistake(
         "hide",
-        "hidden entries are set to a number such as −1e4 that a real score can be below, so a "
+        "hidden entries are set to a number such as −1e4, and a real score can be lower, so a "
         "hidden entry can win; use −∞ or −1e6",
         line=("e4", "e3", "100", *FILL),
         variants=("mask_value_thousand", "mask_value_hundred"),
@@ -183,11 +184,16 @@ class MaskedSoftmax(Exercise):
     def mask_value_hundred(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x.masked_fill(~allowed, -100.0)
 
-    @mistake("hide", "the 0/1 mask is added: a hidden entry is only 1 behind", line=("+", "mask"))
+    @mistake(
+        "hide",
+        "the 0/1 mask is added to the scores, which makes a hidden entry only 1 lower; hidden "
+        "scores must become −∞",
+        line=("+", "mask"),
+    )
     def mask_added(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x + allowed
 
-    @mistake("hide", "the lengths are taken but not used", line=FILL)
+    @mistake("hide", "the lengths are accepted but never used", line=FILL)
     def mask_ignored(self, x: Tensor, allowed: Tensor) -> Tensor:
         return x
 
@@ -246,10 +252,12 @@ class MaskedSoftmax(Exercise):
         one, each = torch.tensor([2, 6, 4]), draw.whole(2, 6, 3, 4)
         each[0, 0], each[0, 1] = 3, 5  # so that no row stands for all
         yield case("without lengths it is a softmax", "weigh", None)
-        yield case("a length of all entries hides no entry", "allow", torch.tensor([7, 7, 7]))
+        yield case(
+            "a length equal to the number of entries hides none", "allow", torch.tensor([7, 7, 7])
+        )
         yield case("one length for all examples", "hide", torch.tensor([3, 3, 3]))
-        yield case("(B,) is a length for each example", "share", one)
-        yield case("(B, queries) is a length for each query", "share", each)
+        yield case("lengths (B,) hold one length per example", "share", one)
+        yield case("lengths (B, queries) hold one length per query", "share", each)
         yield case("scores as large as 1000 stay finite", "weigh", one, scale=1000.0)
         low = draw.whole(-2, 2, 3, 4, 7) - 20_000.0
         yield Case("low scores leave hidden entries hidden", "hide", {"x": low, "valid_lens": one})

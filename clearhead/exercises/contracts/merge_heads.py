@@ -75,7 +75,7 @@ class MergeHeads(Exercise):
 
     @mistake(
         "join",
-        "the features of the heads are interleaved: the width must be head after head",
+        "the features of the heads are interleaved; the features of each head must stay together",
         line=("permute", "stack", "transpose", *RESHAPE),
     )
     def interleaved_features(self, x: Tensor) -> Tensor:
@@ -107,7 +107,8 @@ class MergeHeads(Exercise):
 
     @mistake(
         "turn",
-        "tokens and features are swapped before the reshape: permute(0, 3, 1, 2) for (0, 2, 1, 3)",
+        "tokens and features are swapped before the reshape: permute(0, 3, 1, 2) instead of "
+        "(0, 2, 1, 3)",
         line=("permute", "transpose"),
     )
     def wrong_axes(self, x: Tensor) -> Tensor:
@@ -116,7 +117,8 @@ class MergeHeads(Exercise):
 
     @mistake(
         "turn",
-        "the joined axis is read as (H, B) instead of (B, H): heads of different examples meet",
+        "the joined axis is read as (H, B) instead of (B, H), which mixes heads of different "
+        "examples",
         line=RESHAPE,
     )
     def heads_before_batch(self, x: Tensor) -> Tensor:

@@ -179,9 +179,9 @@ class MultiHeadAttention(WithDropout, Heads):
 
         yield case("equal tokens and one head give their value", "project", 3, 1, 4, 5, 6, same=True)  # fmt: skip  # noqa: E501
         yield case("one head of width 1 needs no scaling", "weigh", 2, 1, 3, 4, 1)
-        yield case("with one head it is attention", "scale", 2, 1, 3, 4, 5)
+        yield case("with one head the output is that of plain attention", "scale", 2, 1, 3, 4, 5)
         yield case(
-            "equal tokens show the merge alone",
+            "with equal tokens the heads give their values, merged",
             "merge",
             2,
             3,
@@ -197,11 +197,13 @@ class MultiHeadAttention(WithDropout, Heads):
         mask = {"mask": draw_mask(draw, 2, 5, 5)}
         yield case("hidden keys get no weight", "hide", 2, 3, 5, 5, 4, hidden=mask)
         full = {"valid_lens": torch.tensor([5, 5])}
-        yield case("a length of all keys hides no key", "allow", 2, 3, 5, 5, 4, hidden=full)
+        yield case(
+            "a length equal to the number of keys hides none", "allow", 2, 3, 5, 5, 4, hidden=full
+        )
         lengths = {"valid_lens": torch.tensor([2, 4])}
         yield case("keys past the length get no weight", "hide", 2, 3, 5, 5, 4, hidden=lengths)
         each = {"valid_lens": draw.whole(2, 5, 2, 5)}
-        yield case("each query may have a length", "repeat", 2, 3, 5, 5, 4, hidden=each)
+        yield case("each query may have its own length", "repeat", 2, 3, 5, 5, 4, hidden=each)
         yield case(SAYS, "drop", 2, 3, 5, 4, 6)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:

@@ -106,7 +106,7 @@ class PaddedBatch(Exercise):
 
     @mistake(
         "count",
-        "the mask leaves out the first token: start is a real token",
+        "the mask leaves out the first token; the start token is a real token",
         line=("1:", "mask", "start"),
     )
     def first_token_masked(self, n: int, T: int) -> tuple[list[int], list[int]]:

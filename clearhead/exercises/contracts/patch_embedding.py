@@ -90,7 +90,7 @@ class PatchEmbedding(Exercise):
 
     @mistake(
         "cut",
-        "the patches are numbered column by column; they must go row by row",
+        "the patches are numbered column by column instead of row by row",
         line=("permute", "transpose", "rearrange", "for "),
     )
     def column_major(self, images: Tensor, patch_size: int) -> Tensor:

@@ -65,8 +65,8 @@ class Purification(Exercise):
 
     @mistake(
         "gram",
-        "this is Xᵀ X, the products of the columns (D, D), instead of X Xᵀ, those of the rows "
-        "(T, T): W mixes rows",
+        "the Gram matrix is Xᵀ X (D, D), of the columns, instead of X Xᵀ (T, T), of the rows; "
+        "W mixes rows",
         line=(".T @", ".mT @", "@", "svd"),
     )
     def gram_of_columns(self, X: Tensor) -> Tensor:
@@ -137,7 +137,11 @@ class Purification(Exercise):
     def elementwise_inverse(self, A: Tensor) -> Tensor:
         return 1 / A
 
-    @mistake("invert", "X Xᵀ + λ I is multiplied, not its inverse", line=("@", "matmul", "dot"))
+    @mistake(
+        "invert",
+        "X Xᵀ is multiplied by X Xᵀ + λ I itself instead of its inverse",
+        line=("@", "matmul", "dot"),
+    )
     def no_inverse(self, A: Tensor) -> Tensor:
         return A
 

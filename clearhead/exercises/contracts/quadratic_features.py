@@ -164,7 +164,7 @@ class QuadraticFeatures(Exercise):
 
     @mistake(
         "features",
-        "these are the features of (q·k)², without the 1 that the kernel adds before it squares",
+        "these are the features of (q·k)²: the kernel adds 1 before it squares",
         line=("triu", "outer", "einsum", "return"),
     )
     def kernel_without_one(self, x: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class QuadraticFeatures(Exercise):
         zeros = {"q": torch.zeros(2, 3), "k": torch.zeros(4, 3), "part": "all"}
         yield Case("φ(0)·φ(0) = 1", "constant", zeros)
         yield case("the odd part of φ(q)·φ(k) is 2 q·k", "linear", 3, 2, 4, "odd")
-        yield case("for one number the even part is 1 + q² k²", "squares", 4, 3, 1, "even")
+        yield case("for D = 1 the even part is 1 + q² k²", "squares", 4, 3, 1, "even")
         yield case("the even part of φ(q)·φ(k) is 1 + (q·k)²", "cross", 3, 5, 2, "even")
         yield case("φ(q)·φ(k) = (q·k + 1)²", "cross", 4, 3, 5, "all")
         yield case("φ(q)·φ(k) = (q·k + 1)²", "cross", 2, 5, 7, "all")

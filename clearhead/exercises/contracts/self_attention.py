@@ -82,7 +82,7 @@ class SelfAttention(DotProduct):
 
     @mistake(
         "project",
-        "queries and keys come from the same layer, so that a token attends most to itself",
+        "queries and keys come from the same layer, so a token tends to attend most to itself",
         line=("k =", "keys =", "key ="),
     )
     def keys_from_queries(self, x: Tensor, query: Linear, key: Linear, value: Linear) -> Three:

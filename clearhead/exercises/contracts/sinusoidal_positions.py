@@ -44,7 +44,7 @@ class SinusoidalPositions(WithDropout):
         "sinusoids",
     )
     terms = {
-        "positions": "the positions, which count from 0",
+        "positions": "the positions, counted from 0",
         "angles": "the angle pos / 10000^(2i/d), the same for both columns of a pair",
         "waves": "the sines in even columns and the cosines in odd ones",
         "scale": "the factor √d of the input",
@@ -136,8 +136,8 @@ class SinusoidalPositions(WithDropout):
 
     @mistake(
         "waves",
-        "all sines stand in the first half of the columns and all cosines in the second; sine and "
-        "cosine of an angle must stand side by side",
+        "all sines are in the first half of the columns and all cosines in the second; each "
+        "cosine must come right after its sine",
         line=("cat", "concat", "hstack", "cos"),
     )
     def halves(self, angles: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class SinusoidalPositions(WithDropout):
 
     @mistake(
         "waves",
-        "sine and cosine are swapped: even columns hold the sine, odd ones the cosine",
+        "sine and cosine are swapped: even columns must hold the sine, odd columns the cosine",
         line=("cos", "sin"),
     )
     def swapped_waves(self, angles: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class SinusoidalPositions(WithDropout):
 
     @mistake(
         "positions",
-        "the positions count from 1: the first one is 0, with sines of 0 and cosines of 1",
+        "the positions count from 1; the first one must be 0, where sines are 0 and cosines 1",
         line=("arange(1", "range(1", "+ 1", "arange", "range"),
     )
     def positions_from_one(self, n: int) -> Tensor:
@@ -216,8 +216,8 @@ class SinusoidalPositions(WithDropout):
 
     @mistake(
         "combine",
-        "the positions are counted along the first axis: the input is (batch, time, width), and "
-        "the time is the second",
+        "the positions are counted along the batch; the input is (batch, time, width), so "
+        "time is the second axis",
         line=("size(0)", "shape[0]", "len(", "unsqueeze", ":"),
     )
     def positions_along_batch(self, x: Tensor, table: Tensor, is_scaled: bool) -> Tensor:
@@ -225,7 +225,7 @@ class SinusoidalPositions(WithDropout):
 
     @mistake(
         "combine",
-        "every token gets the positions of the first one",
+        "every token gets the position of the first one",
         line=("[0]", "[:1]", "[:, 0]"),
     )
     def first_position_for_all(self, x: Tensor, table: Tensor, is_scaled: bool) -> Tensor:
@@ -266,7 +266,7 @@ class SinusoidalPositions(WithDropout):
         yield case("the input is added", "combine", draw.normal(3, 1, 6))
         yield case("the first pair of columns is sin(pos) and cos(pos)", "waves", _zeros(3, 5, 2))
         yield case("later pairs have the angle pos / 10000^(2i/d)", "angles", _zeros(2, 7, 10))
-        yield case("the input is scaled as its width asks", "scale", draw.normal(3, 5, 8))
+        yield case("the factor of the input follows its width", "scale", draw.normal(3, 5, 8))
         yield case("the gradient reaches the input", "scale", draw.normal(2, 6, 4), gradient=True)
         yield case("an odd width ends with a sine", "waves", draw.normal(2, 4, 7))
         yield case(SAYS, "drop", draw.normal(3, 5, 6))

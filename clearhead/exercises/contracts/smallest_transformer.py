@@ -46,7 +46,7 @@ class SmallestTransformer(Exercise):
         "SmallestTransformer",
     )
     terms = {
-        "place": "the positions, side by side with the tokens",
+        "place": "the positions, concatenated to the tokens",
         "project": "keys, queries and values, x Km, x Qm and x Vm",
         "scale": "the division of the scores by √d_qk",
         "weigh": "the softmax over the keys",
@@ -120,7 +120,7 @@ class SmallestTransformer(Exercise):
 
     @mistake(
         "scale",
-        "the scores are divided by the root of the width of the input instead of √d_qk",
+        "the scores are divided by the square root of the input's width instead of √d_qk",
         line=("sqrt", "** 0.5", "**0.5"),
     )
     def scaled_by_input(self, x: Tensor, Q: Tensor, V: Tensor) -> float:
@@ -180,7 +180,7 @@ class SmallestTransformer(Exercise):
 
     @mistake(
         "project",
-        "Km and Qm are swapped: a query asks with the keys' matrix",
+        "Km and Qm are swapped: the queries are computed with the matrix of the keys",
         line=("Qm", "Km"),
     )
     def keys_and_queries_swapped(
@@ -188,7 +188,7 @@ class SmallestTransformer(Exercise):
     ) -> tuple[Tensor, Tensor, Tensor]:
         return Qm(x), Km(x), Vm(x)
 
-    @mistake("project", "the keys are used as queries, too: Qm is not used", line=("Km", "K"))
+    @mistake("project", "the keys are also used as queries; Qm is not used", line=("Km", "K"))
     def queries_are_keys(
         self, x: Tensor, Km: Linear, Qm: Linear, Vm: Linear
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -91,7 +91,7 @@ class SplitHeads(Exercise):
     @mistake(
         "turn",
         "heads come before the batch: row h·B + b instead of b·H + h, so lengths repeated for "
-        "each head meet another example",
+        "each head go to another example",
         line=("cat", "transpose", "permute", *RESHAPE),
     )
     def heads_before_batch(self, x: Tensor) -> Tensor:

@@ -169,7 +169,7 @@ class SummedAttention(Exercise):
     def no_softmax(self, alpha: Tensor) -> Tensor:
         return alpha
 
-    @mistake("weigh", "the denominator Σ_j e^{α_j} is forgotten", line=("exp(", "einsum", "return"))
+    @mistake("weigh", "the denominator Σ_j e^{α_j} is missing", line=("exp(", "einsum", "return"))
     def no_denominator(self, alpha: Tensor) -> Tensor:
         return alpha.exp()
 
@@ -245,9 +245,9 @@ class SummedAttention(Exercise):
         yield Case(even.says, "weigh", {**even.inputs, "Q": 0 * even.inputs["Q"]})
         yield case("α_t sums over all j and is divided by √T", "score", 3, 5, 4, 2)
         yield case("α_t sums over all j and is divided by √T", "score", 7, 2, 3, 4)
-        yield case("both ways give the same", "order", 5, 4, 2, 3, method="pairwise")
-        yield case("both ways give the same", "order", 5, 4, 2, 3, method="rearranged")
-        yield case("the rearranged way is O(T)", "order", 4, 3, 2, 1, asks_growth=True)
+        yield case("both methods give the same output", "order", 5, 4, 2, 3, method="pairwise")
+        yield case("both methods give the same output", "order", 5, 4, 2, 3, method="rearranged")
+        yield case("the rearranged form takes O(T) work", "order", 4, 3, 2, 1, asks_growth=True)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for T, D in ((1, 1), (2, 1), (3, 1), (2, 2), (3, 2)):

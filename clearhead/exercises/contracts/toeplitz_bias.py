@@ -37,7 +37,7 @@ class ToeplitzBias(Exercise):
     names = ("toeplitz_bias", "ToeplitzBias", "toeplitz", "relative_bias", "RelativeBias")
     terms = {
         "distance": "the distance j − i of key j from query i",
-        "place": "where a distance stands among the 2L+1 weights: distance 0 in the middle",
+        "place": "the index of a distance among the 2L+1 weights: distance 0 is in the middle",
         "pick": "the entries of the matrix, taken from the weights",
         "divide": "the bias inside the division: (q kᵀ + M) / √d_k",
     }
@@ -125,8 +125,8 @@ class ToeplitzBias(Exercise):
 
     @mistake(
         "distance",
-        "the matrix is transposed: it holds m[i − j] instead of m[j − i], so that earlier and "
-        "later tokens change places",
+        "the matrix is transposed: it holds m[i − j] instead of m[j − i], which exchanges "
+        "earlier and later tokens",
         line=INDEX,
     )
     def matrix_transposed(self, i: Tensor, j: Tensor, half: int) -> Tensor:
@@ -134,7 +134,8 @@ class ToeplitzBias(Exercise):
 
     @mistake(
         "distance",
-        "only the size of the distance counts, |j − i|: tokens before and after are not told apart",
+        "the sign of the distance is lost: with |j − i|, tokens before and after the query "
+        "get the same bias",
         line=("abs",),
     )
     def without_sign(self, i: Tensor, j: Tensor, half: int) -> Tensor:

@@ -104,7 +104,7 @@ class TransformerLayer(Layer):
 
     @mistake(
         "hide",
-        "the layer is causal without being asked: no token attends to a later one",
+        "the layer is always causal: no token attends to a later one, even without a mask",
         line=PAST,
     )
     def always_causal(self, scores: Tensor, is_causal: bool) -> Tensor:
@@ -150,7 +150,7 @@ class TransformerLayer(Layer):
 
     @mistake(
         "norms",
-        "one norm is shared by both branches: each needs gain and shift of its own",
+        "one norm is shared by both branches; each needs its own gain and shift",
         line=("norm", "ln"),
     )
     def shared_norm(self, norm1: NormOrNone, norm2: NormOrNone) -> tuple[NormOrNone, NormOrNone]:
@@ -158,7 +158,7 @@ class TransformerLayer(Layer):
             raise ValueError("there is no norm to share")
         return norm1 or norm2, norm1 or norm2
 
-    @mistake("norms", "there is no norm", line=("+", "forward"))
+    @mistake("norms", "the layer norms are missing", line=("+", "forward"))
     def no_norms(self, norm1: NormOrNone, norm2: NormOrNone) -> tuple[NormOrNone, NormOrNone]:
         return None, None
 
@@ -182,7 +182,7 @@ class TransformerLayer(Layer):
 
     @mistake(
         "join",
-        "the residual starts from the normed input: x itself must be added, not norm(x)",
+        "the residual adds norm(x) instead of x itself",
         line=("norm", "ln"),
     )
     def residual_from_norm(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
@@ -213,8 +213,7 @@ class TransformerLayer(Layer):
 
     @mistake(
         "join_feed_forward",
-        "the norm of the feed-forward layer is in another place than that of the attention: one "
-        "is pre-norm, the other post-norm",
+        "pre-norm and post-norm are mixed: attention uses one, the feed-forward layer the other",
         line=("norm2", "ln2", "norm"),
     )
     def mixed_norms(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
@@ -264,7 +263,7 @@ class TransformerLayer(Layer):
             sizes = layer_sizes(d, H, more.pop("is_pre", True))
             return Case(says, term, {"x": draw.normal(B, T, d)}, sizes, **more)
 
-        yield case("a single token passes both branches", "join", 1, 1, 1, 3)
+        yield case("a single token goes through both branches", "join", 1, 1, 1, 3)
         yield case("post-norm is norm(x + f(x))", "join", 3, 1, 2, 4, is_pre=False)
         yield case("one head attends to all tokens", "weigh", 2, 4, 1, 3)
         yield case("each head attends by itself", "split", 2, 5, 3, 6)

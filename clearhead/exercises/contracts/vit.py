@@ -46,7 +46,7 @@ class VisionTransformer(Encoder):
         "locate": "the positions, added to the tokens",
         "layer": "one layer: attention and feed-forward layer",
         "stack": "the layers, one after the other",
-        "choose": "the token that is read, the class token",
+        "choose": "the token that the head reads: the class token",
         "finish": "the logits of the head",
     }
     parameters = {"images": "images x X image img imgs pixel_values input inputs"}
@@ -136,7 +136,7 @@ class VisionTransformer(Encoder):
 
     @mistake(
         "cut",
-        "the patches are numbered column by column; they must go row by row",
+        "the patches are numbered column by column instead of row by row",
         line=("permute", "transpose", "rearrange"),
     )
     def column_major(self, images: Tensor, patch_size: int) -> Tensor:
@@ -144,7 +144,7 @@ class VisionTransformer(Encoder):
 
     @mistake(
         "begin",
-        "the class token is put at the end; it comes first",
+        "the class token is put at the end; it must come first",
         line=("cat",),
     )
     def class_token_last(self, x: Tensor, token: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class VisionTransformer(Encoder):
 
     @mistake(
         "begin",
-        "the class token is not learned: zeros stand in its place",
+        "the class token is all zeros instead of a learned parameter",
         line=("zeros",),
     )
     def class_token_zero(self, x: Tensor, token: Tensor) -> Tensor:
@@ -191,9 +191,9 @@ class VisionTransformer(Encoder):
             inputs = {"images": draw.normal(B, C, rows * p, rows * p)}
             return Case(says, term, inputs, _sizes(rows * p, p, C, 6, 2), **more)
 
-        yield case("one patch and the class token pass all layers", "stack", 1, 1, 3, 2)
+        yield case("one patch and the class token go through all layers", "stack", 1, 1, 3, 2)
         yield case("the patches have positions", "locate", 1, 2, 3, 2)
-        yield case("pictures of a batch are read one by one", "choose", 3, 3, 2, 1)
+        yield case("the pictures of a batch do not affect each other", "choose", 3, 3, 2, 1)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for rows in (1, 2):

@@ -159,7 +159,7 @@ class WarmupSchedule(Exercise):
 
     @mistake(
         "start",
-        "it divides by zero when warmup is 0",
+        "the warm-up divides by zero when warmup is 0",
         line=("/ warmup", "/warmup", "/ max", "/"),
     )
     def division_by_zero(self, start: float) -> float:
@@ -188,7 +188,7 @@ class WarmupSchedule(Exercise):
 
     @mistake(
         "fall",
-        "the rate becomes negative after `total`: gradient ascent; use max(0, …)",
+        "the rate becomes negative after `total`, which turns descent into ascent; use max(0, …)",
         line=("/ (total", "/(total", "total -", "return"),
     )
     def negative_after_the_end(self, step: int, warmup: int, total: int) -> float:
@@ -209,7 +209,7 @@ class WarmupSchedule(Exercise):
 
     @mistake(
         "divide",
-        "// cuts the factor to a whole number: 0 during the warm-up; use /",
+        "// rounds the factor down to a whole number, which is 0 during the warm-up; use /",
         line=("//",),
     )
     def integer_division(self, a: float, b: float) -> float:
@@ -267,16 +267,20 @@ class WarmupSchedule(Exercise):
 
         warmup, total = draw.number(7, 12), draw.number(40, 60)
         yield case("the factor is 0 at step 0", "rise", 0, warmup, total)
-        yield case("it grows by 1 / warmup each step", "rise", 1, warmup, total)
-        yield case("it grows by 1 / warmup each step", "rise", warmup - 3, warmup, total)
-        yield case("it is just below 1 before the warm-up ends", "rise", warmup - 1, warmup, total)
-        yield case("it is 1 at step `warmup`", "fall", warmup, warmup, total)
-        yield case("it falls by 1 / (total − warmup)", "fall", warmup + 1, warmup, total)
-        yield case("it is 1/2 half-way down", "fall", warmup + 15, warmup, warmup + 30)
-        yield case("it is just above 0 at the end", "fall", total - 1, warmup, total)
-        yield case("it is 0 at step `total`", "fall", total, warmup, total)
-        yield case("it is 0 after `total`", "fall", total + 2 * warmup, warmup, total)
-        yield case("it works without a warm-up", "start", 0, 0, total)
+        yield case("the factor grows by 1 / warmup each step", "rise", 1, warmup, total)
+        yield case("the factor grows by 1 / warmup each step", "rise", warmup - 3, warmup, total)
+        yield case(
+            "the factor is just below 1 before the warm-up ends", "rise", warmup - 1, warmup, total
+        )
+        yield case("the factor is 1 at step `warmup`", "fall", warmup, warmup, total)
+        yield case(
+            "the factor falls by 1 / (total − warmup) each step", "fall", warmup + 1, warmup, total
+        )
+        yield case("the factor is 1/2 half-way down", "fall", warmup + 15, warmup, warmup + 30)
+        yield case("the factor is just above 0 before the end", "fall", total - 1, warmup, total)
+        yield case("the factor is 0 at step `total`", "fall", total, warmup, total)
+        yield case("the factor is 0 after `total`", "fall", total + 2 * warmup, warmup, total)
+        yield case("the schedule works without a warm-up", "start", 0, 0, total)
 
     def small_cases(self, draw: Draw) -> Iterable[Case]:
         for step, warmup, total in ((0, 2, 4), (1, 2, 4), (2, 2, 4), (3, 2, 4), (4, 2, 4)):

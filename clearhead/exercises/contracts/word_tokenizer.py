@@ -103,7 +103,7 @@ class WordTokenizer(Exercise):
 
     @mistake(
         "split",
-        "punctuation is thrown away: it is a token of its own",
+        "punctuation is dropped; each mark must be a token of its own",
         line=("findall", "sub(", "strip", "punctuation"),
     )
     def no_punctuation(self, text: str) -> list[str]:
@@ -201,7 +201,11 @@ class WordTokenizer(Exercise):
             ("a text begins with the start token", "begin", "we"),
             ("words are tokens", "split", draw.choose(WORDS) + " " + draw.choose(WORDS)),
             ("punctuation is a token of its own", "split", _draw_text(draw, 3)),
-            ("a word has one id wherever it stands", "split", "we know it. we know us! it, us."),
+            (
+                "a word has the same id wherever it occurs",
+                "split",
+                "we know it. we know us! it, us.",
+            ),
             ("an unknown word becomes <unk>", "look_up", f"we {UNKNOWN[0]} it, {UNKNOWN[1]}."),
         ):
             yield Case(says, term, {"text": text, "texts": texts})

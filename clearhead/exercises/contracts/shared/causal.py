@@ -118,8 +118,8 @@ class MaybeCausal(DotProduct):
 
     @mistake(
         "past",
-        "a token does not attend to itself, so the first one attends to nothing: the diagonal "
-        "belongs to the allowed keys",
+        "a token does not attend to itself, so the first one attends to nothing; the diagonal "
+        "must be allowed",
         line=PAST,
     )
     def hides_itself(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:

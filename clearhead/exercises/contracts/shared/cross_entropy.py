@@ -24,7 +24,7 @@ class CrossEntropy(Exercise):
 
     @mistake(
         "cost",
-        "the minus sign is missing: the loss is the log probability, and training makes it small",
+        "the minus sign is missing: minimising the log probability makes the right token unlikely",
         line=("log_softmax", "log(", "gather", "return"),
     )
     def sign_forgotten(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -66,7 +66,7 @@ class DotProduct(DotProductFormula):
     @mistake(
         "scale",
         "the scores are divided by the square root of the number of queries instead of √d_k: "
-        "q.shape[-2] was taken for q.shape[-1]",
+        "q.shape[-2] instead of q.shape[-1]",
         line=ROOT,
     )
     def scaled_by_length(self, scores: Tensor, q: Tensor, v: Tensor, x: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class DotProduct(DotProductFormula):
     def mask_inverted(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores.masked_fill(mask, self.hidden)
 
-    @mistake("hide", "the mask is taken but not used: hidden keys get weight", line=HIDE)
+    @mistake("hide", "the mask is accepted but never used, so hidden keys get weight", line=HIDE)
     def mask_ignored(self, scores: Tensor, mask: Tensor) -> Tensor:
         return scores
 
@@ -126,7 +126,7 @@ class DotProduct(DotProductFormula):
 
     @mistake(
         "hide",
-        "hidden scores are set to a number such as −1e4 that a real score can be below, so a "
+        "hidden scores are set to a number such as −1e4, and a real score can be lower, so a "
         "hidden key can win; use −∞ or −1e9",
         line=("e4", "e3", "100", *HIDE),
         variants=("mask_value_thousand", "mask_value_hundred"),
@@ -142,8 +142,8 @@ class DotProduct(DotProductFormula):
 
     @mistake(
         "hide",
-        "the 0/1 mask is added to the scores: a hidden key is only 1 behind; hidden scores must "
-        "become −∞",
+        "the 0/1 mask is added to the scores, which makes a hidden key only 1 lower; hidden "
+        "scores must become −∞",
         line=("+", "mask"),
     )
     def mask_added(self, scores: Tensor, mask: Tensor) -> Tensor:
@@ -188,8 +188,7 @@ class DotProduct(DotProductFormula):
 
     @mistake(
         "past",
-        "the attention is causal without being asked: no token attends to a later one, although no "
-        "mask is given",
+        "the attention is always causal: no token attends to a later one, even without a mask",
         line=PAST,
     )
     def always_causal(self, n_queries: int, n_keys: int, is_causal: bool) -> Tensor | None:

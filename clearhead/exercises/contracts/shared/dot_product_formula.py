@@ -36,15 +36,16 @@ class DotProductFormula(Exercise):
     forbidden = ("torch.nn.functional.scaled_dot_product_attention", "torch.nn.MultiheadAttention")
     helpers = constructors.HELPERS
     terms = {
-        "order": "which of the three are queries, keys and values",
+        "order": "which input is the queries, which the keys and which the values",
         "weights": "the order of scaling, mask and softmax",
         "score": "the scores q kᵀ",
         "scale": "the division of the scores by √d_k",
         "allow": "which keys the valid lengths allow",
-        "past": "which keys are seen without a mask: all, or in causal attention the past",
+        "past": "which keys a query sees without a mask: all of them, or in causal attention only "
+        "earlier ones",
         "hide": "the mask: scores of hidden keys become −∞ before the softmax",
         "weigh": "the softmax over the keys",
-        "mix": "the mixture of the values, weights v",
+        "mix": "the mixture of the values: weights @ v",
     }
     parameters = {"mask": MASKS, "valid_lens": LENGTHS}
     hidden = -math.inf  # the score of a hidden key

@@ -13,7 +13,7 @@ from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 from clearhead.exercises.sandbox.supervisor import StudentError
 from clearhead.exercises.student import MODULE, Student
 
-TERM = {"drop": "dropout: in training some numbers become 0"}
+TERM = {"drop": "dropout: in training some entries become 0"}
 SAYS = "in training two calls differ, since dropout is random"
 NOTE = "dropout is an argument, but there is no such layer"
 N_CALLS = 4

@@ -44,7 +44,7 @@ class Encoder(Exercise):
 
     @mistake(
         "layer",
-        "the layers are causal: in an encoder every token, the first one too, attends to all",
+        "the layers are causal; in an encoder every token attends to all tokens",
         line=("tril", "triu", "causal", "mask"),
     )
     def causal_layers(self, x: Tensor, parts: dict[str, Any], how: dict[str, Any]) -> Tensor:
@@ -56,7 +56,8 @@ class Encoder(Exercise):
 
     @mistake(
         "stack",
-        "the layers are not chained: each reads the input of the first one, and the last one wins",
+        "the layers are not chained: each reads the input of the first one, and only the last "
+        "output is used",
         line=("for ", "layer(", "block("),
     )
     def layers_not_chained(self, x: Tensor, layers: Layers, how: dict[str, Any]) -> Tensor:

@@ -135,7 +135,7 @@ class HandDesign(Exercise):
 
     @mistake(
         "scores",
-        "the scores have the wrong sign: a token attends to all but those it should",
+        "the scores have the wrong sign: a token attends to every token except the right ones",
         line=("Qm", "Km"),
     )
     def scores_negated(self, design: Design) -> Design:
@@ -143,7 +143,7 @@ class HandDesign(Exercise):
 
     @mistake(
         "scores",
-        "Km and Qm are swapped: each token offers what it should ask",
+        "Km and Qm are swapped: the keys are built with the matrix of the queries",
         line=("Km", "Qm"),
     )
     def keys_and_queries_swapped(self, design: Design) -> Design:
@@ -151,8 +151,8 @@ class HandDesign(Exercise):
 
     @mistake(
         "layout",
-        "the matrices are transposed: they have a row for each number of a token and its position, "
-        "as in x @ Km; nn.Linear holds them the other way",
+        "the matrices are transposed: x @ Km needs one row for each entry of [token, "
+        "position]; nn.Linear stores the transpose",
         line=("Km", "Qm"),
     )
     def transposed_matrices(self, design: Design) -> Design:
@@ -174,7 +174,7 @@ class HandDesign(Exercise):
 
     @mistake(
         "task",
-        "the output is the mean of all tokens: every score is the same, so nothing is chosen",
+        "the output is the mean of all tokens: the scores are all equal, so no token is preferred",
         line=("Qm", "Km"),
     )
     def even_attention(self, text: str) -> list[list[float]]:

@@ -17,7 +17,7 @@ class Heads(MaybeCausal):
         "repeat": "the lengths, repeated for each head of an example",
         **MaybeCausal.terms,
         "merge": "heads side by side again: (B, H, T, Dh) → (B, T, D)",
-        "finish": "the last layer W_O",
+        "finish": "the output layer W_O",
     }
 
     # The formula: q (B, T, D), k and v (B, S, D) → (B, T, D)
@@ -84,8 +84,8 @@ class Heads(MaybeCausal):
 
     @mistake(
         "heads",
-        "the heads of a token attend to each other, instead of tokens: transpose (B, T, H, Dh) to "
-        "(B, H, T, Dh) before attention",
+        "attention runs over the heads of a token instead of over tokens: transpose (B, T, H, "
+        "Dh) to (B, H, T, Dh) before attention",
         line=("transpose", "permute", *RESHAPE),
     )
     def attends_over_heads(
@@ -115,7 +115,7 @@ class Heads(MaybeCausal):
 
     @mistake(
         "finish",
-        "the last layer W_O is forgotten: the heads are joined but not mixed",
+        "the output layer W_O is missing: the heads are joined but not mixed",
         line=("return", "cat", "reshape", "view"),
     )
     def no_output_layer(self, x: Tensor, out: Linear | None) -> Tensor:

@@ -113,7 +113,7 @@ class Layer(WithDropout):
 
     def norms(self, norm1: NormOrNone, norm2: NormOrNone) -> tuple[NormOrNone, NormOrNone]:
         if norm1 is None and norm2 is None:
-            raise ValueError("there is no norm")
+            raise ValueError("the layer norms are missing")
         return (None, norm1 or norm2) if norm1 is None or norm2 is None else (norm1, norm2)
 
     def place(self, is_pre: bool) -> bool:
