@@ -30,6 +30,7 @@ EXACT = 0.02  # a wrong form with a score below explains the answers
 ADVANTAGE = 0.3  # of the term that the first failing case names
 N_FAILED = 3  # failing cases that are compared by their numbers
 N_READINGS = 2  # of the weights, the closest ones
+CLOSE = 0.35  # a term whose best form has a score below is blamed before the first case's
 APART = 0.99  # a term whose best form has a score above is not isolated
 REFUTED = 0.7  # the score of a form that explains the first cases but not all
 NEGLIGIBLE = 0.05  # share of an answer that is not told from noise
@@ -120,7 +121,7 @@ class _Search:
         likeliest = min(best, key=lambda term: best[term] - ADVANTAGE * (term == first))
         if best[likeliest] > APART and self._is_far():
             return None
-        return likeliest, best[likeliest]
+        return likeliest if best[likeliest] < CLOSE else first, best[likeliest]
 
     def _is_far(self) -> bool:
         """Whether the right answers are negligible beside those that were given."""
