@@ -1,4 +1,4 @@
-"""clearhead audit HANDOUT: what a handout prints, derived again."""
+"""clearhead audit HANDOUT: check the claims, numbers and tests of a handout."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,28 +1,28 @@
-"""Checking the code of others: what is wrong, in which term of the formula, on which line.
+"""Checking code: what is wrong, in which term of the formula, on which line.
 
 exercise.py      what an exercise is: a formula in terms, named mistakes, cases
 draw.py          inputs drawn from a secret seed
-weights.py       the parts of a formula that have weights
-pieces.py        the pieces of a module's parameters that can be such a part
+weights.py       linear layers, norms and tables: the parts of a formula that have weights
+pieces.py        the pieces of a module's parameters that fit such a part
 readings.py      which piece plays which role
-stacks.py        the layers of a whole model among its parameters
+stacks.py        the layers of a whole model, found among its parameters
 constructors.py  how a student's class gets its sizes
 student.py       a student's function or class, called with the arguments it expects
 forms.py         inputs as NumPy arrays, or as transposed matrices
-comparison.py    whether an answer is what a formula gives
-diagnosis.py     from a wrong answer to its mistake
-terms.py         the term of a mistake without a name
-disturbances.py  wrong forms of each term, made without knowing what it computes
-properties.py    what a right answer has, without a reference
+comparison.py    whether an answer equals the result of a formula
+diagnosis.py     find the mistake behind a wrong answer
+terms.py         find the term of a mistake that has no name
+disturbances.py  generic wrong forms of any term
+properties.py    properties of a right answer that need no reference
 self_test.py     the score of check itself on the corpus
 intake.py        files, notebooks and folders as students hand them in
 magics.py        the cells of a notebook as Python
 definitions.py   what a file defines, and which definition an exercise means
 categories.py    the categories of DEFault++ that the mistakes belong to
 catalogue.py     the exercises and their mistakes, without importing torch
-lines.py         the line where a mistake probably stands
+lines.py         the line that probably has the mistake
 report.py        what a check found, as text, JSON and HTML
-judge.py         one part: run, diagnose, put into words
+judge.py         run one part, diagnose it, and report the result
 check.py         a whole submission
 pages.py         the page of each exercise in docs/exercises
 testing.py       a check that raises, for otter, nbgrader and pytest
@@ -36,9 +36,9 @@ grade_tables.py  the grades as CSV and as JUnit's XML
 class_report.py  which mistakes a class makes, as an HTML page
 template.py      a file to start from, and a sheet of all exercises
 corpus.py        submissions with known verdicts
-audit/           what a handout prints, derived again
+audit/           check the claims, numbers and tests of a handout
 contracts/       the exercises, one file each
-sandbox/         running code that nobody trusts
+sandbox/         running untrusted code
 """
 
 from clearhead.exercises.testing import assert_passed

@@ -77,7 +77,7 @@ class Assignment(Config):
         parts = tuple(_read_part(number, each) for number, each in enumerate(self.parts, 1))
         names = [part.exercise for part in parts]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"{twice} stands in two parts; one exercise is one part")
+            raise ValueError(f"{twice} is in two parts; an exercise may be in one part only")
         object.__setattr__(self, "parts", parts)
 
     def find_part(self, exercise: str) -> AssignedPart:
@@ -108,7 +108,7 @@ class Assignment(Config):
 
 
 def read_assignment(path: Path) -> Assignment:
-    """Read a TOML file; unknown keys are refused with the nearest."""
+    """Read a TOML file; an unknown key is refused, and the nearest known one suggested."""
     text = read_text(path, max_bytes=MAX_BYTES)
     try:
         values = tomllib.loads(text)

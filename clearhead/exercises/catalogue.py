@@ -1,7 +1,7 @@
 """The exercises and their mistakes, without importing torch: read from catalogue.json.
 
 `clearhead check --list` and `clearhead exercise` must answer at once, and a check says what it has
-found before anything slow is imported. The contracts import torch, so what can be said of them is
+found before anything slow is imported. The contracts import torch, so their descriptions are
 kept in a file. `make pages` writes it and a test compares it with the contracts.
 """
 
@@ -25,7 +25,7 @@ BEHAVIOUR = {  # possible in every exercise, although the values are right
 
 @dataclass(frozen=True)
 class Entry:
-    """What is said of an exercise; the fields are those of Exercise.
+    """The description of an exercise; the fields are those of Exercise.
 
     mistakes: term, sentence and category (of categories.py, or None) by id. example: inputs and
     expected result of a small case, None for an exercise whose answer depends on the weights of

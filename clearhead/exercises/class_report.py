@@ -1,7 +1,7 @@
-"""A class report: which mistakes, how many, and what to say in the lecture. One HTML page.
+"""A class report: the mistakes, their counts, and what to say in the lecture, as one HTML page.
 
-The page names no student, so it can be shown to the class. It loads nothing, and everything that is
-not ours is escaped.
+The page names no student, so it can be shown to the class. It loads nothing, and text from
+submissions is escaped.
 """
 
 from collections import Counter

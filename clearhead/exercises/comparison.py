@@ -1,4 +1,4 @@
-"""Whether two results are the same, and whether an answer is what a formula gives."""
+"""Compare two results, and an answer with the result of a formula."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from clearhead.exercises.exercise import Answer, Case, Exercise
 
 
 def describe_difference(got: Any, expected: Any, tolerance: float = 1e-4) -> str | None:
-    """None if equal, else how they differ: type, shape, not finite, or values."""
+    """Say how two values differ: type, shape, not finite, or values; None if they are equal."""
     if isinstance(expected, np.ndarray):
         expected = torch.from_numpy(expected)
     if isinstance(expected, Tensor):
@@ -81,7 +81,7 @@ def _first(differences: Any) -> str | None:
 def compare_results(
     got: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float
 ) -> str | None:
-    """Compare result by result those that the student's code returned."""
+    """Compare each result that the student's code returned; describe the first difference."""
     shared = [name for name in expected if name in got]
     if not shared:
         return "type"
@@ -92,7 +92,7 @@ def compare_results(
 
 
 def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> str | None:
-    """How an answer differs from the formula; None if it does not."""
+    """Say how an answer differs from the formula; None if it does not."""
     case = answer.form or case
     if not answer.choices:
         return "error"
@@ -116,7 +116,7 @@ def differs(exercise: Exercise, case: Case, answer: Answer, choice: int = 0) -> 
 
 
 def _divides_by_zero(answer: Answer, expected: Mapping[str, Any]) -> bool:
-    """Plain Python raises where a mistake makes the formula 0 / 0, which is NaN in PyTorch."""
+    """Whether the code raised ZeroDivisionError where the formula is 0 / 0, NaN in PyTorch."""
     values = [each for each in expected.values() if isinstance(each, Tensor)]
     raised = getattr(answer.error, "type", None) == "ZeroDivisionError"
     return raised and bool(values) and all(bool(each.isnan().all()) for each in values)
@@ -125,7 +125,7 @@ def _divides_by_zero(answer: Answer, expected: Mapping[str, Any]) -> bool:
 def evaluate(
     exercise: Exercise, case: Case, inputs: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Tensor] | None]:
-    """The results of the formula and their gradient at the inputs; an exception as a value."""
+    """Compute the formula and the gradients of the inputs; an exception is returned, not raised."""
     values = dict(inputs)
     leaves: dict[str, Tensor] = {}
     if case.gradient:
@@ -151,9 +151,9 @@ def evaluate(
 
 
 def measure_distance(got: Mapping[str, Any], expected: Mapping[str, Any]) -> float | None:
-    """The mean distance of the numbers that both have, relative to the size of those given.
+    """The root mean square difference of the results that both have, relative to the size of `got`.
 
-    For whole numbers the share of those that differ; None if shapes differ or what is finite.
+    For integers, the share that differ. None if the shapes or the finite entries do not match.
     """
     found = [_measure(got[name], expected[name]) for name in expected if name in got]
     known = [each for each in found if each is not None]

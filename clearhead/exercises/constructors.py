@@ -2,7 +2,7 @@
 
     MultiHeadAttention(d_model, n_heads)       arguments, found by name, then by position
     CausalSelfAttention(config)                one object with config.n_embd, or config["n_embd"]
-    Head(head_size)                            n_embd = 64 stands at the top of the file
+    Head(head_size)                            n_embd = 64 at the top of the file
     EncoderLayer(size, self_attn, dropout)     an object of another class of the file
 
 An exercise that accepts more than arguments has HELPERS among its helpers.
@@ -55,20 +55,20 @@ def _set_constants(values):
 
 
 def find_config(parameters: Mapping[str, bool]) -> str | None:
-    """The parameter that takes all sizes in one object. parameters: name → has a default."""
+    """Find the parameter that takes all sizes in one object. parameters: name → has a default."""
     required = [name for name, has_default in parameters.items() if not has_default]
     return next((name for name in required if name.lower() in CONFIG.split()), None)
 
 
 def make_config(words: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """The object that the worker makes for such a parameter."""
+    """Describe the config object that the worker builds."""
     return {"make": "_Config", "args": [_list_words(words, sizes)]}
 
 
 def make_part(
     names: Iterable[str], words: Mapping[str, str], sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """An object of the first class of the file that has one of these names."""
+    """Describe an object of the first class in the file that has one of these names."""
     plain = [drop_condition(name) for name in names]
     return {"make": "_make_part", "args": [plain, _list_words(words, sizes)]}
 
@@ -80,7 +80,7 @@ def _list_words(words: Mapping[str, str], sizes: Mapping[str, Any]) -> dict[str,
 def set_constants(
     session: Any, words: Mapping[str, str], sizes: Mapping[str, Any], taken: set[str]
 ) -> list[str]:
-    """Give constants of the file the values of the sizes; the names of those that exist.
+    """Set constants of the file to the sizes; return the names of those that exist.
 
     taken: the sizes that are arguments. A constant n_embd is also set beside an argument: the
     parts of a GPT read it.

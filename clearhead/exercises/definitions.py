@@ -1,4 +1,4 @@
-"""What a file defines, read from its syntax, and the definition that an exercise means."""
+"""Read what a file defines from its syntax, and find the definition for an exercise."""
 
 import ast
 import re
@@ -67,19 +67,19 @@ def _read_parameters(node: ast.FunctionDef) -> tuple[str, ...]:
 def find_definition(
     names: Iterable[str], definitions: Mapping[str, Definition], is_asked: bool = False
 ) -> Definition | None:
-    """The definition that has one of the names: spelled so, or else nearly so.
+    """Find the definition that has one of the names, exactly or nearly.
 
-    A name with a capital letter first is that of a class. Some names serve several exercises:
+    A capitalised name means a class. Names that several exercises share have a condition:
 
         phi(x, W)               phi, if it has two parameters
         Km + pos                Km, if the file also defines pos; Km - pos, if it does not
         Head with mask lens     Head, if it has a parameter mask or lens; without: if it has none
         *.generate              the method of any class, if the exercise was asked for
 
-    is_asked: the exercise was asked for, so the condition need not hold if nothing else fits.
+    is_asked: the exercise was asked for; if nothing else fits, the condition is ignored.
     """
     names = tuple(names)
-    found = _find_named(names, definitions, _holds)
+    found = _find_named(names, definitions, _meets_condition)
     if found is None and is_asked:
         found = _find_named(names, definitions, lambda *_: True)
     if found is None and is_asked:
@@ -101,11 +101,11 @@ def _find_named(
 
 
 def drop_condition(name: str) -> str:
-    """A name of an exercise without the condition behind it."""
+    """Drop the condition after a name of an exercise."""
     return re.split(r"[ (]", name)[0]
 
 
-def _holds(name: str, own: Definition, definitions: Mapping[str, Definition]) -> bool:
+def _meets_condition(name: str, own: Definition, definitions: Mapping[str, Definition]) -> bool:
     """Whether the condition in a name holds: its parameters, or names beside it."""
     parameters = re.search(r"\((.*)\)", name)
     if parameters and len(own.parameters) != len(parameters[1].split(",")):
@@ -119,5 +119,5 @@ def _holds(name: str, own: Definition, definitions: Mapping[str, Definition]) ->
 
 
 def _simplify(name: str) -> str:
-    """attention_head, AttentionHead and attentionHead are one name."""
+    """Reduce attention_head, AttentionHead and attentionHead to one name."""
     return re.sub(r"[_\d]", "", name).lower()

@@ -1,10 +1,10 @@
-"""From a wrong answer to its mistake: named, narrowed to a term, or unknown. Never a guess.
+"""Find the mistake behind a wrong answer: named, narrowed to a term, or unknown. Never a guess.
 
-1. Every case is asked, and the answers are compared with the reference.
+1. The student's code is called for every case, and its answers are compared with the reference.
 2. If one differs, each named mistake is put into the formula, then each pair in different terms.
    A mistake is named only if it explains every answer, wrong and right ones.
 3. If none does, the term to look at is found by disturbing each one (terms.py), and general
-   properties are tried (properties.py). If neither tells anything, the mistake is unknown.
+   properties are tried (properties.py). If neither helps, the mistake is unknown.
 4. The smallest failing example is found among tiny cases with small whole numbers.
 """
 
@@ -23,12 +23,12 @@ from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
 from clearhead.exercises.terms import find_term
 
-READINGS = 12  # of the weights, the likeliest ones, with which a mistake is tried
+READINGS = 12  # a mistake is tried with this many readings of the weights, likeliest first
 
 
 @dataclass
 class Diagnosis:
-    """What is known of one part. verdict: passed, failed, error or missing; outcome: named,
+    """The diagnosis of one part. verdict: passed, failed, error or missing; outcome: named,
     narrowed, unknown or None; mistakes: ids, two for a pair; term: where to look."""
 
     verdict: str
@@ -39,7 +39,7 @@ class Diagnosis:
     line: int | None = None
     example: Mapping[str, Any] | None = None
     share: float = 0.0  # of the points
-    says: str | None = None  # what is not so, of the first failing case
+    says: str | None = None  # the first failing case, in words
     notes: list[str] = field(default_factory=list)
 
 
@@ -90,7 +90,7 @@ def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
 
 
 def _find_best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]:
-    """The reading of the weights with the fewest failing cases, and these cases."""
+    """Find the reading of the weights with the fewest failing cases; return it and these cases."""
     best: tuple[int, list[int]] | None = None
     for choice in range(max(1, *(len(answer.choices) for _, answer in asked))):
         failed = [
@@ -107,7 +107,7 @@ def _find_best_choice(exercise: Exercise, asked: Asked) -> tuple[int, list[int]]
 def _describe_readings(
     exercise: Exercise, student: Student, asked: Asked, choice: int
 ) -> list[str]:
-    """What was adapted to call the code, and which of the accepted conventions it follows."""
+    """List what was adapted to call the code, and which accepted conventions it follows."""
     readings = [a.choices[min(choice, len(a.choices) - 1)] for _, a in asked if a.choices]
     notes = [note for each in readings for note in exercise.describe_reading(each)]
     return list(dict.fromkeys([*student.notes, *notes]))
@@ -134,7 +134,7 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
 def name_mistakes(
     exercise: Exercise, asked: Asked, choice: int, failed: Sequence[int]
 ) -> tuple[Mistake, ...]:
-    """The mistake, or the pair of mistakes, that explains every answer; empty if none does."""
+    """Find the mistake, or the pair of mistakes, that explains every answer; empty if none does."""
     n_choices = max(len(answer.choices) for _, answer in asked)
     choices = [choice, *(i for i in range(min(n_choices, READINGS)) if i != choice)]
     # Failing cases first, and those without a gradient: they rule out most suspects at once.
@@ -167,9 +167,9 @@ def _report_error(error: StudentError) -> Diagnosis:
 
 
 def _narrow(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -> Diagnosis:
-    """The term whose wrong forms come closest; that of the first failing case if none does.
+    """Find the term whose wrong forms come closest; by default that of the first failing case.
 
-    Nothing is known if every case fails and the values are far from all that terms can give.
+    The result is unknown if every case fails and no wrong form comes near the values.
     """
     case, answer = asked[failed[0]]
     how = differs(exercise, case, answer, choice)
@@ -195,7 +195,7 @@ def _narrow(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) ->
 
 
 def _describe_type(answer: Answer) -> str:
-    """What the code returned where a value of another type is expected."""
+    """Name the type of the returned value, with its article."""
     values = list((answer.results or {}).values())
     if len(values) != 1:
         return "values of another type"
@@ -212,7 +212,7 @@ def _compare_shapes(exercise: Exercise, case: Case, answer: Answer, choice: int)
 
 
 def _compute_credit(asked: Asked, failed: list[int]) -> float:
-    """Half the share of the cases that are right: who has one mistake keeps up to half."""
+    """Half the share of right cases, so a wrong part gets at most half its points."""
     total = math.fsum(case.worth for case, _ in asked)
     right = math.fsum(case.worth for i, (case, _) in enumerate(asked) if i not in failed)
     return 0.5 * right / total if total else 0.0
@@ -221,7 +221,7 @@ def _compute_credit(asked: Asked, failed: list[int]) -> float:
 def _examine_behaviour(
     exercise: Exercise, student: Student, asked: Asked, choice: int, seed: int
 ) -> Diagnosis:
-    """All values are right; does it also leave its inputs alone, and answer the same again?"""
+    """When all values are right: check that inputs stay unchanged and a second call agrees."""
     if any(answer.is_changed for _, answer in asked):
         return Diagnosis(
             "failed",
@@ -233,7 +233,7 @@ def _examine_behaviour(
             share=0.8,
         )
     for number, (case, answer) in enumerate(asked):
-        if answer.results is None:  # an error is right here
+        if answer.results is None:  # this case expects an error
             continue
         student.seed = number + 1  # the same weights, asked once more
         again = exercise.ask(student, case)
@@ -250,7 +250,7 @@ def _examine_behaviour(
 
 
 def _is_random(exercise: Exercise, student: Student, asked: Asked, number: int) -> bool:
-    """Whether the answer to a case is another one if PyTorch's generator has another seed."""
+    """Whether the answer to a case changes with the seed of PyTorch's generator."""
     case, answer = asked[number]
     student.seed, student.shift = number + 1, 1000
     try:
@@ -262,7 +262,7 @@ def _is_random(exercise: Exercise, student: Student, asked: Asked, number: int) 
     if again is None or again.results is None or answer.results is None:
         return False
     if any(isinstance(value, Unreadable) for value in answer.results.values()):
-        return False  # a generator, for instance, equals no other one
+        return False  # such as a generator, which never equals another
     return compare_results(again.results, answer.results, exercise.tolerance) is not None
 
 
@@ -276,7 +276,7 @@ def _report_unrepeatable(sentence: str) -> Diagnosis:
 def find_example(
     exercise: Exercise, student: Student, seed: int, choice: int
 ) -> dict[str, Any] | None:
-    """The first of the tiny cases, smallest first, that the answer gets wrong."""
+    """Find the first tiny case, smallest first, for which the answer is wrong."""
     for number, case in enumerate(exercise.small_cases(Draw(seed))):
         student.seed = number + 1
         answer = exercise.ask(student, case)

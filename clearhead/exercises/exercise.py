@@ -67,12 +67,12 @@ def mistake(
 
 @dataclass(frozen=True)
 class Case:
-    """Inputs of one call, by the exercise's own names of the arguments.
+    """The inputs of one call, under the exercise's own argument names.
 
     says: what the case tries, printed as "this case fails: …". term: where to look if this
-    is the first case that fails. sizes: arguments of the constructor, for a class. gradient: also
-    compare the gradient at the inputs. worth: the weight of the case in partial credit. given: the
-    inputs as the student's code takes them, if it needs another form: a mask of 0 and 1, or arrays.
+    is the first case that fails. sizes: constructor arguments, for a class. gradient: also
+    compare the gradients of the inputs. worth: the weight of the case in partial credit. given: the
+    inputs in another form, if the student's code needs one: a 0/1 mask, or arrays.
     """
 
     says: str
@@ -86,12 +86,12 @@ class Case:
 
 @dataclass
 class Answer:
-    """What the student's code gave for a case.
+    """The result of the student's code for a case.
 
     choices: the inputs for the reference, one for each reading of the student's weights; just one
     for a function, none if the object could not be built. results: by name, such as output and
-    weights. error: what was raised. is_changed: whether the code changed its inputs. form: the case
-    in the form that was asked, if it is another one.
+    weights. error: what was raised. is_changed: whether the code changed its inputs. form: the
+    case as it was actually passed, if in another form.
     """
 
     choices: Sequence[Mapping[str, Any]]
@@ -111,7 +111,7 @@ class Exercise:
     and what students call them; those in `optional` need not exist. constructor: the same for the
     arguments of a class. forbidden: functions of PyTorch that may not be used. impossible: mistakes
     of a base class that cannot be made here. unnamed: other wrong forms, each with its term; they
-    tell the term only.
+    identify the term only.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Exercise:
     helpers: str = ""  # source of objects that a call needs, run after the student's file
     tolerance: float = 1e-4
 
-    # What each exercise defines
+    # Defined by each exercise
 
     answer: Callable[..., Any]  # the reference: one value, or several by name
 
@@ -168,7 +168,7 @@ class Exercise:
         """The notes that are printed on how the code was read, such as "causal"."""
         return ()
 
-    # What follows from it
+    # Derived from these
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:

@@ -1,7 +1,7 @@
 """The grades of a class for other programs: a CSV table, and JUnit's XML.
 
-Names and sentences come from students. In the table, a cell that a spreadsheet would take for a
-formula begins with an apostrophe; in XML, characters that it cannot hold are written as \\x1b is.
+Names and sentences come from students. In the table, a cell that a spreadsheet would read as a
+formula begins with an apostrophe; characters that XML does not allow become escapes such as \\x1b.
 """
 
 import csv

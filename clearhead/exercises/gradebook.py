@@ -6,7 +6,7 @@
       report.html               which mistakes, how many
 
 A run that was killed continues: what is in a file counts if the submission, the assignment and the
-seed are still the same. The seed is secret, so the folder is the teacher's.
+seed are still the same. The seed is secret, so only the teacher may read the folder.
 """
 
 import hashlib
@@ -115,7 +115,7 @@ def make_key(assignment: Assignment, seed: int) -> str:
 
 
 def make_storable(part: Part) -> Part:
-    """The same part, if it can be saved; otherwise without what makes it too large or strange."""
+    """Return the part if it can be saved; otherwise without what is too large or not valid JSON."""
     try:
         if len(json.dumps(part.example)) > MAX_EXAMPLE:
             note = "the example is too large to be shown"
@@ -154,7 +154,7 @@ def find_submissions(folder: Path, out: Path) -> list[Path]:
 
 
 def find_others(folder: Path) -> list[Path]:
-    """The files of a folder that are no submissions, such as an archive."""
+    """Find the files of a folder that are not submissions, such as an archive."""
     files = [path for path in _list_visible(folder) if not path.is_dir()]
     return [path for path in files if path.suffix not in SUFFIXES]
 

@@ -5,9 +5,9 @@
         for path in find_submissions(folder, book.folder):
             grade = grader.grade(path)
 
-The part a student would see from `clearhead check` is the part that is graded: the same judge, the
-same rules for inputs, and points in the same shares. A part never costs another part: whatever goes
-wrong in one is its result. Only a sandbox that cannot run code at all stops the grading.
+Grading uses the judge of `clearhead check`, with the same rules for inputs and the same partial
+credit. Parts are independent: whatever goes wrong in one is the result of that part alone.
+Only a sandbox that cannot run code at all stops the grading.
 """
 
 import math
@@ -43,12 +43,12 @@ CALL_SECONDS = 10.0  # for one call of a student's function; a part makes many
 
 
 class GradingFailed(Exception):
-    """Nothing could be graded, through no fault of a submission."""
+    """Nothing could be graded, for a reason outside the submissions."""
 
 
 @contextmanager
 def open_sandbox(*, is_unsafe: bool = False) -> Iterator["Sandbox"]:
-    """One sandbox for all submissions; refused where it is not closed well enough."""
+    """Open one sandbox for all submissions; raise GradingFailed if its isolation is too weak."""
     from clearhead.exercises.sandbox import Sandbox, Stopped  # imports torch
 
     try:
@@ -60,7 +60,7 @@ def open_sandbox(*, is_unsafe: bool = False) -> Iterator["Sandbox"]:
         if level.number < LEVEL_FOR_FOREIGN_FILES and not is_unsafe:
             reasons = "; ".join(f"{name}: {why}" for name, why in level.missing.items())
             raise GradingFailed(
-                f"files of others are not run here: the sandbox reaches level {level.number} "
+                f"submissions are not run here: the sandbox reaches level {level.number} "
                 f"({level}), and {LEVEL_FOR_FOREIGN_FILES} is needed ({reasons}); use a newer "
                 f"kernel, or --unsafe on a machine that holds nothing else"
             )
@@ -153,7 +153,7 @@ class Grader:
 
 
 def check_assignment(path: Path, assignment: Assignment, seed: int | None = None) -> Report:
-    """Check one's own file as it will be graded: the same parts, points, limits and hints."""
+    """Check a file as it will be graded: the same parts, points, limits and hints."""
     seed = assignment.seed if seed is None else seed
     with open_sandbox(is_unsafe=True) as sandbox:
         grader = Grader(assignment, sandbox, None, randbits(SEED_BITS) if seed is None else seed)
@@ -186,7 +186,7 @@ class _LimitedSandbox:
         self.limits["memory"] = (part.memory or 512) << 20
 
     def open(self) -> "Session":
-        """A session; the student's code is not in it yet, so a failure is not the student's."""
+        """Open a session; a failure here is not the student's, whose code has not run yet."""
         from clearhead.exercises.sandbox import Stopped
 
         for is_last in (False, True):
@@ -194,5 +194,5 @@ class _LimitedSandbox:
                 return self.sandbox.open(**self.limits)
             except (Stopped, OSError) as fault:
                 if is_last:
-                    raise GradingFailed(f"the sandbox opens no session: {fault}") from fault
+                    raise GradingFailed(f"the sandbox cannot open a session: {fault}") from fault
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Submissions as students hand them in: a .py file, a notebook, or a folder of them.
+"""Read submissions as students hand them in: a .py file, a notebook, or a folder of them.
 
 Nothing is run here: what a file defines is read from its syntax. A submission is a list of cells,
 each with its first line in one common source text. The worker runs them in order, and a cell that
@@ -21,13 +21,18 @@ from clearhead.files.text import read_text
 SUFFIXES = (".py", ".ipynb")
 MAX_BYTES = 2 << 20
 MAX_FILES = 200  # of a folder
-ONLY_IMPORTED = ("test_*.py", "*_test.py", "conftest.py", "setup.py")  # not run by themselves
+ONLY_IMPORTED = (
+    "test_*.py",
+    "*_test.py",
+    "conftest.py",
+    "setup.py",
+)  # run only if another file imports them
 NOT_READ = (".*", "__*", "venv", "env", "site-packages", "node_modules")
 
 
 @dataclass
 class Submission:
-    """What a student handed in. source: all cells in one text, to which lines refer.
+    """A student's submission. source: all cells in one text, to which line numbers refer.
 
     starts: the first line of each file or notebook cell, and its name. files: modules that the
     cells may import, by their path in the folder. notes: what was left out.
@@ -42,12 +47,12 @@ class Submission:
     definitions: Mapping[str, Definition] = field(default_factory=dict)
 
     def describe_line(self, line: int) -> str:
-        """Where a line stands: "line 7", in a notebook "cell 3, line 2"."""
+        """Name a line: "line 7", or in a notebook "cell 3, line 2"."""
         return describe_line(self.starts, line)
 
 
 def describe_line(starts: Sequence[tuple[int, str]], line: int) -> str:
-    """Where a line stands. starts: the first line of each file or cell, and its name."""
+    """Name a line. starts: the first line of each file or cell, and its name."""
     before = [start for start in starts if start[0] <= line]
     if not before:
         return f"line {line}"
@@ -62,7 +67,7 @@ def read_submission(path: Path) -> Submission:
 
 def _read_file(path: Path, name: str) -> Submission:
     if path.suffix == ".ipynb":
-        size = 8 * MAX_BYTES  # also for a line: a picture is one
+        size = 8 * MAX_BYTES  # also per line: a picture is stored as one line
         return read_notebook(read_text(path, max_bytes=size, max_line=size), name)
     return read_source(read_text(path, max_bytes=MAX_BYTES), name)
 
@@ -180,7 +185,7 @@ def list_files(folder: Path) -> list[Path]:
 
 
 def _append(whole: Submission, part: Submission, name: str) -> dict[str, Definition]:
-    """Add the cells of a file to a submission; its definitions, with their new lines."""
+    """Add the cells of a file to a submission; return its definitions with their new lines."""
     shift = whole.source.count("\n")
     package = ".".join(Path(name).parent.parts)
     whole.cells.append((shift + 1, f"__package__ = {package!r}"))  # for relative imports

@@ -1,4 +1,4 @@
-"""One part of a submission: run it in the sandbox, diagnose it, and put the result into words."""
+"""Judge one part of a submission: run it in the sandbox, diagnose it, and report the result."""
 
 import math
 from typing import Any
@@ -21,11 +21,11 @@ from clearhead.exercises.student import Student
 def judge(
     submission: Submission, name: str, definition: Definition | None, sandbox: Any, seed: int
 ) -> Part:
-    """The result for one exercise; whatever the code does, there is one."""
+    """Judge one exercise; whatever the code does, this returns a result."""
     exercise = find_exercise(name)
     if definition is None:
         usual = ", ".join(drop_condition(each) for each in exercise.names[:4])
-        sentence = f"nothing in the file is called {usual}; --map {name}=NAME says what is meant"
+        sentence = f"nothing in the file is called {usual}; --map {name}=NAME names it"
         return Part(name, "missing", sentence=sentence, max_points=exercise.points)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # tiny tensors: a second thread only costs time
@@ -73,7 +73,7 @@ def _note_failure(submission: Submission, fault: StudentError) -> str:
 
 
 def _read_failures(failures: list[Any]) -> list[StudentError]:
-    """What the statements of the file raised; the list is not trusted."""
+    """Read the errors that statements of the file raised; the list is not trusted."""
     found = []
     for each in failures[:20]:
         if isinstance(each, dict):
@@ -84,12 +84,12 @@ def _read_failures(failures: list[Any]) -> list[StudentError]:
 
 
 def _describe_failures(definition: Definition, failures: list[StudentError]) -> Diagnosis:
-    """Why a definition that stands in the file does not exist after the file was run."""
+    """Say why a definition in the file does not exist after the file has run."""
     first, last = definition.lines
     own = [fault for fault in failures if first <= (fault.line or 0) <= last]
     fault = next(iter(own or failures), None)
     if fault is None:
-        sentence = f"{definition.name} is not there any more when the file has run"
+        sentence = f"{definition.name} no longer exists after the file has run"
         return Diagnosis("error", sentence=sentence)
     sentence = f"{definition.name} could not be defined: running the file gave {fault}"
     return Diagnosis("error", sentence=sentence, line=fault.line)
@@ -133,7 +133,7 @@ def _get_line(source: str, line: int | None) -> str | None:
 def _write_example(
     exercise: Exercise, definition: Definition, submission: Submission, found: Diagnosis
 ) -> dict[str, Any] | None:
-    """The counter-example as plain lists, and as lines that one can run."""
+    """Write the counter-example as plain lists, and as code to run."""
     if found.example is None:
         return None
     example = found.example
@@ -171,7 +171,7 @@ def _write_snippet(
 
 
 def to_plain(value: Any) -> Any:
-    """A value as JSON can hold it: tensors and arrays as nested lists, four digits each."""
+    """Convert a value for JSON: tensors and arrays become nested lists, rounded to four digits."""
     if isinstance(value, Tensor | np.ndarray):
         return to_plain(value.tolist())
     if isinstance(value, float):

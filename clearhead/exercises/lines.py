@@ -1,4 +1,4 @@
-"""The line of a submission where a mistake probably stands, found by syntax."""
+"""Find the line of a submission that probably has the mistake, by its syntax."""
 
 import ast
 import io
@@ -12,13 +12,17 @@ from clearhead.exercises.exercise import Exercise
 
 
 def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int | None:
-    """The first line of a definition with one of the pieces of text, the surest piece first.
+    """Find the first line of a definition that has one of the pieces of text, surest piece first.
 
-    Comments and docstrings do not count. A class is searched from `forward`, then what it calls,
-    then the rest; functions that the definition calls are searched, too. None if no piece is there.
+    Comments and docstrings do not count. In a class, `forward` is searched first, then the
+    functions it calls, then the rest. None if no piece is found.
     """
-    lines = dict(_code_lines(source))
-    ranges = [*_forward(source, definition), *_find_called(source, definition), definition.lines]
+    lines = dict(_read_code_lines(source))
+    ranges = [
+        *_find_forward(source, definition),
+        *_find_called(source, definition),
+        definition.lines,
+    ]
     if not definition.is_class:
         ranges.insert(0, definition.lines)
     for is_condition, piece in product((False, True), pieces):  # conditions last
@@ -33,7 +37,7 @@ def find_line(source: str, definition: Definition, pieces: Sequence[str]) -> int
 
 
 def _compile(piece: str) -> re.Pattern[str]:
-    """A piece of text without blanks; one that begins a word, so `sum(` is not in `einsum(`."""
+    """Compile a piece, without blanks, to match at the start of a word: `sum(` not in `einsum(`."""
     start = r"(?<![A-Za-z])" if piece[:1].isalpha() else ""
     return re.compile(start + re.escape(_squeeze(piece)))
 
@@ -43,12 +47,12 @@ def _is_header(line: str) -> bool:
 
 
 def _is_condition(line: str) -> bool:
-    """`if mask is not None:` is rarely wrong, what it guards may be."""
+    """Whether a line is like `if mask is not None:`, which is rarely the mistake itself."""
     return line.startswith("if ") and line.endswith(("isnotNone:", "is not None:", "is None:"))
 
 
 def _follow(lines: Mapping[int, str], first: int, number: int) -> int:
-    """From `return out` to the line that computes out."""
+    """Go from `return out` to the line that computes out."""
     returned = re.fullmatch(r"return (\w+)(,\w+)*", lines[number])
     if returned is None:
         return number
@@ -60,8 +64,8 @@ def _squeeze(text: str) -> str:
     return "".join(text.split())
 
 
-def _code_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Line number and code without blanks, comments and texts that stand alone."""
+def _read_code_lines(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line number and code, without blanks, comments and docstrings."""
     found: dict[int, str] = {}
     alone = {
         (node.lineno, node.col_offset)
@@ -80,8 +84,8 @@ def _code_lines(source: str) -> Iterator[tuple[int, str]]:
     yield from found.items()
 
 
-def _forward(source: str, definition: Definition) -> list[tuple[int, int]]:
-    """Lines of the method of a class that is called."""
+def _find_forward(source: str, definition: Definition) -> list[tuple[int, int]]:
+    """Find the lines of a class's `forward` or `__call__`."""
     return [
         (node.lineno, node.end_lineno or node.lineno)
         for node in ast.walk(ast.parse(source))
@@ -91,7 +95,7 @@ def _forward(source: str, definition: Definition) -> list[tuple[int, int]]:
 
 
 def _find_called(source: str, definition: Definition) -> list[tuple[int, int]]:
-    """Lines of the other functions and classes of the file whose names the definition uses."""
+    """Find the lines of the other functions and classes of the file that the definition uses."""
     tree = ast.parse(source)
     nodes = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     reached, todo = set(), [definition.name.split(".")[0]]
@@ -106,7 +110,7 @@ def _find_called(source: str, definition: Definition) -> list[tuple[int, int]]:
 
 
 def collect_pieces(exercise: Exercise, mistakes: Sequence[str]) -> list[str]:
-    """Pieces of text that point at these mistakes, then those of other mistakes in their terms."""
+    """Collect the pieces of text that point at these mistakes, then at others in their terms."""
     own = [exercise.mistakes[each] for each in mistakes if each in exercise.mistakes]
     terms = {each.term for each in own}
     near = [each for each in exercise.mistakes.values() if each.term in terms and each not in own]

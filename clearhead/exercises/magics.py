@@ -1,12 +1,12 @@
-"""The code cells of a notebook without magics and shell lines, which only a notebook can run.
+"""Remove magics and shell lines from notebook cells, since only a notebook can run them.
 
     %matplotlib inline      pass
     files = !ls             files = None
     %%time                  the other lines of the cell
     %%bash                  nothing: the cell is not Python
 
-A line is one of these only where Python cannot read it: "% 4" may continue an expression, and
-"%d items" stand in a text. Replaced lines keep their number.
+Only a line that Python cannot parse is replaced: "% 4" may continue an expression, and "%d items"
+may be part of a string. Line numbers stay the same.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""What is made from the contracts: catalogue.json and the pages in docs/exercises.
+"""Write catalogue.json and the pages in docs/exercises from the contracts.
 
     make pages
 

@@ -16,11 +16,11 @@ from clearhead.exercises.student import Student
 
 
 def probe(exercise: Exercise, student: Student, case: Case, answer: Answer) -> Iterator[str]:
-    """What is broken besides the values, each as a sentence."""
+    """Find properties that are violated besides the values; yield a sentence for each."""
     if answer.results is None:
         return
     if answer.is_changed:
-        yield "it changes the tensors it is given"
+        yield "it modifies its input tensors"
     if not _is_finite(answer.results):
         yield "the output is not finite"
     weights = answer.results.get("weights")

@@ -1,11 +1,11 @@
-"""Which parameter of a student's module is the query matrix? Read by name, shape and order.
+"""Find which parameter of a student's module plays which role, by name, shape and order.
 
 Each role of the formula (query, key, first layer, …) must be found among the module's parameters,
 whatever they are called: W_q, query, q_proj and to_q hint at a role, and since all sizes of a case
 differ, most roles have a shape of their own.
 
-Where names leave several readings, all are returned, the likeliest first. The answer is right if
-one of them gives the student's numbers in every case: which of equal roles is the query is free.
+If several readings are possible, all are returned, the likeliest first. The answer is right if one
+of them gives the student's numbers in every case: it does not matter what a layer is called.
 """
 
 import re
@@ -24,7 +24,7 @@ MISSING = 3  # the rank of an optional role that is not found: less likely than 
 
 
 def assign(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Assignment]:
-    """Every reading of the parameters as roles whose names fit (nearly) best; empty if none fits.
+    """Find the readings of the parameters as roles whose names fit (nearly) best; empty if none.
 
     The likeliest is first: the names fit best, and the roles follow the order of the module.
     """
@@ -44,7 +44,7 @@ def assign(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Assignm
 
 
 def keep_named(found: Sequence[Assignment], roles: Mapping[str, Role]) -> Sequence[Assignment]:
-    """Only the readings in which every layer has the name of its role, if there is such a one."""
+    """Keep only the readings in which every layer has the name of its role, if there are any."""
     named = [
         each
         for each in found
@@ -105,7 +105,7 @@ def _combine(options: Sequence[Sequence[Option]], slack: int) -> list[tuple[int,
 
 
 def _count_inversions(chosen: Sequence[Piece | None], order: Mapping[int, int]) -> int:
-    """How far the roles are from the order of the module's parameters."""
+    """Count the pairs of roles that are not in the order of the module's parameters."""
     places = [order[id(p)] for p in chosen if p is not None]
     return sum(a > b for i, a in enumerate(places) for b in places[i + 1 :])
 

@@ -1,4 +1,4 @@
-"""The score of check itself: every submission of the corpus, and what was found.
+"""Score the check itself on every submission of the corpus.
 
 clearhead check --self-test
 """

@@ -1,7 +1,7 @@
 """A student's function or class, called through the sandbox with the arguments it expects.
 
-Arguments are matched by name first (`queries` is q), then by position. What had to be adapted is
-kept in `notes` and printed, so that nobody is surprised by a convention.
+Arguments are matched by name first (`queries` is q), then by position. Every adaptation
+is kept in `notes` and printed, so that no convention comes as a surprise.
 """
 
 import math
@@ -39,14 +39,14 @@ class Student:
     name: str
     is_class: bool = False
     seed: int = 0
-    shift: int = 0  # of the seed of a call: another one must not change the answer
+    shift: int = 0  # added to the seed of a call, which must not change the answer
     notes: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)  # found out once, such as is_causal
+    facts: dict[str, Any] = field(default_factory=dict)  # computed once, such as is_causal
     _signatures: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
-    _keyword_only: set[str] = field(default_factory=set)  # parameters behind a *
+    _keyword_only: set[str] = field(default_factory=set)  # parameters after a *
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
-        """Call it with a case, in the first accepted form that does not make it raise.
+        """Call the code for a case, in the first accepted form for which it does not raise.
 
         None if the case needs an optional argument that the student's code does not have.
         """
@@ -95,7 +95,7 @@ class Student:
         return None if self.is_class else self.name.rpartition(".")[2] if self.owner else None
 
     def _prepare(self, exercise: Exercise, case: Case) -> list[dict[str, Any]]:
-        """Build the module of a class with new weights; the inputs for the reference."""
+        """Build the module of a class with new weights; return the inputs for the reference."""
         if not self.owner:
             return [dict(case.inputs)]
         parameters = self.build(exercise, case)
@@ -116,11 +116,13 @@ class Student:
         return [{**case.inputs, **take_parts(each, values)} for each in assignments]
 
     def build(self, exercise: Exercise, case: Case) -> Sequence[Any]:
-        """Build an object of the class; (name, shape, owner) of each parameter."""
+        """Build an object of the class; return (name, shape, owner) of each parameter."""
         assert self.owner is not None
         arranged = self._arrange_sizes(exercise, case)
         if arranged is None:
-            raise CannotCall(f"the constructor of {self.name} does not take what the exercise asks")
+            raise CannotCall(
+                f"the constructor of {self.name} does not take the sizes of the exercise"
+            )
         args, kwargs, _ = arranged
         reply = self.session.request(
             "build", name=self.owner, args=args, kwargs=kwargs, label=MODULE, seed=self.seed
@@ -137,7 +139,7 @@ class Student:
         return found
 
     def _arrange_sizes(self, exercise: Exercise, case: Case) -> Arranged | None:
-        """The arguments of the constructor; see constructors.py."""
+        """Arrange the arguments of the constructor; see constructors.py."""
         names, words = self.signature(self.owner or ""), exercise.constructor
         given = {p.lower() for p, _ in names}
         taken = {name for name in case.sizes if given & set(words[name].lower().split())}
@@ -155,7 +157,7 @@ class Student:
         return arrange(names, words, sizes, ())
 
     def _note_constants(self, names: Sequence[str]) -> None:
-        note = f"{', '.join(names)}: constants of the file, set to the sizes that are tried"
+        note = f"{', '.join(names)}: constants of the file, set to the sizes of each case"
         if names and note not in self.notes:
             self.notes.append(note)
 
@@ -173,7 +175,7 @@ class Student:
         return self._signatures[key]
 
     def arrange(self, exercise: Exercise, inputs: Mapping[str, Any]) -> Arranged | None:
-        """The inputs in the student's order; None if they are too many or too few."""
+        """Arrange the inputs in the student's order; None if there are too many or too few."""
         if self.owner:
             names = self.signature(MODULE, self.method or "forward")
         else:
@@ -191,7 +193,7 @@ class Student:
         reply: Any,
         order: list[str],
     ) -> Answer:
-        """An answer from the worker's reply, which is not trusted."""
+        """Read an answer from the worker's reply, which is not trusted."""
         if not isinstance(reply, dict) or "output" not in reply:
             error = StudentError("ProtocolError", "the answer has no output", None)
             return Answer(choices, error=error)
@@ -208,7 +210,7 @@ class Student:
 
 
 def read_rows(reply: Any) -> list[Any]:
-    """The rows (name, something, something) of a reply, which is not trusted."""
+    """Read the rows of three entries, a name first, of a reply, which is not trusted."""
     rows = reply.get("parameters", []) if isinstance(reply, dict) else None
     if not isinstance(rows, list):
         raise Stopped("its answer could not be read")
@@ -219,7 +221,7 @@ def read_rows(reply: Any) -> list[Any]:
 
 
 def read_parameters(reply: Any) -> list[Any]:
-    """(name, shape or None, owner) of each parameter of a module; none may be very large."""
+    """Read (name, shape or None, owner) of each parameter; refuse very large modules."""
     rows = read_rows(reply)
     for _, shape, owner in rows:
         sizes = [] if shape is None else shape
@@ -268,7 +270,7 @@ def arrange(
 
 
 def take_parts(assignment: Assignment, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of the formula, such as Linear, with the values of the student's parameters."""
+    """Build the parts of the formula, such as Linear, from the student's parameter values."""
     return {role: piece.take(values) for role, piece in assignment.items()}
 
 

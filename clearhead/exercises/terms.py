@@ -1,10 +1,10 @@
-"""The term of the formula that a mistake without a name is in.
+"""Find the term of the formula that has a mistake without a name.
 
 A wrong answer that no named mistake explains is compared with many wrong forms of the formula: the
-named mistakes, and each term disturbed (disturbances.py). A form that explains every answer tells
-the term. If none does, the term is the one whose wrong forms come closest: they fail the same
-cases, by similar numbers. The term of the first failing case has an advantage, since cases go from
-few terms to many.
+named mistakes, and each term disturbed (disturbances.py). A form that explains every answer
+identifies the term. If none does, the term is the one whose wrong forms come closest: they fail the
+same cases, by similar numbers. The term of the first failing case has an advantage, since cases go
+from few terms to many.
 """
 
 import math
@@ -65,7 +65,7 @@ def find_term(
     """The likeliest term and its score: 0 if a wrong form of it explains every answer, 1 if none
     is closer than the formula itself.
 
-    None if the values do not tell.
+    None if the values point to no term.
     """
     wrong: list[Question] = []
     right: list[Question] = []

@@ -57,7 +57,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows of one parameter (and of its bias) that serve a role; whole: all rows."""
+    """Rows of one or more parameters (and their biases) that can play a role."""
 
     name: str
     kind: str
@@ -69,7 +69,7 @@ class Piece:
     axes: tuple[int, ...] = ()  # of a parameter (H, d, d_head): in this order they are (out, in)
 
     def take(self, values: Mapping[str, Tensor]) -> Any:
-        """The part with these values of the parameters."""
+        """Build the part from these parameter values."""
         rows = list(self.rows) if self.rows else slice(None)
         weight = torch.cat([self._turn(values[name]) for name in self.weights])[rows]
         bias = torch.cat([values[name] for name in self.biases])[rows] if self.biases else None
@@ -78,7 +78,7 @@ class Piece:
         return Norm(weight, bias) if self.kind == "norm" else weight.reshape(self.shape)
 
     def _turn(self, x: Tensor) -> Tensor:
-        """A parameter with its rows first, as a linear layer has them."""
+        """Arrange a parameter as (out, in), like the weight of nn.Linear."""
         if self.axes:
             return x.permute(self.axes).reshape(-1, self.shape[1])
         return x.mT if self.is_transposed else x
@@ -88,7 +88,7 @@ Assignment = Mapping[str, Piece]
 
 
 def draw_weights(parameters: Sequence[Any], draw: Draw) -> dict[str, Tensor]:
-    """New values for each parameter: none is 0 or 1, so nothing hides behind a start value."""
+    """Draw new values for every parameter, so that initial zeros or ones hide no mistake."""
     return {name: _draw(name, shape, owner, draw) for name, shape, owner in parameters}
 
 
@@ -102,5 +102,5 @@ def _draw(name: str, shape: Sequence[int], owner: str, draw: Draw) -> Tensor:
 
 
 def is_shift(name: str) -> bool:
-    """Whether this parameter of a norm is added, as students' own norms call it."""
+    """Whether a parameter of a norm is its shift, by the names that students use."""
     return name.rpartition(".")[2] in ("bias", "beta", "shift", "b", "b_2", "offset")

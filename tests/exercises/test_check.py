@@ -97,7 +97,7 @@ def test_the_line_of_a_mistake_names_file_and_cell(sandbox, tmp_path):
 
 def test_what_a_file_deletes_is_not_there(sandbox, tmp_path):
     part = check(sandbox, write(tmp_path, "a.py", GOOD + "del attention\n"))
-    assert part.sentence == "attention is not there any more when the file has run"
+    assert part.sentence == "attention no longer exists after the file has run"
 
 
 def test_an_example_is_called_only_if_it_can_be(sandbox, tmp_path):

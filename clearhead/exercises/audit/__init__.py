@@ -1,4 +1,4 @@
-"""What a handout prints, derived again: what cannot be right, and what a wrong answer passes.
+"""Check a handout: claims that cannot be right, and tests that a wrong answer passes.
 
 handout.py       a Markdown, text or notebook file as blocks of text, code and output
 findings.py      what an audit found, as text and JSON
@@ -10,9 +10,9 @@ instrument.py    code blocks as cells that record what they print, make and comp
 probe.py         the recording side, sent to the sandbox
 digits.py        whether printed numbers agree with computed ones
 rerun.py         run the handout, and compare printed numbers and shapes
-trial.py         run it with an answer of ours in place of the student's
-answers.py       which wrong answers pass its tests, and whose numbers it prints
-audit.py         all of it
+trial.py         run it with one of our answers in place of the student's
+answers.py       which wrong answers pass its tests, and which answer gives its printed numbers
+audit.py         the whole audit
 """
 
 __all__: list[str] = []

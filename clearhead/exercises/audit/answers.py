@@ -1,4 +1,4 @@
-"""Which wrong answers pass the tests of a handout, and whose numbers it prints.
+"""Find which wrong answers pass a handout's tests, and which answer gives its printed numbers.
 
 A handout leaves functions to the student, or shows its own. Each that is an exercise of ours is
 replaced by the submissions of the corpus: the honest ones say what the tests accept and what is
@@ -40,7 +40,7 @@ def check_part(
     honest = {style: run for style, run in runs.items() if _is_whole(run)}
     if not honest:
         line = trial.programs[part.uses[0]].cells[0][0]
-        yield Note(line, f"no right answer of ours fits the way {part.name} is called")
+        yield Note(line, f"none of our right answers can be called as {part.name} is called here")
         return
     for line in list(shapes):
         found = check_shape(line, honest.values())
@@ -52,7 +52,10 @@ def check_part(
     wrong: list[tuple[CorpusEntry, Run]] = []
     for each in _choose_wrong(part, honest):
         if time.monotonic() > limit:
-            yield Note(tests[0] if tests else claims[0].line, f"not all wrong {part.name} were run")
+            yield Note(
+                tests[0] if tests else claims[0].line,
+                f"not all wrong answers for {part.name} could be run",
+            )
             break
         wrong.append((each, trial.run(part, each)))
     yield from _check_tests(part, honest, wrong, tests)
@@ -131,7 +134,7 @@ def _explain_failing(
         yield Finding(line, "wrong", sentence, _write_proof([each for each, _ in passing]))
     else:
         reason = next(run.failures[line] for run in honest.values() if line in run.failures)
-        yield Note(line, f"no answer of ours to {part.name} passes this test: {shorten(reason)}")
+        yield Note(line, f"none of our answers for {part.name} passes this test: {shorten(reason)}")
 
 
 def _check_numbers(
@@ -153,7 +156,7 @@ def _check_numbers(
         if matching and comparable:
             yield 1
             names = " or ".join(dict.fromkeys(each.expected for each in matching))
-            sentence = f"these are the numbers of a wrong {part.name}: {names}"
+            sentence = f"a wrong {part.name} gives these numbers: {names}"
             proof = f"a right answer prints {shorten(comparable[0])}\n" + _write_proof(matching)
             yield Finding(claim.line, "wrong", sentence, proof)
         elif claim.read(again) in given and (
@@ -163,7 +166,7 @@ def _check_numbers(
             yield 1
             yield refute(claim, given[0])
         else:
-            yield Note(claim.line, f"no answer of ours to {part.name} prints these numbers")
+            yield Note(claim.line, f"none of our answers for {part.name} prints these numbers")
 
 
 def _is_misprint(claim: Claim, given: Sequence[str]) -> bool:

@@ -35,7 +35,7 @@ def audit_handout(handout: Handout, sandbox: Any = None) -> AuditReport:
 
 
 def _add(report: AuditReport, found: Iterable[Any]) -> list[Any]:
-    """Put findings, notes and counts into the report; what else there is, is returned."""
+    """Add findings, notes and counts to the report; return everything else."""
     rest = []
     for each in found:
         if isinstance(each, Finding):
@@ -50,7 +50,7 @@ def _add(report: AuditReport, found: Iterable[Any]) -> list[Any]:
 
 
 def _check_static(blocks: Sequence[Block]) -> Iterator[Finding | Note | int]:
-    """What the text and the code say, without running anything."""
+    """Check text and code by rules, without running anything."""
     before = ""
     for i, block in enumerate(blocks):
         if block.kind == "text":
@@ -61,7 +61,7 @@ def _check_static(blocks: Sequence[Block]) -> Iterator[Finding | Note | int]:
 
 
 def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
-    """What the code does: printed numbers, shapes, tolerances, tests."""
+    """Run the code and check printed numbers, shapes, tolerances and tests."""
     from clearhead.exercises.audit import answers, rerun
     from clearhead.exercises.audit.trial import Trial, find_parts
 
@@ -91,7 +91,7 @@ def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
         own = [each for each in left if each.block in part.uses]
         left = [each for each in left if each not in own]
         _add(report, answers.check_part(trial, part, own, unknown))
-    sentence = "a claimed shape: its names or its value are not known"
+    sentence = "this shape could not be checked: its names or its value are not known"
     report.notes += [Note(line, sentence) for line in unknown]
     for claim in left:
         reason = found.fails_in(claim.first, claim.last) or found.stop
@@ -102,14 +102,14 @@ def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
 
 
 def _note_tests(report: AuditReport, programs: dict[int, Program], parts: Sequence[Any]) -> None:
-    """Tests of functions for which there are no wrong answers."""
+    """Note the tests of functions for which no wrong answers are known."""
     if not parts:
         lines = [line for program in programs.values() for line in program.tests]
         report.notes += [Note(n, "no wrong answers are known for what this tests") for n in lines]
 
 
 def _finish(report: AuditReport, handout: Handout) -> None:
-    """Sort by line, name the places, and say everything once."""
+    """Sort the findings by line, name their places, and drop duplicates."""
     refuted = {each.line for each in report.notes if each.sentence.startswith("rtol: ")}
     findings = {
         (each.line, _find_topic(each)): each
@@ -128,5 +128,5 @@ def _finish(report: AuditReport, handout: Handout) -> None:
 
 
 def _find_topic(finding: Finding) -> str:
-    """Two findings about one tolerance are one."""
+    """Map a finding to its topic: two findings about the same tolerance share one."""
     return "zeros" if "an answer of zeros passes" in finding.sentence else finding.sentence

@@ -45,7 +45,7 @@ VALUE = re.compile(
 class Program:
     """The cells of a block. claims: line → the value that a comment says is printed there.
     tests: lines of statements that compare; shapes: lines whose comment claims a shape. calls:
-    functions and classes that are called by name. fault: why it is not Python."""
+    functions and classes that are called by name. fault: why the block cannot be parsed."""
 
     cells: list[tuple[int, str]] = field(default_factory=list)
     claims: dict[int, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ def _read_calls(tree: ast.Module) -> Iterator[Definition]:
 def _split(
     tree: ast.Module, lines: list[str], without: Collection[str], offset: int
 ) -> Iterator[tuple[int, str]]:
-    """A cell for each statement, those on one line together; tests that nobody calls are called."""
+    """Make a cell of each statement, or of those on one line; call tests that are never called."""
     called = {ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
     spans: list[list[int]] = []
     calls: dict[int, str] = {}
@@ -157,7 +157,7 @@ def read_shape(comment: str) -> str | None:
     return sizes if is_size else None
 
 
-def read_said_shapes(text: str) -> Iterator[tuple[int, str, str]]:
+def read_stated_shapes(text: str) -> Iterator[tuple[int, str, str]]:
     """(offset, name, sizes) of sentences such as "`out` has shape (2, 5, 256)"."""
     for pattern in (SAID, SAID_SHORT):
         for found in pattern.finditer(text):

@@ -16,7 +16,7 @@ audit_records: dict[str, list[Any]] = {}
 
 
 def audit_start(seed: int) -> None:
-    """Forget all records, and give every generator a seed of its own."""
+    """Clear all records, and seed every random generator."""
     import random
 
     audit_take()
@@ -26,14 +26,14 @@ def audit_start(seed: int) -> None:
 
 
 def audit_take() -> dict[str, list[Any]]:
-    """All records so far, which are then forgotten."""
+    """Return all records so far and clear them."""
     taken = dict(audit_records)
     audit_records.update({name: [] for name in ("shown", "values", "shapes", "closes", "outputs")})
     return taken
 
 
 def audit_print(*values: Any, sep: str = " ", end: str = "\n", **_: Any) -> None:
-    """In place of print."""
+    """Record what is printed, in place of print."""
     text = (sep or "").join(str(each)[:MAX_TEXT] for each in values)
     audit_records["shown"].append([sys._getframe(1).f_lineno, text])
 
@@ -76,7 +76,7 @@ def audit_close(line: int, expected: Callable[[], Any], rtol: Any, atol: Any) ->
 
 
 def audit_watch(function: Any) -> Any:
-    """A function or a class that works as before and whose outputs are recorded."""
+    """Wrap a function or a class so that its outputs are recorded."""
 
     def record(output: Any) -> Any:
         first = output[0] if isinstance(output, tuple) and output else output

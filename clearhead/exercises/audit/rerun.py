@@ -9,7 +9,7 @@ from typing import Any
 from clearhead.exercises.audit.digits import agree
 from clearhead.exercises.audit.findings import Finding, Note
 from clearhead.exercises.audit.handout import MAX_LINES, Block
-from clearhead.exercises.audit.instrument import Program, instrument, read_said_shapes
+from clearhead.exercises.audit.instrument import Program, instrument, read_stated_shapes
 from clearhead.exercises.sandbox import Stopped, StudentError
 
 PROBE = Path(__file__).parent / "probe.py"
@@ -32,7 +32,7 @@ class Run:
     n_done: int = 0  # groups of cells that ran to their end
 
     def add(self, records: Any) -> None:
-        """Add what the sandbox recorded; it is not trusted, so its types are made sure of."""
+        """Add the records of the sandbox; they are not trusted, so their types are checked."""
         self.shown += [(int(line), str(text)) for line, text in records["shown"]]
         self.values |= {int(line): str(text) for line, text in records["values"]}
         for line, claimed, shapes in records["shapes"]:
@@ -43,11 +43,11 @@ class Run:
         self.outputs += list(records["outputs"])
 
     def read_printed(self, first: int, last: int) -> str:
-        """What lines first … last printed."""
+        """Read what lines first … last printed."""
         return "\n".join(text for line, text in self.shown if first <= line <= last)
 
     def fails_in(self, first: int, last: int) -> str | None:
-        """What was raised in these lines; None if nothing was."""
+        """Find the error that was raised in these lines; None if there was none."""
         return next((self.failures[n] for n in range(first, last + 1) if n in self.failures), None)
 
 
@@ -106,16 +106,16 @@ def group_cells(
         elif block.kind == "text":
             new = [
                 (line, f"audit_shape({line}, {name}, lambda: ({sizes},))")
-                for line, name, sizes in find_said_shapes(block)
+                for line, name, sizes in find_stated_shapes(block)
             ]
             waiting += new
             groups += [new] if new else []
     return groups
 
 
-def find_said_shapes(block: Block) -> Iterator[tuple[int, str, str]]:
+def find_stated_shapes(block: Block) -> Iterator[tuple[int, str, str]]:
     """(line, name, sizes) of each shape that a text claims."""
-    for offset, name, sizes in read_said_shapes(block.text):
+    for offset, name, sizes in read_stated_shapes(block.text):
         yield block.line + block.text[:offset].count("\n"), name, sizes
 
 
@@ -168,12 +168,14 @@ def find_claims(blocks: Sequence[Block], programs: dict[int, Program]) -> Iterat
 
 def find_shape_lines(blocks: Sequence[Block], programs: dict[int, Program]) -> list[int]:
     """The lines that claim a shape, in comments and in the text."""
-    said = [each[0] for block in blocks if block.kind == "text" for each in find_said_shapes(block)]
+    said = [
+        each[0] for block in blocks if block.kind == "text" for each in find_stated_shapes(block)
+    ]
     return sorted({*said, *(line for program in programs.values() for line in program.shapes)})
 
 
 def check_shape(line: int, runs: Iterable[Run]) -> list[Finding | int] | None:
-    """A claimed shape against those of the values, in any of the runs; None if it is not known.
+    """Compare a claimed shape with the values of all runs; None if the shape is not known.
 
     A line that runs several times is right if it is right once."""
     known = [
@@ -196,7 +198,7 @@ def _write(shape: list[int] | None) -> str:
 
 
 def check_closes(found: Run) -> Iterator[Finding | int]:
-    """Comparisons whose tolerance is so large that zeros pass."""
+    """Find comparisons whose tolerance is so large that zeros pass."""
     for line, accepts, largest, rtol, atol in found.closes:
         yield 1
         if accepts:
@@ -208,8 +210,8 @@ def check_closes(found: Run) -> Iterator[Finding | int]:
 def check_claims(
     claims: Sequence[Claim], found: Run, again: Run
 ) -> Iterator[Finding | Note | int | Claim]:
-    """Printed numbers against computed ones. again: a run from another seed, which must print the
-    same. A claim that could not be run is given back."""
+    """Compare printed numbers with computed ones. again: a run from another seed, which must
+    print the same. A claim that could not be run is returned."""
     for claim in claims:
         computed = claim.read(found)
         fault = found.fails_in(claim.first, claim.last)
@@ -226,7 +228,7 @@ def check_claims(
 
 
 def refute(claim: Claim, computed: str) -> Finding:
-    """The finding that something else is printed."""
+    """Build the finding that the code prints something else."""
     sentence = f"the code prints {shorten(computed)}, not {shorten(claim.printed)}"
     return Finding(claim.line, "wrong", sentence, f"running it gives\n{computed[:600]}")
 

@@ -1,4 +1,4 @@
-"""Claims that handouts print and that are not true: how each is written, and lines that show it.
+"""False claims that handouts print: the patterns that find each, and code that refutes it.
 
 Patterns are matched with the text as formulas.normalize writes it: without spaces and LaTeX, in
 small letters, √(d) for a root, ^ for a power, · for a product. A proof is an example that runs.
@@ -43,7 +43,7 @@ RULES = (
         "cosine_own_index",
         r"10000\^",
         r"cos\([^=]{0,12}/\(?10000\^\(*2·?i\+1\)*/",
-        "the cosine has an exponent of its own; each pair of sine and cosine has one angle",
+        "the cosine has its own exponent; the sine and cosine of a pair must share one angle",
         ">>> import math\n"
         ">>> angles = [1 / 10000 ** (2 / 8), 1 / 10000 ** (3 / 8)]  # of sine and cosine\n"
         ">>> round(math.sin(angles[0]) ** 2 + math.cos(angles[1]) ** 2, 3)  # a pair must give 1\n"
@@ -195,7 +195,7 @@ CODE_RULES = {
         "(tensor([nan, nan]), tensor([0.7311, 0.2689]))",
     ),
     "rtol": (
-        "the relative tolerance is so large that an answer of zeros passes, and the double, too",
+        "the relative tolerance is so large that zeros pass, and so does twice the right answer",
         ">>> import numpy as np\n>>> expected = np.array([0.3, -1.2, 5.0])\n"
         ">>> wrong = 0 * expected, 2 * expected\n"
         ">>> [bool(np.allclose(each, expected, rtol=1)) for each in wrong]\n"

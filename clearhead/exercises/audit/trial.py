@@ -1,4 +1,4 @@
-"""The exercises in a handout, and runs of it with answers of ours in place of its own."""
+"""The exercises in a handout, and runs of it with our answers in place of its own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ def _find_name(answer: CorpusEntry, names: tuple[str, ...], wanted: str) -> str 
 
 
 class Trial:
-    """Runs a handout with answers of ours in place of its own."""
+    """Runs a handout with our answers in place of its own."""
 
     def __init__(self, runner: Runner, blocks: Sequence[Block], parts: list[Part]) -> None:
         self.runner, self.parts = runner, parts

@@ -12,24 +12,24 @@ split_heads.py            (B, T, D) → (B, H, T, Dh)
 merge_heads.py            the inverse
 multi_head_attention.py   all heads in one module
 toeplitz_bias.py          a bias for each distance
-sinusoidal_positions.py   waves of positions
+sinusoidal_positions.py   sines and cosines of the position
 learned_positions.py      a table of positions
 feed_forward.py           each token by itself, through a wider space
 transformer_layer.py      attention and feed-forward layer, with residuals and norms
-classifier.py             an encoder whose first token is read
+classifier.py             an encoder with a head that reads the first token
 patch_embedding.py        a picture becomes tokens
 vit.py                    the Vision Transformer
 char_tokenizer.py         characters as one-hot rows, [CLS] first
 word_tokenizer.py         words and punctuation, with start and unk
 padded_batch.py           rows of unequal length, and their mask
-causal_mask.py            which tokens may be seen
+causal_mask.py            which tokens a token may attend to
 language_model_loss.py    each token predicts the next
-generate.py               the likeliest next token, again and again
+generate.py               append the most likely next token, n times
 generate_cached.py        the same with a cache: each token is read once
 warmup_schedule.py        the learning rate goes up, then down
 class_token_loss.py       loss and accuracy of [CLS]
-gru_encoder.py            a GRU that reads
-attention_decoder.py      a GRU that writes and attends to the source
+gru_encoder.py            a GRU that reads the source
+attention_decoder.py      a GRU that writes the target and attends to the source
 quadratic_features.py     the features of (q·k + 1)²
 fourier_features.py       random Fourier features
 kernel_attention.py       attention by features, in O(N)
@@ -97,7 +97,7 @@ EXERCISES = {
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no exercise has."""
+    """Raise ValueError for a name that no exercise has."""
     if name not in EXERCISES:
         from clearhead.config import suggest
 
@@ -106,7 +106,7 @@ def check_name(name: str) -> None:
 
 
 def find_exercise(name: str) -> "Exercise":
-    """The exercise of this name; it imports torch."""
+    """Build the exercise of this name; this imports torch."""
     check_name(name)
     file, kind = EXERCISES[name]
     found: Exercise = getattr(import_module(f"clearhead.exercises.contracts.{file}"), kind)()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.conventions import draw_mask, list_mask_forms
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.contracts.shared.names import DROPOUT
 from clearhead.exercises.draw import Draw
@@ -68,7 +68,7 @@ class AdditiveAttention(DotProduct):
         }
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        """One layer for query and key side by side is found, too."""
+        """Also accept one layer for query and key side by side."""
         found = super().assign(parameters, sizes)
         if found:
             return found
@@ -110,9 +110,9 @@ class AdditiveAttention(DotProduct):
         return w(features).squeeze(-1)  # (B, T, S)
 
     def forms(self, case: Case) -> Iterable[Case]:
-        """A class has weights of its own, maybe all of one width; a function is given matrices."""
+        """A class has its own weights, perhaps all of one width; a function gets matrices."""
         h = case.sizes["d_hidden"]
-        for form in mask_forms(case):
+        for form in list_mask_forms(case):
             given = dict(form.inputs if form.given is None else form.given)
             own = {n: x for n, x in form.inputs.items() if n not in MATRICES}
             sent = {n: x for n, x in given.items() if n not in MATRICES}
@@ -237,7 +237,7 @@ class AdditiveAttention(DotProduct):
 def _read_layers(layers: Mapping[str, Any], d_query: int) -> tuple[Linear, Linear, Any]:
     """Three linear layers, from those of a module or from the matrices of a function.
 
-    The last one is None if the module has none that is used.
+    The last one is None if the module does not use any.
     """
     w = layers.get("w", layers.get("vector"))
     if isinstance(w, Tensor):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import array_form, layout_forms
+from clearhead.exercises.contracts.shared.conventions import list_layout_forms, to_array_form
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
 
@@ -46,12 +46,12 @@ class ArgmaxAttention(Exercise):
         return weights @ v
 
     def forms(self, case: Case) -> Iterable[Case]:
-        every = list(layout_forms(case))
+        every = list(list_layout_forms(case))
         q, k, v = every[-1].inputs.values()
         one = {"q": q[0], "k": k, "v": v}
         every.append(Case(case.says, case.term, one, gradient=case.gradient))
         yield from every
-        yield from (array_form(each) for each in every)
+        yield from (to_array_form(each) for each in every)
 
     # Mistakes
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.conventions import (
-    array_form,
     draw_mask,
-    layout_forms,
-    mask_forms,
+    list_layout_forms,
+    list_mask_forms,
+    to_array_form,
 )
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
@@ -49,9 +49,9 @@ class Attention(WithDropout, DotProduct):
         return self.attend(q, k, v, q, **hidden)
 
     def forms(self, case: Case) -> Iterable[Case]:
-        every = [form for layout in layout_forms(case) for form in mask_forms(layout)]
+        every = [form for layout in list_layout_forms(case) for form in list_mask_forms(layout)]
         yield from every
-        yield from (array_form(each) for each in every)
+        yield from (to_array_form(each) for each in every)
 
     # Cases
 

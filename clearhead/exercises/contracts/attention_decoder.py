@@ -1,4 +1,4 @@
-"""A GRU decoder with attention: each step asks the source with the state of the last layer."""
+"""A GRU decoder with attention: the query of each step is the state of the last layer."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +102,7 @@ class AttentionDecoder(Exercise):
         return (weights.unsqueeze(1) @ outputs).squeeze(1)
 
     def join(self, pair: tuple[Tensor, Tensor]) -> list[Tensor]:
-        """The inputs of the GRU for one word: a single one, (B, D + E)."""
+        """List the inputs of the GRU for one word: a single one, (B, D + E)."""
         return [torch.cat(pair, dim=-1)]
 
     def carry(self, hidden: Tensor, start: Tensor) -> Tensor:

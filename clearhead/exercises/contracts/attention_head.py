@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.shared.causal import MaybeCausal
-from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.conventions import draw_mask, list_mask_forms
 from clearhead.exercises.contracts.shared.names import (
     DROPOUT,
     HIDE,
@@ -105,11 +105,11 @@ class AttentionHead(MaybeCausal):
         return q, k, v, x
 
     def clear(self, output: Tensor, mask: Tensor, v: Tensor) -> Tensor:
-        """A query that may attend to nothing gets zeros; NaN stands for them."""
+        """A query that may attend to nothing gets zeros, written as NaN here."""
         return output.masked_fill(output.isnan() & ~mask.any(-1, keepdim=True), 0.0)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """NaN is accepted, too, for a query that may attend to nothing."""
+        """Also accept NaN for a query that may attend to nothing."""
         found = dict(super().read(output, inputs))
         got, mask = found["output"], inputs["mask"]
         if isinstance(got, Tensor) and got.dim() == 3 and got.size(1) == mask.size(-2):
@@ -118,7 +118,7 @@ class AttentionHead(MaybeCausal):
 
     def forms(self, case: Case) -> Iterable[Case]:
         """The weights are the module's own; a function gets matrices, or q, k and v."""
-        for form in mask_forms(case):
+        for form in list_mask_forms(case):
             given = dict(form.inputs if form.given is None else form.given)
             own = {"x": given["x"], "mask": form.inputs["mask"]}
             yield replace(form, inputs=own, given={**own, "mask": given["mask"]})

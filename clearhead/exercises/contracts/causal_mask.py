@@ -57,7 +57,7 @@ class CausalMask(Exercise):
         return j <= i
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """Keys are counted as n_keys, or as n_cached of them before the first query."""
+        """Pass the number of keys as n_keys, or as n_cached, those before the first query."""
         names = [name.lower() for name, _ in student.signature(student.name)]
         given: dict[str, Any] = dict(case.inputs)
         if "n_keys" in given and set(names) & set(self.parameters["n_cached"].split()):

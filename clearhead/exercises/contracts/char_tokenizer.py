@@ -12,7 +12,7 @@ from clearhead.exercises.forms import drop_axes, to_tensor
 from clearhead.exercises.student import Student
 
 LETTERS = "abc|"
-PROBE = "abc|"  # every character once: it tells which column stands for which
+PROBE = "abc|"  # every character once: shows which column belongs to which character
 
 
 class CharTokenizer(Exercise):
@@ -204,7 +204,7 @@ class CharTokenizer(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The order of the columns is free: a text with every character tells it."""
+        """Also ask for a text with every character: it shows the order of the columns."""
         answer = student.ask(self, case)
         if answer is None or answer.results is None:
             return answer
@@ -252,7 +252,7 @@ def _holds_tensors(values: list[Any]) -> bool:
 
 
 def order_columns(rows: Tensor, probe: Tensor) -> Tensor:
-    """The columns in the order in which the rows of `probe` have their 1, the others after them."""
+    """Order the columns by the row of `probe` that has its 1 there; the others follow."""
     if rows.dim() == probe.dim() == 1:
         return _order_ids(rows, probe)
     if rows.dim() != 2 or probe.dim() != 2 or rows.size(1) != probe.size(1):
@@ -263,6 +263,6 @@ def order_columns(rows: Tensor, probe: Tensor) -> Tensor:
 
 
 def _order_ids(ids: Tensor, probe: Tensor) -> Tensor:
-    """Ids as the place of their character in `probe`; the others stay as they are."""
+    """Replace each id by its index in `probe`; ids that are not in it stay."""
     places = {value: place for place, value in enumerate(probe.tolist())}
     return torch.tensor([places.get(each, each) for each in ids.tolist()])

@@ -78,7 +78,7 @@ class ClassTokenLoss(Exercise):
         }
 
     def dialects(self) -> Iterable[Self]:
-        """Loss and accuracy may be two functions, of which one has the mistake."""
+        """Loss and accuracy may be two functions, and only one may have the mistake."""
         yield self
         for wrong in ("loss", "accuracy"):
             other = copy.copy(self)
@@ -236,7 +236,7 @@ class ClassTokenLoss(Exercise):
     def _add_accuracy(
         self, student: Any, case: Case, results: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The results with the accuracy, which is compared in one case only."""
+        """Add the accuracy to the results; only one case compares it."""
         if case.term != "count":
             return {"output": results["output"]}
         for name in ACCURACY if "accuracy" not in results else ():

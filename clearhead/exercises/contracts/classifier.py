@@ -65,7 +65,7 @@ class Classifier(Encoder):
     optional = ("d_ff", "dropout", "max_len", "n_layers")
 
     def roles(self, d: int, d_ff: int, d_output: int, max_len: int, **_: Any) -> dict[str, Role]:
-        """The roles outside the layers, but for the embedding."""
+        """The roles outside the layers, except the embedding."""
         return {
             "positions": Role("table", (max_len, d), "pos position positions pe", optional=True),
             "final": Role("norm", (d,), "norm ln final", optional=True),

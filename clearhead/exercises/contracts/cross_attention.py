@@ -55,7 +55,7 @@ class CrossAttention(DotProduct):
         }
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        """Layers of the wrong sequence's width are found, too, so that the mistake has a name."""
+        """Also find layers with the width of the wrong sequence, to name this mistake."""
         found = super().assign(parameters, sizes)
         for source in ({"key": "d_x", "value": "d_x", "query": "d_y"}, {"value": "d_x"}):
             if not found:

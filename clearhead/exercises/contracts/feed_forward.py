@@ -1,4 +1,4 @@
-"""The feed-forward layer: each token by itself, through a wider space."""
+"""The feed-forward layer: two linear layers, applied to each token separately."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -154,7 +154,7 @@ class FeedForward(WithDropout):
     # Cases
 
     def ask(self, student: Any, case: Case) -> Answer | None:
-        """With every activation; d is left out if only the width of the output is asked for."""
+        """Try every activation; leave out d if the constructor takes the output's width alone."""
         names = {name.lower() for name, _ in student.signature(student.name)}
         words = {name: set(self.constructor[name].split()) for name in ("d", "d_out")}
         if names & words["d_out"] and not names & words["d"]:

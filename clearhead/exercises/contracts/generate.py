@@ -1,4 +1,4 @@
-"""Greedy generation: the likeliest next token is appended, again and again."""
+"""Greedy generation: append the most likely next token, n times."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -237,7 +237,7 @@ class Generate(Exercise):
 
 
 class _Unbound(Student):
-    """A method as a function of `self`, so that `self` may be our model."""
+    """A method called as a plain function, so that our model can be `self`."""
 
     @property
     def owner(self) -> str | None:

@@ -15,8 +15,8 @@ from clearhead.exercises.exercise import Answer, Case, mistake
 class GenerateCached(Generate):
     """The model is called as `logits, cache = model(tokens, cache, start)`.
 
-    tokens are those that the cache does not know yet, cache is None at first, start is the position
-    of the first of them; without start the model counts by itself.
+    tokens are those that the cache does not hold yet, cache is None at first, and start is the
+    position of the first token; without start the model counts for itself.
     """
 
     name = "generate_cached"

@@ -201,7 +201,7 @@ class GRUEncoder(Exercise):
         return student.ask(exercise, case)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """outputs (B, T, D), also if time comes first; state (L, B, D)."""
+        """Read outputs (B, T, D), or (T, B, D), and state (L, B, D)."""
         if not isinstance(output, tuple | list) or len(output) < 2:
             return {"outputs": output, "state": None}
         outputs, state = output[0], output[1]
@@ -210,7 +210,7 @@ class GRUEncoder(Exercise):
         B, T = inputs["X"].shape
         if isinstance(outputs, Tensor) and outputs.dim() == 3 and outputs.shape[:2] == (T, B):
             outputs = outputs.transpose(0, 1)
-        if T == 1:  # which axis of the state is time cannot be seen
+        if T == 1:  # with T = 1 the time axis of the state cannot be recognised
             return {"outputs": outputs}
         if isinstance(state, Tensor) and state.dim() == 2:
             state = state.unsqueeze(0)

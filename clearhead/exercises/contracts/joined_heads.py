@@ -21,7 +21,7 @@ JOIN = ("cat", "stack", "concat")
 
 
 def start_value(number: int, d_output: int, d_input: int) -> Tensor:
-    """The weight of a head before it is set: that of a head which is not registered."""
+    """The initial weight of a head; a head that is not registered keeps it."""
     return torch.cos(torch.arange(d_output * d_input) + number).view(d_output, d_input)
 
 
@@ -97,14 +97,14 @@ def _clearhead_own(d_input, d_output):
         }
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        """Heads are known by the names of their parameters, and only by them."""
+        """Find the heads by the names of their parameters alone."""
         found = super().assign(parameters, sizes)
         heads = [f"head{i}" for i in range(N_HEADS)]
         kept = [a for a in found if all(n not in a or a[n].name.endswith(n) for n in heads)]
         return sorted(kept, key=lambda a: -len(a))[:1] or [{}]
 
     def ask(self, student: Any, case: Case) -> Answer | None:
-        """Also look whether the heads are registered as parts of the module."""
+        """Also ask whether the heads are registered as submodules."""
         answer: Answer | None = student.ask(self, case)
         if answer is not None and answer.results is not None:
             is_registered = all(f"head{i}" in answer.choices[0] for i in range(N_HEADS))

@@ -191,7 +191,7 @@ class KernelAttention(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """φ is given if there is a parameter for it; else it is the student's own."""
+        """Pass φ if the function has a parameter for it; otherwise it uses the student's own."""
         names = read_parameters(student)
         is_given = any(name in self.parameters["phi"].split() for name in names)
         if is_given:
@@ -204,7 +204,7 @@ class KernelAttention(Exercise):
         choices = [{**case.inputs, "phi": phi} for phi in (["elu"] if is_given else own)]
         if "asks_growth" in case.inputs:
             if not self._is_right(student, case, choices):
-                return None  # the work is of interest only where the numbers are right
+                return None  # the work is measured only if the numbers are right
             growth = find_growth(self, student, lambda n: _add_batch(_lengthen(case, n)))
             return None if growth is None else Answer(choices, {"growth": growth})
         answer = ask_in_forms(self, student, with_arrays(student, *_add_batch(case)), choices)

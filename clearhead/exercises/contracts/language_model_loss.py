@@ -1,4 +1,4 @@
-"""The loss of a language model: each token predicts the next one; padding is no target."""
+"""The loss of a language model: each token predicts the next one; padding is not a target."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -184,7 +184,7 @@ class LanguageModelLoss(CrossEntropy):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """Give mask and padding id as far as the code takes them."""
+        """Pass mask and padding id if the code takes them."""
         names = student.signature(student.name, "forward" if student.is_class else None)
         given = self._choose_inputs(names, case)
         plain = replace(case, given=given)
@@ -202,7 +202,7 @@ class LanguageModelLoss(CrossEntropy):
             yield replace(case, given={**given, "mask": given["mask"].to(dtype)})
 
     def _choose_inputs(self, names: Sequence[tuple[str, bool]], case: Case) -> dict[str, Any]:
-        """Logits, tokens, and what else the code names; else a third argument is the mask."""
+        """Choose the inputs by name; a third parameter of unknown name gets the mask."""
         named = {name.lower() for name, _ in names}
         taken = [
             name

@@ -195,7 +195,7 @@ class LinearRNN(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The recurrence, in W x or in x W; and the closed form, if the file has one."""
+        """Ask for the recurrence, with W x or x W, and for the closed form if the file has one."""
         turned = change(case, lambda x: x.mT, "W_x", "W_h", "W_y")
         answer = ask_in_forms(self, student, with_arrays(student, case, turned))
         if answer is None or answer.results is None:
@@ -205,7 +205,7 @@ class LinearRNN(Exercise):
         return answer
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The outputs, also where the states are returned beside them."""
+        """Read the outputs, with or without the states beside them."""
         width = len(inputs["W_y"])
         several = output if isinstance(output, tuple) else (output,)
         fitting = [each for each in several if getattr(each, "shape", (0,))[-1:] == (width,)]

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import LENGTHS, array_form
+from clearhead.exercises.contracts.shared.conventions import LENGTHS, to_array_form
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
 
@@ -60,10 +60,10 @@ class MaskedSoftmax(Exercise):
 
     def forms(self, case: Case) -> Iterable[Case]:
         yield case
-        yield array_form(case)
+        yield to_array_form(case)
 
     def dialects(self) -> Iterable[Self]:
-        """Hidden scores may be −1e6, and NaN may be made 0 after the softmax."""
+        """Hidden scores may be −1e6 instead of −∞, and NaN may become 0 after the softmax."""
         yield self
         for hidden, undefined in ((-1e6, math.nan), (-math.inf, 0.0)):
             other = copy.copy(self)
@@ -71,7 +71,7 @@ class MaskedSoftmax(Exercise):
             yield other
 
     def ask(self, student: Any, case: Case) -> Answer | None:
-        """Lengths of None are not asked of those who do not take them."""
+        """Skip the case without lengths if the code does not take None."""
         answer: Answer | None = student.ask(self, case)
         takes_none = answer is None or answer.error is None
         return answer if takes_none or case.inputs["valid_lens"] is not None else None
@@ -250,7 +250,7 @@ class MaskedSoftmax(Exercise):
             return Case(says, term, inputs, **more)
 
         one, each = torch.tensor([2, 6, 4]), draw.whole(2, 6, 3, 4)
-        each[0, 0], each[0, 1] = 3, 5  # so that no row stands for all
+        each[0, 0], each[0, 1] = 3, 5  # so that no single length fits every row
         yield case("without lengths it is a softmax", "weigh", None)
         yield case(
             "a length equal to the number of entries hides none", "allow", torch.tensor([7, 7, 7])

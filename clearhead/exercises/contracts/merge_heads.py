@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import array_form
+from clearhead.exercises.contracts.shared.conventions import to_array_form
 from clearhead.exercises.contracts.shared.names import HEADS, RESHAPE
 from clearhead.exercises.contracts.split_heads import CONSTRUCTOR
 from clearhead.exercises.draw import Draw
@@ -60,7 +60,7 @@ class MergeHeads(Exercise):
             replace(case, given={"x": flat["x"]}, gradient=False),
         ]
         yield from every
-        yield from (array_form(each) for each in every)
+        yield from (to_array_form(each) for each in every)
 
     # Mistakes
 

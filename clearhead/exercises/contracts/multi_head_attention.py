@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.exercises.contracts.self_attention import Three
-from clearhead.exercises.contracts.shared.conventions import draw_mask, mask_forms
+from clearhead.exercises.contracts.shared.conventions import draw_mask, list_mask_forms
 from clearhead.exercises.contracts.shared.dropout import SAYS, TERM, WithDropout
 from clearhead.exercises.contracts.shared.heads import Heads
 from clearhead.exercises.contracts.shared.names import (
@@ -131,7 +131,7 @@ class MultiHeadAttention(WithDropout, Heads):
         own = {n: x for n, x in case.inputs.items() if n not in ("q", "k", "v", *MATRICES)}
         three = {**{n: case.inputs[n] for n in "qkv"}, **own}
         for inputs in (three, {"x": case.inputs["q"], **own}):
-            for each in mask_forms(replace(case, inputs=inputs)):
+            for each in list_mask_forms(replace(case, inputs=inputs)):
                 given = dict(each.inputs if each.given is None else each.given)
                 del given["n_heads"]  # the constructor has it
                 yield replace(each, given=given)

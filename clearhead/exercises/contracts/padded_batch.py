@@ -13,7 +13,7 @@ from clearhead.exercises.student import Student
 
 MASKS = ("input_mask", "attention_mask", "mask", "token_mask", "inp_mask", "padding_mask")
 IDS = ("input_ids", "ids", "tokens", "inputs", "batch", "x")
-OWN_PADS = (0, 1, 2, -1, -100)  # what a function without a parameter for it may pad with
+OWN_PADS = (0, 1, 2, -1, -100)  # padding ids accepted from a function without pad_id
 
 
 class PaddedBatch(Exercise):

@@ -1,4 +1,4 @@
-"""A self-attention module: queries, keys and values are linear in the same input."""
+"""A self-attention module: queries, keys and values are three linear layers of one input."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import draw_mask, layout_forms, mask_forms
+from clearhead.exercises.contracts.shared.conventions import (
+    draw_mask,
+    list_layout_forms,
+    list_mask_forms,
+)
 from clearhead.exercises.contracts.shared.dot_product import DotProduct
 from clearhead.exercises.contracts.shared.names import (
     DROPOUT,
@@ -65,7 +69,7 @@ class SelfAttention(DotProduct):
         return student.ask(self, case)
 
     def forms(self, case: Case) -> Iterable[Case]:
-        yield from (form for layout in layout_forms(case) for form in mask_forms(layout))
+        yield from (form for layout in list_layout_forms(case) for form in list_mask_forms(layout))
 
     # The formula: x (B, T, d_input) → (B, T, d_output)
 

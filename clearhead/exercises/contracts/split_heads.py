@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import array_form
+from clearhead.exercises.contracts.shared.conventions import to_array_form
 from clearhead.exercises.contracts.shared.names import DROPOUT, HEADS, MODEL, RESHAPE
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Case, Exercise, mistake
@@ -58,7 +58,7 @@ class SplitHeads(Exercise):
     def forms(self, case: Case) -> Iterable[Case]:
         every = [case, replace(case, given={"x": case.inputs["x"]})]
         yield from every
-        yield from (array_form(each) for each in every)
+        yield from (to_array_form(each) for each in every)
 
     # Mistakes
 

@@ -198,7 +198,7 @@ class SummedAttention(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """In Q x or in x Q, one sequence or a batch of one; and the second way, if there is one."""
+        """Ask with Q x or x Q, one sequence or a batch of one; then the second function, if any."""
         if "asks_growth" in case.inputs:
             return self._ask_growth(student, case)
         if "method" in case.inputs and not _has_method(student):
@@ -217,7 +217,7 @@ class SummedAttention(Exercise):
         return ask_twin(self, student, case, FAST, read, *_find_forms(case))
 
     def _ask_growth(self, student: Student, case: Case) -> Answer | None:
-        """Only of a function that is said to be the rearranged one, and whose numbers are right."""
+        """Measure the work of the rearranged function, if its numbers are right."""
         fast = student if student.name in FAST else find_twin(student, FAST)
         inputs = {name: case.inputs[name] for name in "xQKV"}
         if fast is None and _has_method(student):

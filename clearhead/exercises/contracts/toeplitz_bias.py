@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearhead.exercises.contracts.shared.conventions import array_form
+from clearhead.exercises.contracts.shared.conventions import to_array_form
 from clearhead.exercises.contracts.shared.twins import ask_twin
 from clearhead.exercises.draw import Draw
 from clearhead.exercises.exercise import Answer, Case, Exercise, mistake
@@ -96,7 +96,7 @@ class ToeplitzBias(Exercise):
         return (scores + matrix) / math.sqrt(d)
 
     def forms(self, case: Case) -> Iterable[Case]:
-        """A function is given m, for each head or alone; a class has weights of its own."""
+        """A function gets m, for each head or for one; a class has its own weights."""
         m, n = case.inputs["m"], case.inputs["n"]
         both = {"m": m, "n": n}
         yield replace(case, inputs=both if case.gradient else case.inputs, given=both)
@@ -104,11 +104,11 @@ class ToeplitzBias(Exercise):
         alone = replace(own, inputs={"m": m[0], "n": n})
         yield own
         yield replace(alone, gradient=case.gradient)
-        yield array_form(replace(own, inputs=both))
-        yield array_form(alone)
+        yield to_array_form(replace(own, inputs=both))
+        yield to_array_form(alone)
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """The matrix; and attention with it, if the file has such a function."""
+        """Ask for the matrix, and for attention with it if the file has such a function."""
         answer = student.ask(self, case)
         if answer is None or answer.results is None or answer.form is None:
             return answer
@@ -239,5 +239,5 @@ class ToeplitzBias(Exercise):
 
 
 def _read_attention(output: Any, inputs: Any) -> dict[str, Any]:
-    """The output, also where the weights are returned beside it."""
+    """Read the output, with or without the weights beside it."""
     return {"attention": output[0] if isinstance(output, tuple) else output}

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearhead.exercises import constructors
 from clearhead.exercises.contracts.feed_forward import ACTIVATIONS, FeedForward
 from clearhead.exercises.contracts.multi_head_attention import MultiHeadAttention
-from clearhead.exercises.contracts.shared.causal import NOTE, find_causal
+from clearhead.exercises.contracts.shared.causal import NOTE, is_causal_by_design
 from clearhead.exercises.contracts.shared.dropout import SAYS, TERM
 from clearhead.exercises.contracts.shared.layer import (
     Branch,
@@ -222,13 +222,13 @@ class TransformerLayer(Layer):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """With each activation, and with both places of the norm unless there is a switch."""
+        """Try each activation, and pre-norm and post-norm unless there is a switch."""
         names = {name.lower() for name, _ in student.signature(student.name)}
         switch = f"{self.constructor['pre_norm']} {self.constructor['post_norm']}".split()
         places = (case.sizes["pre_norm"],) if names & set(switch) else (True, False)
         answer = super().ask(student, self._add_parts(case, names))
         if answer is not None:
-            is_causal = find_causal(self, student, answer.form if answer.results else None)
+            is_causal = is_causal_by_design(self, student, answer.form if answer.results else None)
             known = {"n_heads": case.sizes["n_heads"], "is_causal": is_causal}
             answer.choices = [
                 {**choice, **known, "is_pre": place, "phi": phi}
@@ -239,7 +239,7 @@ class TransformerLayer(Layer):
         return answer
 
     def _add_parts(self, case: Case, names: set[str]) -> Case:
-        """EncoderLayer(size, self_attn, feed_forward): two more classes of the file make these."""
+        """EncoderLayer(size, self_attn, feed_forward): build both from classes of the file."""
         if not all(names & set(self.constructor[part].split()) for part in PARTS):
             return case
         words = {name: self.constructor[name] for name in case.sizes}

@@ -65,7 +65,7 @@ class VisionTransformer(Encoder):
     optional = ("channels", "d_ff", "d_head", "dropout")
 
     def roles(self, d: int, n_classes: int, **_: Any) -> dict[str, Role]:
-        """The roles outside the layers, but for patches and positions."""
+        """The roles outside the layers, except patches and positions."""
         return {
             "token": Role("vector", (d,), "cls class token"),
             "final": Role("norm", (d,), "norm ln final", optional=True),
@@ -112,7 +112,7 @@ class VisionTransformer(Encoder):
         return self.finish(head(self.choose(x)))
 
     def _begin_and_locate(self, x: Tensor, token: Tensor, positions: Tensor | None) -> Tensor:
-        """Positions of all tokens are added after the class token, those of patches before it."""
+        """Add the class token and the positions; positions of patches alone are added first."""
         positions = None if positions is None else positions.reshape(-1, x.size(2))
         if positions is not None and len(positions) == x.size(1):
             return self.begin(self.locate(x, positions), token)

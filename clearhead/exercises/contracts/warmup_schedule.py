@@ -228,7 +228,7 @@ class WarmupSchedule(Exercise):
     # Cases
 
     def ask(self, student: Student, case: Case) -> Answer | None:
-        """A peak is given if it is named; without a parameter for the step it is built first."""
+        """Pass a peak if the code takes one; build the schedule first if it takes no step."""
         names = student.signature(student.name)
         words = {name: set(words.lower().split()) for name, words in self.parameters.items()}
         named = {name.lower() for name, _ in names}

@@ -13,7 +13,9 @@ from clearhead.exercises.student import MODULE, Student
 WORDS = ("we", "know", "it", "Let", "us", "kill", "him", "bread", "corn", "price", "speak")
 MARKS = (",", ".", "!", "?")
 UNKNOWN = ("zebra", "quartz")
-PLAIN = "we know"  # words that are known to every split, if the texts were given in the right form
+PLAIN = (
+    "we know"  # words that every way of splitting knows, if the texts were passed in the right form
+)
 
 # Encode and decode in one call; ids may be a list, a tensor or an array.
 HELPERS = """

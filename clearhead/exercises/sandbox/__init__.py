@@ -1,8 +1,8 @@
-"""Running code that nobody trusts, in a process of its own.
+"""Running untrusted code in a process of its own.
 
 Three parties: the supervisor knows inputs and expected values; the worker runs the student's file
-and knows inputs only; the zygote stands between them, knows neither, and forks a worker for each
-session. The worker closes itself in before it reads the student's file, in layers:
+and knows inputs only; the zygote is between them, knows neither, and forks a worker for each
+session. Before it reads the student's file, the worker isolates itself in layers:
 
 limits.py        time, memory, files, processes; always there
 landlock.py      files outside an allow-list, TCP and signals are out of reach
@@ -14,15 +14,15 @@ The rest of the folder:
 
 frames.py        messages between the two sides
 worker.py        the untrusted side: runs the student's file and calls what is in it
-supervisor.py    the trusted side: sends requests, reads answers, stops what takes too long
+supervisor.py    the trusted side: sends requests, reads answers, enforces time limits
 sandbox.py       starts the zygote and says which level of isolation is reached
 zygote.py        a process that has imported torch, forks boxes and watches them
-box.py           the processes of one session, and the order in which the layers are closed
-processes.py     which processes lie below another one, their memory, and ending them all
+box.py           the processes of one session, and the order in which the layers are applied
+processes.py     the descendants of a process: their memory, and ending them
 view.py          the folders that checked code may read
 kernel.py        calls of the Linux kernel
 forbidden.py     functions that an exercise forbids, found in a source text
-direct.py        a worker inside this process, for one's own code
+direct.py        a worker inside this process, for trusted code
 """
 
 from clearhead.exercises.sandbox.forbidden import Use, find_forbidden

@@ -1,11 +1,11 @@
-"""One box: the processes that stand between the zygote and a student's file.
+"""One box: the processes between the zygote and a student's file.
 
     zygote → keeper → process 1 of the namespace → worker      with namespaces
     zygote → keeper → worker                                   without
 
 The keeper leads a session of its own and collects every process that loses its parent. The worker
-closes the layers one after the other and then serves requests. If a layer cannot be closed, it
-says so and ends: a student's file is never run outside the layers that the level names. The
+applies the layers one after the other and then serves requests. If a layer cannot be applied, it
+reports this and ends: a student's file is never run outside the layers that the level names. The
 zygote reads this file.
 """
 
@@ -26,7 +26,7 @@ CANNOT_CLOSE = 125  # the exit status of a box whose layers could not be applied
 
 @dataclass(frozen=True)
 class Plan:
-    """What a box needs to know. layers: those to close; folder: an empty one for this box."""
+    """The settings of a box. layers: those to apply; folder: an empty one for this box."""
 
     layers: Sequence[str]
     folder: str
@@ -45,7 +45,7 @@ def start(plan: Plan, kept: Sequence[int], output: int, serve: Callable[[], None
     process = os.fork()
     if process:
         return process
-    with _end_here():
+    with _always_exit():
         os.setsid()
         _set_death_signal()
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -74,7 +74,7 @@ def adopt_orphans() -> None:
 
 
 def forbid_reading() -> None:
-    """Other processes of the same user may not read or write the memory of this one."""
+    """Forbid other processes of the same user to read or write the memory of this one."""
     if sys.platform == "linux":
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
@@ -103,7 +103,7 @@ def probe(layer: str, plan: Plan) -> str:
     source, sink = os.pipe()
     process = os.fork()
     if not process:
-        with _end_here(sink):
+        with _always_exit(sink):
             _try_layer(layer, plan)
             os._exit(0)
     os.close(sink)
@@ -127,7 +127,7 @@ def _try_layer(layer: str, plan: Plan) -> None:
 
 
 def hide_clearhead() -> None:
-    """Make `import clearhead` fail: the lowest of the walls around the right answers."""
+    """Make `import clearhead` fail: the weakest of the layers that protect the right answers."""
     for name in [name for name in sys.modules if name.split(".")[0] == view.PACKAGE]:
         del sys.modules[name]
     sys.meta_path.insert(0, _NoClearhead())
@@ -140,7 +140,7 @@ class _NoClearhead(MetaPathFinder):
 
 
 def _fork_and_wait() -> None:
-    """Go on in a child; the parent waits for it and ends as it ended."""
+    """Continue in a child; the parent waits for it and exits with its status."""
     process = os.fork()
     while process:
         ended, status = os.wait()
@@ -149,8 +149,8 @@ def _fork_and_wait() -> None:
 
 
 @contextlib.contextmanager
-def _end_here(errors: int = 2) -> Iterator[None]:
-    """Whatever happens, this process ends with the block; an exception is written to `errors`."""
+def _always_exit(errors: int = 2) -> Iterator[None]:
+    """End this process after the block in any case; write an exception to `errors`."""
     try:
         yield
     except BaseException as fault:
@@ -160,12 +160,12 @@ def _end_here(errors: int = 2) -> Iterator[None]:
 
 
 def _to_exit_status(status: int) -> int:
-    """As shells do: 128 and the number of the signal."""
+    """Convert to the exit status a shell reports: 128 + the number of the signal."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
 def _set_death_signal() -> None:
-    """End when the parent ends."""
+    """Let the kernel kill this process when its parent ends."""
     if sys.platform == "linux":
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A worker inside this process: no sandbox at all, for code of one's own and for tests.
+"""A worker inside this process: no sandbox at all, for trusted code and for tests.
 
 It answers the same requests and sends everything through the same frames, so a verdict is the same
 as with a process of its own.

@@ -26,7 +26,7 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*FLOATS, *WHOLE
 
 
 class BadFrame(ValueError):
-    """The bytes are no message of this protocol."""
+    """The bytes are not a message of this protocol."""
 
 
 def pack(value: Any) -> bytes:

@@ -63,7 +63,7 @@ def set_limits(limits: Limits, threads_before: int) -> None:
 
 
 def give_up_rights() -> None:
-    """No new rights through programs, no environment, no files for others."""
+    """Give up new privileges, clear the environment, and create files for this user only."""
     if sys.platform == "linux":
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     os.umask(0o077)
@@ -81,10 +81,10 @@ def keep_files(*kept: int) -> None:
 
 
 def become_unused_user(number: int, readable: Sequence[str]) -> None:
-    """As root: become a user that nobody is, and give up all groups.
+    """As root: become a user id that is not in use, and give up all groups.
 
-    Where Python lies in a folder that only root can enter, the right to read is kept; it is the
-    business of the other layers which files exist at all.
+    If Python is in a folder that only root can enter, the right to read is kept; the other layers
+    decide which files are visible.
     """
     needs_right = not all(os.stat(f).st_mode & 1 for path in readable for f in Path(path).parents)
     os.setgroups([])

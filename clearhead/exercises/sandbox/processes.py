@@ -1,4 +1,4 @@
-"""The processes below one process: which they are, how much memory they use, and ending them all.
+"""The descendants of a process: list them, measure their memory, and end them all.
 
 Read from /proc; where there is none, nothing is found and only process groups can be ended. The
 zygote reads this file, so it imports nothing of clearhead.

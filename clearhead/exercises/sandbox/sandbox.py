@@ -26,8 +26,8 @@ GUARDS_FILES = {"Landlock", "namespaces", "bubblewrap"}
 
 @dataclass(frozen=True)
 class Level:
-    """How well a sandbox is closed. number: 1 limits only, 2 files and network guarded by one
-    layer, 3 by two, 4 by all. missing: the other layers, and why they are not there."""
+    """The isolation of a sandbox. number: 1 limits only, 2 files and network guarded by one
+    layer, 3 by two, 4 by all. missing: the other layers, and why they are missing."""
 
     layers: tuple[str, ...]
     missing: dict[str, str] = field(default_factory=dict)
@@ -42,11 +42,11 @@ class Level:
 
 
 class Sandbox:
-    """Opens sessions for code that nobody trusts.
+    """Opens sessions for untrusted code.
 
     limits: of each session. without: layers to leave out, for tests of the lower levels. imports:
-    modules to import once, beside torch, and not in every session. The zygote is started at once,
-    so that torch is imported while the caller does other things.
+    modules besides torch to import once in the zygote, not in every session. The zygote is started
+    at once, so that torch is imported while the caller does other things.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Sandbox:
         self.protection = Level(tuple(found["layers"]), found["missing"])
 
     def _launch(self, before: list[str], without: list[str]) -> dict[str, Any]:
-        """Start the process of a zygote; return the layers it can close and those it cannot."""
+        """Start the process of a zygote; return the layers it can apply and those it cannot."""
         os.makedirs(self.folder, exist_ok=True)  # the last zygote has removed it
         os.chmod(self.folder, 0o711)  # an unused user must reach its own folder below
         self.control, far = socket.socketpair()

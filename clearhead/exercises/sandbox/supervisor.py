@@ -1,4 +1,4 @@
-"""The trusted side: sends requests, reads answers, and stops what takes too long.
+"""The trusted side: sends requests, reads answers, and enforces time limits.
 
     with Sandbox() as sandbox:
         print(sandbox.level)
@@ -7,7 +7,7 @@
             session.request("call", target="attention", args=[q, k, v], kwargs={})
 
 Inputs, expected values and the secret seed exist in this process only. Nothing that comes back is
-trusted: answers are frames with caps, and printed text is escaped.
+trusted: answers are frames of limited size, and printed text is escaped.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 def escape(text: str) -> str:
-    """Text that is safe on a terminal: control characters are written as \\x1b is here."""
+    """Make text safe for a terminal: control characters become escapes such as \\x1b."""
     safe = (
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
     )
@@ -50,7 +50,7 @@ def escape(text: str) -> str:
 def read_reply(reply: Any, number: int) -> Any:
     """The value of a reply to the request of this number; the reply is not trusted."""
     if not isinstance(reply, dict) or reply.get("number") != number:
-        raise Stopped("it answered what was not asked")
+        raise Stopped("its answer does not belong to the request")
     error = reply.get("error")
     if not isinstance(error, dict):
         return reply.get("value")
@@ -76,7 +76,7 @@ class Session:
         os.set_blocking(sink, False)
 
     def wait_until_ready(self) -> Self:
-        """Wait for the worker's first word; the time of the session begins here."""
+        """Wait for the worker's first message; the time limit of the session starts here."""
         try:
             read_reply(self._read(time.monotonic() + START_SECONDS), 0)
         except Stopped as fault:
@@ -163,7 +163,7 @@ class Session:
         if not isinstance(status, int):
             return "the sandbox has ended"
         if status == CANNOT_CLOSE and self.number == 0:
-            return "the sandbox could not be closed:"
+            return "the sandbox could not be isolated:"
         number = -status if status < 0 else status - 128
         if number in list(signal.Signals):
             return f"it was ended by signal {number} ({signal.Signals(number).name})"

@@ -1,8 +1,8 @@
 """Runs a student's file and calls what is in it, as the supervisor asks.
 
 This is the untrusted side: it knows inputs, never expected values, and never says right or wrong.
-In its process there is no clearhead: it imports nothing of it, and `serve` is given frames.py. It
-runs in a process that box.py has closed. Requests are frames:
+Its process has no access to clearhead: it imports nothing from it, and `serve` gets frames.py as an
+argument. box.py has isolated the process. Requests are frames:
 
     {"do": "load", "cells": [[first line, source], …], "files": …, "helpers": …, "forbidden": …}
     {"do": "build", "name": class, "args": […], "kwargs": {…}, "as": label}
@@ -75,7 +75,7 @@ class Student:
         return found
 
     def build(self, name: str, args: list[Any], kwargs: dict[str, Any], label: str) -> Any:
-        """Build an object of a class; a module is in evaluation, and tells its parameters."""
+        """Build an object of a class; put a module in evaluation mode and list its parameters."""
         found = self.find(name)(*self.resolve(args), **self.resolve(kwargs))
         if isinstance(found, torch.nn.Module):
             found.eval()
@@ -83,7 +83,7 @@ class Student:
         return {"type": type(found).__name__, **_describe_parameters(found)}
 
     def set(self, label: str, weights: dict[str, Any]) -> Any:
-        """Give parameters these values."""
+        """Set parameters to these values."""
         module = self.objects[label]
         if not isinstance(module, torch.nn.Module):
             return None
@@ -301,7 +301,7 @@ def answer(frames: Any, student: Student, request: dict[str, Any]) -> bytes:
 
 
 def prepare() -> None:
-    """Let torch look at the processor, with one thread: a process with more cannot be forked."""
+    """Let torch detect the processor, with one thread: a process with more cannot be forked."""
     torch.set_num_threads(1)
     vars(torch)["compile"] = _skip_compiling
     torch.softmax(torch.ones(2, 2) @ torch.ones(2, 2), dim=-1)

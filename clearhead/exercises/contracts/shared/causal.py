@@ -1,8 +1,9 @@
 """Attention that is causal by design, as in a GPT: no token attends to a later one.
 
 CausalSelfAttention(config)(x) and CS336's run_multihead_self_attention take no mask: they hide
-later tokens themselves. Code is read as causal if its name says so, or if a GPT's arguments or a
-call without a mask allow it and its tokens are seen not to depend on later ones.
+later tokens themselves. Code is read as causal if its name says so. It is also read as
+causal if it has a GPT's arguments or takes no mask, and its output for a token does not depend on
+later tokens.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,7 @@ NOTE = "causal: read as attention in which no token attends to a later one"
 
 
 def is_called_causal(student: Student) -> bool:
-    """Whether its name promises causal attention."""
+    """Whether the name of the code promises causal attention."""
     return any(each in student.name.lower() for each in NAMES)
 
 
@@ -38,14 +39,14 @@ def may_be_causal(student: Student) -> bool:
 
 
 def takes_mask(student: Student) -> bool:
-    """Whether a call of it, once it is built, takes a mask or lengths."""
+    """Whether the function, or the module's forward, takes a mask or lengths."""
     own = (MODULE, "forward") if student.owner else (student.name,)
     names = {name.lower() for name, _ in student.signature(*own)}
     return bool(names & {*MASKS.split(), *LENGTHS.split()})
 
 
-def find_causal(exercise: Exercise, student: Student, form: Case | None) -> bool:
-    """Whether the code is causal by design; form: a call of it that works, with an input x."""
+def is_causal_by_design(exercise: Exercise, student: Student, form: Case | None) -> bool:
+    """Whether the code is causal by design; form: a working call with an input x."""
     if is_called_causal(student):
         return True
     if form is None or "x" not in form.inputs:
@@ -83,7 +84,7 @@ class MaybeCausal(DotProduct):
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
-        """Those of causal attention first: a future leak is also a mask that is ignored."""
+        """Order the mistakes of causal attention first: a future leak also fits mask_ignored."""
         found = super().mistakes
         causal = {name: each for name, each in found.items() if each.term == "past"}
         return {**causal, **found}
@@ -91,7 +92,7 @@ class MaybeCausal(DotProduct):
     def ask(self, student: Student, case: Case) -> Answer | None:
         answer = student.ask(self, case)
         if answer is not None:
-            is_causal = find_causal(self, student, answer.form if answer.results else None)
+            is_causal = is_causal_by_design(self, student, answer.form if answer.results else None)
             answer.choices = [{**each, "is_causal": is_causal} for each in answer.choices]
         return answer
 

@@ -1,4 +1,4 @@
-"""Conventions that honest answers differ in: how a mask is given, batch axes, NumPy arrays."""
+"""Conventions in which correct answers differ: how a mask is given, batch axes, NumPy arrays."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ def to_additive(mask: Tensor) -> Tensor:
     return torch.zeros(mask.shape).masked_fill(mask == 0, -math.inf)
 
 
-def mask_forms(case: Case) -> Iterable[Case]:
+def list_mask_forms(case: Case) -> Iterable[Case]:
     """The mask (B, T, S) as bool, 0/1 int or float; with a head axis; (T, S) for the whole batch.
 
     A case without a mask is also tried with one, or with lengths, that allow everything, for code
@@ -43,7 +43,7 @@ def mask_forms(case: Case) -> Iterable[Case]:
     if mask is None and "valid_lens" in case.inputs:
         return
     if mask is None:
-        mask = torch.ones(_scores_shape(case.inputs), dtype=torch.bool)
+        mask = torch.ones(_find_scores_shape(case.inputs), dtype=torch.bool)
         lengths = torch.full(mask.shape[:1], mask.size(-1))
         yield replace(case, inputs={**case.inputs, "valid_lens": lengths})
     shapes = [mask, mask[:, None], mask[0]] if mask.dim() == 3 else [mask]
@@ -53,21 +53,21 @@ def mask_forms(case: Case) -> Iterable[Case]:
             yield replace(case, inputs=inputs, given={**inputs, "mask": each.to(dtype)})
 
 
-def _scores_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
+def _find_scores_shape(inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """(…, T, S) of the scores of these inputs."""
     queries = inputs["q"] if "q" in inputs else inputs["x"]
     keys = inputs.get("k", inputs.get("y", queries))
     return (*queries.shape[:-1], keys.size(-2))
 
 
-def array_form(case: Case) -> Case:
+def to_array_form(case: Case) -> Case:
     """The case with NumPy arrays, which have no gradient."""
     given = case.inputs if case.given is None else case.given
     arrays = {n: x.numpy() if isinstance(x, Tensor) else x for n, x in given.items()}
     return replace(case, given=arrays, gradient=False)
 
 
-def layout_forms(case: Case) -> Iterable[Case]:
+def list_layout_forms(case: Case) -> Iterable[Case]:
     """The case as it is (B, T, d), with a head axis (1, B, T, d), and without a batch (T, d)."""
     yield case
     tensors = {name: x for name, x in case.inputs.items() if x.dim() == 3}

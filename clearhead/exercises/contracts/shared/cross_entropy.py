@@ -1,4 +1,4 @@
-"""The cost of one prediction, −log softmax(logits)[target], and how it is written wrongly."""
+"""The loss of one prediction, −log softmax(logits)[target], and the mistakes made in it."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from clearhead.exercises.exercise import Exercise, mistake
 
 
 class CrossEntropy(Exercise):
-    """The term `cost`: logits (B, T, V), targets (B, T) → costs (B, T)."""
+    """The term `cost`: logits (B, T, V), targets (B, T) → losses (B, T)."""
 
     def cost(self, logits: Tensor, targets: Tensor) -> Tensor:
         return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]

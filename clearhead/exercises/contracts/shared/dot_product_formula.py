@@ -20,7 +20,7 @@ from clearhead.exercises.contracts.shared.conventions import (
     ADDITIVE,
     LENGTHS,
     MASKS,
-    mask_forms,
+    list_mask_forms,
     to_additive,
 )
 from clearhead.exercises.exercise import Case, Exercise
@@ -108,7 +108,7 @@ class DotProductFormula(Exercise):
     # Conventions
 
     def dialects(self) -> Iterable[Self]:
-        """Hidden scores may be −∞, or finite and large; NaN may be made 0 after the softmax."""
+        """Hidden scores may be −∞ or very low numbers; NaN may become 0 after the softmax."""
         for hidden, undefined in ((-math.inf, math.nan), (-1e9, math.nan), (-1e6, math.nan),
                                   (-math.inf, 0.0)):  # fmt: skip
             dialect = copy.copy(self)
@@ -116,7 +116,7 @@ class DotProductFormula(Exercise):
             yield dialect
 
     def forms(self, case: Case) -> Any:
-        yield from mask_forms(case)
+        yield from list_mask_forms(case)
 
     def convert(self, name: str, parameter: str, value: Any) -> Any:
         if name == "mask" and parameter.lower() in ADDITIVE:
@@ -124,5 +124,5 @@ class DotProductFormula(Exercise):
         return value
 
     def assign(self, parameters: Sequence[Any], sizes: Mapping[str, Any]) -> Sequence[Assignment]:
-        """A layer called W_k computes keys: a name that leaves no doubt decides."""
+        """If the names of the layers leave no doubt, read them by name only."""
         return keep_named(super().assign(parameters, sizes), self.roles(**sizes))

@@ -1,6 +1,6 @@
 """Dropout: a layer that a class builds must act in training.
 
-A class may take the argument and build no such layer: then it is printed that there is none.
+A class may take the argument and build no dropout layer; the report then has a note.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """A gated recurrent unit (Cho et al. 2014), as nn.GRU computes it.
 
-    r = σ(W_xr x + b_xr + W_hr h + b_hr)              how much of the old state the proposal sees
+    r = σ(W_xr x + b_xr + W_hr h + b_hr)              how much of the old state the candidate uses
     z = σ(W_xz x + b_xz + W_hz h + b_hz)              how much of the old state stays
-    n = tanh(W_xn x + b_xn + r (W_hn h + b_hn))       the proposal
+    n = tanh(W_xn x + b_xn + r (W_hn h + b_hn))       the candidate
     h = (1 − z) n + z h
 
 Textbooks also write W_hn (r h) for r (W_hn h), and h = z n + (1 − z) h. A cell written by hand may
@@ -18,7 +18,7 @@ from torch import Tensor
 @dataclass(frozen=True)
 class Form:
     """Which of the two textbook forms a cell has. is_reset_inside: W_hn (r h) + b_hn instead of
-    r (W_hn h + b_hn). is_new_kept: z is the share of the proposal, not of the old state."""
+    r (W_hn h + b_hn). is_new_kept: z is the share of the candidate, not of the old state."""
 
     is_reset_inside: bool = False
     is_new_kept: bool = False
@@ -71,7 +71,7 @@ class GRU:
         return self.cells[0].weight_x.size(1)
 
     def set_gates(self, *, r: int | None = None, z: int | None = None) -> "GRU":
-        """The same with gates that are 0 or 1 for every x and h: z = 0 takes the whole proposal."""
+        """The same with gates that are 0 or 1 for every x and h: z = 0 is the whole candidate."""
         return GRU(tuple(replace(cell, r=r, z=z) for cell in self.cells))
 
     def start(self, x: Tensor) -> Tensor:

@@ -111,7 +111,7 @@ def assign_with_gru(
 
 
 def describe_unreadable(parameters: Sequence[Parameter]) -> str:
-    """Why a module cannot be graded: its weights cannot be copied into the formula."""
+    """Say why a module cannot be checked: its weights cannot be copied into the formula."""
     has = ", ".join(f"{name} {tuple(shape)}" for name, shape, _ in parameters)
     return (
         "it cannot be graded, because its parameters cannot be read as those of a GRU: use nn.GRU, "
@@ -255,7 +255,7 @@ def _order_gates(x: list[Block], h: list[Block], bias: list[Block]) -> Layer | N
 
 
 def _find_order(blocks: Sequence[Block]) -> tuple[int, ...] | None:
-    """Where r, z and n stand, if the names tell it."""
+    """Find the indices of r, z and n, if the names tell them."""
     gates = [block.gate for block in blocks]
     return tuple(gates.index(gate) for gate in "rzn") if set(gates) == set("rzn") else None
 

@@ -115,7 +115,7 @@ class HandDesign(Exercise):
 
     @cached_property
     def mistakes(self) -> Mapping[str, Mistake]:
-        """In the order in which they are tried: outputs of another task, repairs, and at last equal
+        """In the order of trial: outputs of another task, repairs, and last equal
         weights for all tokens, which many wrong designs have for some sequence."""
         tasks = {n: m for n, m in super().mistakes.items() if m.term == "task"}
         even = {"even_attention": tasks.pop("even_attention")}
@@ -245,7 +245,7 @@ def _to_matrix(value: Any) -> Tensor | None:
 
 
 def run_or_describe(design: Design, seq: Tensor) -> Tensor | str:
-    """The outputs, or why there are none."""
+    """Run the design; return its outputs, or a sentence that says why there are none."""
     try:
         return design.run(seq)
     except ValueError as fault:

@@ -1,6 +1,6 @@
 """The models that the exercises on generation give to the student's function.
 
-Each stands here twice: as source that runs beside the student's file, and as the same formula for
+Each is written twice: as source that runs beside the student's file, and as the same formula for
 the reference. A logit depends on all tokens before it and on the position.
 """
 
@@ -43,7 +43,7 @@ class _LanguageModel(_torch.nn.Module):
 
 
 def next_logits(tokens: Tensor, table: Tensor, mix: Tensor) -> Tensor:
-    """tokens (B, T) → logits (B, T, V): what the model of the exercise computes."""
+    """tokens (B, T) → logits (B, T, V): the formula of the model."""
     T = tokens.size(1)
     age = torch.arange(T)[:, None] - torch.arange(T)
     decay = torch.where(age >= 0, 0.8**age, 0.0)
@@ -88,7 +88,7 @@ Feed = tuple[Tensor, Tensor | None, int]  # tokens to read, cache, position of t
 
 
 def cached_logits(feed: Feed, table: Tensor, mix: Tensor) -> tuple[Tensor, Tensor]:
-    """What the model of the exercise returns: logits (B, T, V), and the tokens seen so far."""
+    """Compute logits (B, T, V) and the new cache, which holds all tokens so far."""
     tokens, cache, start = feed
     seen = tokens if cache is None else torch.cat([cache, tokens], 1)
     S, T = seen.size(1), tokens.size(1)

@@ -18,7 +18,7 @@ NormOrNone = Norm | None
 
 
 def layer_roles(d: int, d_ff: int) -> dict[str, Role]:
-    """The weights of a layer. A missing output projection or norm is a mistake with a name."""
+    """The weights of a layer. Output projection and norms are optional: a mistake omits them."""
     return {
         "query": Role("linear", (d, d), QUERY),
         "key": Role("linear", (d, d), KEY),
