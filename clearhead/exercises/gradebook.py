@@ -115,7 +115,7 @@ def make_key(assignment: Assignment, seed: int) -> str:
 
 
 def make_storable(part: Part) -> Part:
-    """Return the part if it can be saved; otherwise without what is too large or not valid JSON."""
+    """Drop an example that is too large; replace a part that cannot be saved by an error."""
     try:
         if len(json.dumps(part.example)) > MAX_EXAMPLE:
             note = "the example is too large to be shown"

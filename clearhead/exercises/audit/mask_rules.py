@@ -20,7 +20,7 @@ def find_masks(scope: ast.AST, names: dict[str, ast.expr]) -> Iterator[tuple[str
             if is_kept:
                 yield "length_off_by_one", node.lineno
         call = _read_fill(node)
-        if call is not None and _is_kept_mask(call, names):
+        if call is not None and _is_true_if_allowed(call, names):
             yield "inverted_mask", node.lineno  # type: ignore[attr-defined]
 
 
@@ -37,14 +37,14 @@ def _read_fill(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def _is_kept_mask(mask: ast.expr, names: dict[str, ast.expr], depth: int = 0) -> bool:
-    """Whether a mask is True for what may be attended to, as far as its text shows."""
+def _is_true_if_allowed(mask: ast.expr, names: dict[str, ast.expr], depth: int = 0) -> bool:
+    """Whether a mask is True for keys that may be attended to, as far as its text shows."""
     mask = resolve(mask, names)
     if depth > 8:
         return False
     if isinstance(mask, ast.Compare):
         if ast.unparse(mask.comparators[0]) in ("1", "True"):
-            return _is_kept_mask(mask.left, names, depth + 1)
+            return _is_true_if_allowed(mask.left, names, depth + 1)
         is_less = isinstance(mask.ops[0], ast.Lt | ast.LtE)
         return _is_length(mask) and is_less == ("arange" in ast.unparse(mask.left))
     if isinstance(mask, ast.Call):
@@ -58,9 +58,9 @@ def _is_kept_mask(mask: ast.expr, names: dict[str, ast.expr], depth: int = 0) ->
             "to",
             "expand",
         ):
-            return _is_kept_mask(mask.func.value, names, depth + 1)
+            return _is_true_if_allowed(mask.func.value, names, depth + 1)
     if isinstance(mask, ast.Subscript):
-        return _is_kept_mask(mask.value, names, depth + 1)
+        return _is_true_if_allowed(mask.value, names, depth + 1)
     return False
 
 

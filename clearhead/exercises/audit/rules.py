@@ -195,7 +195,8 @@ CODE_RULES = {
         "(tensor([nan, nan]), tensor([0.7311, 0.2689]))",
     ),
     "rtol": (
-        "the relative tolerance is so large that zeros pass, and so does twice the right answer",
+        "the relative tolerance is so large that an answer of zeros passes, and so does twice the "
+        "right answer",
         ">>> import numpy as np\n>>> expected = np.array([0.3, -1.2, 5.0])\n"
         ">>> wrong = 0 * expected, 2 * expected\n"
         ">>> [bool(np.allclose(each, expected, rtol=1)) for each in wrong]\n"

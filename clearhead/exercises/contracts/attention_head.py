@@ -105,7 +105,7 @@ class AttentionHead(MaybeCausal):
         return q, k, v, x
 
     def clear(self, output: Tensor, mask: Tensor, v: Tensor) -> Tensor:
-        """A query that may attend to nothing gets zeros, written as NaN here."""
+        """Replace NaN by zeros for queries that may attend to nothing."""
         return output.masked_fill(output.isnan() & ~mask.any(-1, keepdim=True), 0.0)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
