@@ -42,12 +42,16 @@ def find_pieces(parameters: Sequence[Any], roles: Mapping[str, Role]) -> list[Pi
             flat = (shape[0], math.prod(shape[1:]))
             pieces.append(Piece(module, "conv", tuple(shape), (name,), bias))
             pieces.append(Piece(module, "flat conv", flat, (name,), bias))
+            if len(shape) > 2 and flat[1] == shape[1]:  # a kernel of size 1 is a linear layer
+                pieces.append(Piece(module, "linear", flat, (name,), bias))
         else:
-            pieces += _read_plain_parameter(name, tuple(shape))
+            pieces += _read_plain_parameter(name, tuple(shape), shapes)
     return pieces + _join_lists(pieces) + _split_fused(pieces + _join_lists(pieces), roles)
 
 
-def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
+def _read_plain_parameter(
+    name: str, shape: tuple[int, ...], shapes: Mapping[str, tuple[int, ...]]
+) -> list[Piece]:
     """A parameter outside any layer: x @ W, or W as a layer has it, or a table, or a vector."""
     pieces = [Piece(name, "vector", shape, (name,)), Piece(name, "table", shape, (name,))]
     if len(shape) > 2:  # learned positions and class tokens often have a leading axis of 1
@@ -55,8 +59,9 @@ def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
         pieces += [Piece(name, "table", kept, (name,)), Piece(name, "vector", kept, (name,))]
     if len(shape) == 2:
         turned = (shape[1], shape[0])
-        pieces.append(Piece(name, "linear", turned, (name,), is_transposed=True))
-        pieces.append(Piece(name, "linear", shape, (name,)))
+        for form, is_transposed in ((turned, True), (shape, False)):
+            bias = _find_plain_bias(name, form[0], shapes)
+            pieces.append(Piece(name, "linear", form, (name,), bias, is_transposed=is_transposed))
     if len(shape) == 3:  # a matrix for each head: (H, in, out), (in, H, out), (H, out, in)
         a, b, c = shape
         pieces.append(Piece(name, "linear", (a * c, b), (name,), axes=(0, 2, 1)))
@@ -65,6 +70,16 @@ def _read_plain_parameter(name: str, shape: tuple[int, ...]) -> list[Piece]:
         pieces.append(Piece(name, "linear", (a * b, c), (name,), axes=(0, 1, 2)))
         pieces.append(Piece(name, "linear", (c, a * b), (name,), axes=(2, 0, 1)))
     return pieces
+
+
+def _find_plain_bias(
+    name: str, n_rows: int, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    """The bias b1 of a matrix w1: of the same name, with b for w or bias for weight."""
+    module, dot, own = name.rpartition(".")
+    words = (("weight", "bias"), ("w", "b"), ("W", "b"), ("W", "B"))
+    wanted = [module + dot + own.replace(old, new, 1) for old, new in words if old in own]
+    return tuple(each for each in wanted if shapes.get(each) == (n_rows,))[:1]
 
 
 def _join_lists(pieces: Sequence[Piece]) -> list[Piece]:

@@ -44,6 +44,7 @@ class Student:
     facts: dict[str, Any] = field(default_factory=dict)  # computed once, such as is_causal
     _signatures: dict[str, list[tuple[str, bool]]] = field(default_factory=dict)
     _keyword_only: set[str] = field(default_factory=set)  # parameters after a *
+    _variadic: set[str] = field(default_factory=set)  # signatures that begin with *args
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
         """Call the code for a case, in the first accepted form for which it does not raise.
@@ -172,14 +173,16 @@ class Student:
                 for parameter, kind, has_default in found
                 if kind in ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY")
             ]
+            if [row[1] for row in found][:1] == ["VAR_POSITIONAL"]:
+                self._variadic.add(key)
         return self._signatures[key]
 
     def arrange(self, exercise: Exercise, inputs: Mapping[str, Any]) -> Arranged | None:
         """Arrange the inputs in the student's order; None if there are too many or too few."""
-        if self.owner:
-            names = self.signature(MODULE, self.method or "forward")
-        else:
-            names = self.signature(self.name)
+        target = (MODULE, self.method or "forward") if self.owner else (self.name, None)
+        names = self.signature(*target)
+        if not names and ".".join(map(str, target)) in self._variadic:  # forward(*args)
+            names = [(name, False) for name in inputs if name not in exercise.optional]
         return arrange(
             names, exercise.parameters, inputs, exercise.optional, exercise.convert,
             self._keyword_only,

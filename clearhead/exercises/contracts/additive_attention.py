@@ -119,6 +119,8 @@ class AdditiveAttention(DotProduct):
             yield replace(form, inputs=own, given=sent)
             yield replace(form, given=given)
             yield replace(form, given={**given, "w": given["w"].unsqueeze(1)})
+            turned = {n: form.inputs[n].mT for n in ("query", "key")}  # W q instead of q W
+            yield replace(form, inputs={**form.inputs, **turned}, given={**given, **turned})
             narrow = {**own, "q": own["q"][..., :h], "k": own["k"][..., :h]}
             sizes = {**case.sizes, "d_query": h, "d_key": h}
             yield replace(form, inputs=narrow, given={**sent, **narrow}, sizes=sizes)
@@ -250,5 +252,6 @@ def _read_layers(layers: Mapping[str, Any], d_query: int) -> tuple[Linear, Linea
         return Linear(first, both.bias), Linear(second), w
     query, key = layers["query"], layers["key"]
     if isinstance(query, Tensor):
-        query, key = Linear(query.mT), Linear(key.mT)
+        is_turned = query.size(0) != d_query  # (d_hidden, d_query), as a layer has it
+        query, key = (Linear(each if is_turned else each.mT) for each in (query, key))
     return query, key, w

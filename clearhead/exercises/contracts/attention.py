@@ -89,9 +89,10 @@ class Attention(WithDropout, DotProduct):
         yield case("values as wide as keys", "order", 3, 4, 5, 6, 6)
         mask = {"mask": draw_mask(draw, 3, 4, 6)}
         yield case("hidden keys get no weight", "hide", 3, 4, 6, 5, 7, hidden=mask)
-        low = case("low scores leave hidden keys hidden", "hide", 3, 4, 6, 4, 7, hidden=mask)
-        q, k = 128.0 + draw.whole(-1, 1, 3, 4, 4), -128.0 + draw.whole(-1, 1, 3, 6, 4)
-        yield replace(low, inputs={**low.inputs, "q": q, "k": k})  # about −32768, without rounding
+        low = case("low scores leave hidden keys hidden", "hide", 3, 4, 6, 16, 64, hidden=mask)
+        # About −36864. √16, ⁴√16 and √d_v = 8 are powers of 2: no order of dividing rounds.
+        q, k = 96.0 + draw.whole(-1, 1, 3, 4, 16), -96.0 + draw.whole(-1, 1, 3, 6, 16)
+        yield replace(low, inputs={**low.inputs, "q": q, "k": k})
         full = {"valid_lens": torch.tensor([6, 6, 6])}
         yield case(
             "a length equal to the number of keys hides none", "allow", 3, 4, 6, 5, 7, hidden=full

@@ -186,8 +186,9 @@ class TransformerLayer(Layer):
         line=("norm", "ln"),
     )
     def residual_from_norm(self, x: Tensor, norm: NormOrNone, f: Branch, is_pre: bool) -> Tensor:
-        y = x if norm is None else norm(x)
-        return y + f(y)
+        if norm is None or not is_pre:
+            return TransformerLayer.join(self, x, norm, f, is_pre)
+        return norm(x) + f(norm(x))
 
     @mistake(
         "join",
