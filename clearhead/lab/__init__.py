@@ -17,6 +17,7 @@ purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
 induction.py            how a model copies what followed last time
+known_circuits.py       whether the methods of inspection find what is there
 tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
@@ -44,6 +45,7 @@ EXPERIMENTS = {
     "learned-vs-designed": "Training finds the weights one would set by hand, in another basis.",
     "heads": "The heads of a trained model do different jobs, and it needs some of them.",
     "induction": "A head that copies what followed last time needs one that looks a token back.",
+    "known-circuits": "Patching and ablation find most of what a model uses; a gradient little.",
 }
 
 

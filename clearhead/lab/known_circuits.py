@@ -1,0 +1,211 @@
+"""Do the methods of inspection find what is there? Tried on models whose parts are known.
+
+A compiled program (clearhead/programs) uses some heads and feed-forward layers, and each for a
+known purpose. So a method can be scored: which share of the used parts does it find?
+
+    patching     put the value of a part, on another input, into this one
+    ablation     set the part's output to 0
+    gradient     estimate the patch by one gradient (attribution patching)
+    attribution  what the part adds to the logits directly
+
+A part counts as found if its effect is at least 1 % of the largest. Patching can find only what
+differs between the two inputs: they are equally long, so a part that computes the length is not
+found. A gradient sees little, because the softmax of a compiled head is sharp, as good as constant,
+and attribution sees only what reaches the logits without another layer. InterpBench (Gupta et al.
+2024) asks the same of models that were trained to follow a program.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection import ablate, attribution, estimate_sweep, patch_sweep
+from clearhead.inspection.matrices import array, draw_weights, write_cells
+from clearhead.inspection.picture import Picture, panels
+from clearhead.lab import EXPERIMENTS
+from clearhead.lab.tools.finding import Finding, Table
+from clearhead.programs import PROGRAMS, CompiledProgram, Part, compile
+
+N_PAIRS, LARGE = 32, 0.01  # pairs of inputs; the share of the largest effect that counts as found
+METHODS = ("patching", "ablation", "gradient", "attribution")
+
+Effects = dict[str, Tensor]  # "head" (L, H) and "feed_forward" (L,): how much each part matters
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """Patching and ablation find most of what a program uses; a gradient finds little."""
+    numbers: dict[str, Any] = {name: [] for name in ("used", *METHODS, "falsely_found")}
+    for name in PROGRAMS:
+        example = PROGRAMS[name]
+        compiled = compile(example.build(), example.vocabulary, example.max_len)
+        compiled.model.to(device)
+        pairs = draw_pairs(name, 4 * N_PAIRS if full else N_PAIRS, seed)
+        used = [part for part in compiled.circuit if part.is_used]
+        numbers["used"].append(float(len(used)))
+        false = 0
+        for method in METHODS:
+            effects = MEASURES[method](compiled, *pairs)
+            found = [part for part in compiled.circuit if is_found(part, effects)]
+            numbers[method].append(float(sum(part.is_used for part in found)))
+            false += sum(not part.is_used for part in found)
+        numbers["falsely_found"].append(float(false))
+    return Finding(
+        claim=EXPERIMENTS["known-circuits"],
+        tables=[_tabulate(numbers)],
+        seen=_describe(numbers),
+        numbers=numbers,
+        picture=_draw(numbers),
+    )
+
+
+def draw_pairs(name: str, n: int, seed: int) -> tuple[list[str], list[str]]:
+    """Two lists of n random inputs of a program, all of its longest length."""
+    example = PROGRAMS[name]
+    generator = torch.Generator().manual_seed(seed)
+    letters = example.vocabulary.replace("|", "")
+    bar = example.vocabulary.find("|") >= 0
+
+    def draw() -> str:
+        ids = torch.randint(len(letters), (example.max_len,), generator=generator).tolist()
+        text = "".join(letters[i] for i in ids)
+        return f"{text[:4]}|{text[5:]}" if bar else text  # haystack|needle
+
+    inputs = [draw() for _ in range(2 * n)]
+    return inputs[:n], inputs[n:]
+
+
+def is_found(part: Part, effects: Effects) -> bool:
+    """Whether the effect of a part is not small beside the largest."""
+    largest = max(float(table.max()) for table in effects.values())
+    if part.head is None:
+        own = effects["feed_forward"][part.layer]
+    else:
+        own = effects["head"][part.layer, part.head]
+    return float(own) > LARGE * largest
+
+
+# The four methods: how much each part matters
+
+
+def by_patching(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    return _sweep(patch_sweep, compiled, clean, other)
+
+
+def by_gradient(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    return _sweep(estimate_sweep, compiled, clean, other)
+
+
+def _sweep(
+    sweep: Callable[..., Any], compiled: CompiledProgram, clean: list[str], other: list[str]
+) -> Effects:
+    tokens, others = (compiled.encode(inputs)[0] for inputs in (clean, other))
+    metric = make_metric(compiled, tokens)
+    heads = sweep(compiled.model, tokens, others, metric).effect.abs()
+    layers = sweep(compiled.model, tokens, others, metric, over="position", part="feed_forward")
+    return {"head": heads, "feed_forward": layers.effect.abs().amax(dim=1)}
+
+
+@torch.no_grad()
+def by_ablation(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    tokens, _ = compiled.encode(clean)
+    metric, model = make_metric(compiled, tokens), compiled.model
+    before = metric(model(tokens)).mean()
+    effects = _make_tables(compiled)
+    for part in compiled.circuit:
+        with ablate(model, part.module, part.head):
+            effect = (metric(model(tokens)).mean() - before).abs()
+        if part.head is None:
+            effects["feed_forward"][part.layer] = effect
+        else:
+            effects["head"][part.layer, part.head] = effect
+    return effects
+
+
+def by_attribution(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    tokens, _ = compiled.encode(clean)
+    answers = find_answers(compiled, tokens)
+    effects = _make_tables(compiled)
+    for position in range(1, tokens.size(1)):
+        found = attribution(compiled.model, tokens, answers[:, position], position=position)
+        effects["head"] += found.heads.abs().mean(dim=0)
+        for layer in range(len(effects["feed_forward"])):
+            effects["feed_forward"][layer] += (
+                found.terms[f"layer {layer} feed-forward"].abs().mean()
+            )
+    return effects
+
+
+MEASURES = {
+    "patching": by_patching,
+    "ablation": by_ablation,
+    "gradient": by_gradient,
+    "attribution": by_attribution,
+}
+
+
+def make_metric(compiled: CompiledProgram, tokens: Tensor) -> Callable[[Tensor], Tensor]:
+    """The sum of the logits of the right answers to these tokens, for copies of their batch."""
+    answers = find_answers(compiled, tokens)
+
+    def measure(logits: Tensor) -> Tensor:
+        repeated = answers.repeat(len(logits) // len(answers), 1)
+        return logits.gather(-1, repeated[..., None])[:, 1:, 0].sum(dim=1)  # without the start
+
+    return measure
+
+
+@torch.no_grad()
+def find_answers(compiled: CompiledProgram, tokens: Tensor) -> Tensor:
+    """The index of the model's answer at each token, (B, T): it is the program's."""
+    answers: Tensor = compiled.model(tokens).argmax(-1)
+    return answers
+
+
+def _make_tables(compiled: CompiledProgram) -> Effects:
+    config = compiled.model.config
+    zeros = compiled.model.head.weight.new_zeros
+    return {"head": zeros(config.n_layers, config.n_heads), "feed_forward": zeros(config.n_layers)}
+
+
+# Table, sentences and picture
+
+
+def _tabulate(numbers: dict[str, Any]) -> Table:
+    def count(name: str) -> list[int]:
+        return [int(x) for x in numbers[name]]
+
+    return Table.from_columns(
+        "How many of the heads and feed-forward layers that a program uses each method finds.",
+        ("program", list(PROGRAMS)),
+        ("used", count("used")),
+        *((method, count(method)) for method in METHODS),
+    )
+
+
+def _share(numbers: dict[str, Any], method: str) -> float:
+    return sum(numbers[method]) / sum(numbers["used"])
+
+
+def _describe(numbers: dict[str, Any]) -> str:
+    shares = ", ".join(f"{method} {_share(numbers, method):.0%}" for method in METHODS)
+    false = int(sum(numbers["falsely_found"]))
+    return (
+        f"Of {sum(numbers['used']):.0f} parts that {len(PROGRAMS)} programs use: {shares}.\n"
+        f"{false} parts are found that a program does not use."
+    )
+
+
+def _draw(numbers: dict[str, Any]) -> Picture:
+    """The share of the used parts that each method finds, a row for each program."""
+    used = torch.tensor(numbers["used"])[:, None]
+    shares = array(torch.tensor([numbers[method] for method in METHODS]).T / used)
+    with panels(4.6, 0.3 * len(PROGRAMS) + 1.0) as (figure, [axes]):
+        draw_weights(axes, shares)
+        axes.set_aspect("auto")
+        write_cells(axes, shares, "{:.0%}".format, is_dark=shares > 0.55, size=8)
+        axes.set_xticks(range(len(METHODS)), METHODS)
+        axes.set_yticks(range(len(PROGRAMS)), list(PROGRAMS))
+        axes.set_title("Share of the used parts that is found")
+    return Picture(figure, f"What four methods find of {len(PROGRAMS)} known circuits")
