@@ -15,7 +15,7 @@ Read the package in this order; each folder imports only from those above it.
     generation/    from logits to sequences: sampling, generate, beam search
     training/      learning: losses, optimizer, the loop; tasks and recipes
     runs/          a run on a disk: folder, checkpoints, resuming, loading
-    inspection/    looking inside: record(model), interventions, measures, figures, the report of a run
+    inspection/    looking inside: record, interventions, measures, figures, the report of a run
     programs/      small programs compiled into weights
     lab/           every claim as an experiment with numbers and a picture
     exercises/     checking the code of others: contracts, named mistakes, sandbox
