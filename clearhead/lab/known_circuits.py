@@ -21,12 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead import programs
 from clearhead.inspection import ablate, attribution, estimate_sweep, patch_sweep
 from clearhead.inspection.matrices import array, draw_weights, write_cells
 from clearhead.inspection.picture import Picture, panels
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
-from clearhead.programs import PROGRAMS, CompiledProgram, Part, compile
+from clearhead.programs import PROGRAMS, CompiledProgram, Part
 
 N_PAIRS, LARGE = 32, 0.01  # pairs of inputs; the share of the largest effect that counts as found
 METHODS = ("patching", "ablation", "gradient", "attribution")
@@ -39,7 +40,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     numbers: dict[str, Any] = {name: [] for name in ("used", *METHODS, "falsely_found")}
     for name in PROGRAMS:
         example = PROGRAMS[name]
-        compiled = compile(example.build(), example.vocabulary, example.max_len)
+        compiled = programs.compile(example.build(), example.vocabulary, example.max_len)
         compiled.model.to(device)
         pairs = draw_pairs(name, 4 * N_PAIRS if full else N_PAIRS, seed)
         used = [part for part in compiled.circuit if part.is_used]
