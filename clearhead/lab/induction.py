@@ -111,13 +111,6 @@ def train(model: GPT, seed: int, steps: int) -> Numbers:
     return dict(zip(names, (list(column) for column in zip(*points, strict=True)), strict=True))
 
 
-def measure(model: GPT, seed: int) -> tuple[float, float, float]:
-    """The accuracy on other texts, and the best induction and previous-token scores."""
-    texts = draw_texts(N_TEXTS, torch.Generator().manual_seed(seed + 2), model.device)
-    scores = head_scores(model, n_tokens=LENGTH // 2)
-    return accuracy(model, *texts), float(scores.induction.max()), float(scores.previous.max())
-
-
 def accuracy(model: GPT, texts: Tensor, period: Tensor) -> float:
     """The share of the repeated tokens that are predicted right."""
     with evaluation_mode(model):
