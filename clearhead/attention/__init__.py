@@ -6,6 +6,7 @@ The equation
     softmax.py           softmax over the allowed keys, and the mixture of the values
     masks.py             Mask: who may attend to whom, joined by &
     mask_parts.py        the rule of each kind of mask: causal, padding, segments, window
+    mask_pictures.py     a mask drawn with ■ and ·
 
 Other ways to weigh the keys
     additive.py          wᵀ tanh(W_q q + W_k k): a small network compares query and key

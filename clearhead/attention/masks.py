@@ -14,7 +14,6 @@ serves training (T = S) and generation with cached keys (T = 1); the last query 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -35,9 +34,8 @@ from clearhead.attention.mask_parts import (
     read_matrix,
     write_out,
 )
+from clearhead.attention.mask_pictures import draw_mask, write_html
 from clearhead.shapes import check_int_tensor, check_positive, format_shape
-
-MOST_SHOWN = 64  # rows and columns of a picture in a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,7 +180,7 @@ class Mask:
         (T, S) if it is the same for every batch element, else (B, 1, T, S) – (B, H, T, S) if it
         differs by head – so that it broadcasts to scores (B, H, T, S).
         """
-        has_no_heads = any(isinstance(p, Given) and p.allowed.ndim == 3 for p in self._rules())
+        has_no_heads = any(isinstance(p, Given) and p.allowed.ndim == 3 for p in self.rules())
         dense = self.broadcastable(T, S, axes=3 if has_no_heads else 4, device=device)
         return dense.expand(*dense.shape[:-2], T, S).contiguous()
 
@@ -255,46 +253,22 @@ class Mask:
 
     def picture(self, T: int | None = None, S: int | None = None) -> str:
         """The mask as text: a row for each query, ■ where it may attend."""
-        fitting_T, fitting_S = self._picture_size()
-        S = S or T or fitting_S
-        T = T or fitting_T or S
-        matrices = self.dense(T, S).reshape(-1, T, S).tolist()
-        drawn = [["".join("■ " if cell else "· " for cell in row) for row in m] for m in matrices]
-        lines = ["  ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
-        return "\n".join([f"{self}   rows: {T} queries, columns: {S} keys", *lines])
+        return draw_mask(self, T, S)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the picture, if it is small enough to look at."""
-        T, S = self._picture_size()
-        small = max(T or S, S) <= MOST_SHOWN
-        return f'<pre style="line-height:1">{escape(self.picture() if small else repr(self))}</pre>'
+        return write_html(self)
 
     def __repr__(self) -> str:
         return " & ".join(map(repr, self.parts)) or "Mask()"
 
-    def _rules(self) -> Iterator[Part]:
+    def rules(self) -> Iterator[Part]:
         """The parts, and those inside of `~` and `|`."""
         for part in self.parts:
-            yield from part.mask._rules() if isinstance(part, Inverse) else (part,)
+            yield from part.mask.rules() if isinstance(part, Inverse) else (part,)
 
     def _device(self) -> torch.device | None:
-        fields = (field for part in self._rules() for field in vars(part).values())
+        fields = (field for part in self.rules() for field in vars(part).values())
         return next((field.device for field in fields if isinstance(field, Tensor)), None)
-
-    def _picture_size(self) -> tuple[int | None, int]:
-        """How many queries, if the mask fixes that, and keys a picture should show."""
-        T, S = None, 8
-        for part in self._rules():
-            if isinstance(part, Given):
-                return part.allowed.size(-2), part.allowed.size(-1)
-            if isinstance(part, Padding):
-                S = max(S, int(part.valid_lens.max()))
-                T = T if part.for_all_queries else part.valid_lens.size(1)
-            elif isinstance(part, Tokens):
-                return T, part.token_mask.size(-1)
-            elif isinstance(part, Segments):
-                return T, part.ids.size(-1)
-        return T, S
 
 
 MaskLike = Mask | Tensor | None

@@ -108,8 +108,8 @@ def dialogue(seconds: float) -> Rows:
     ways: dict[str, Work] = {
         "padded, plain loss": lambda: train(data.batches(32), plain),
         "padded, fast loss": lambda: train(data.batches(32), fast),
-        "bucketed": lambda: train(data.bucketed(max_tokens=2048), fast),
-        "packed": lambda: train(data.packed(256, 8), fast),
+        "bucketed": lambda: train(data.bucketed_batches(max_tokens=2048), fast),
+        "packed": lambda: train(data.packed_batches(256, 8), fast),
     }
     times = best_seconds(ways, seconds=seconds, rounds=2)
     best = {name: time / n_real for name, time in times.items()}

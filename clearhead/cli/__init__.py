@@ -8,6 +8,7 @@ runs.py          list runs
 eval.py          measure a trained model
 predict.py       run a trained model on inputs
 generate.py      continue a prompt
+prose.py         the tokens of generated text: words as prose, stop and unknown tokens
 recipes.py       list, show, copy and write recipes
 data.py          list and fetch data sets
 check.py         find the mistakes in somebody's code

@@ -8,6 +8,7 @@ import typer
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Device, Json, Quiet, Seed, Threads, Trust, Unknown
+from clearhead.cli.prose import Prose, find_stop_ids, find_unknown, make_writer
 from clearhead.files.reading import quote
 from clearhead.runs.folder import RunFolder
 from clearhead.timing import Timer
@@ -15,7 +16,7 @@ from clearhead.timing import Timer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clearhead.data import Tokenizer, WordTokenizer
+    from clearhead.data import Tokenizer
     from clearhead.generation import PackedGPT, Step
     from clearhead.generation.row_text import Decoder
     from clearhead.models import GPT, Model
@@ -90,7 +91,7 @@ def generate(
     gpt, tokenizer, report = _load(model, trust)
     ids = _encode_prompt(tokenizer, prompt)
     rolls = _check_length(len(ids), tokens, gpt.config.max_len)
-    writer = _make_writer(tokenizer, len(ids))
+    writer = make_writer(tokenizer, len(ids))
     timer = Timer()
     steps = stream(  # checks every argument, so that an error comes before any text
         _pack(gpt.to(target), weights, gpt.config.max_len - len(ids) if tokens is None else tokens),
@@ -98,8 +99,8 @@ def generate(
         tokens,
         sampling=sampling,
         seed=seed,
-        stop=_find_stop_ids(tokenizer),
-        forbid=() if unknown else _find_unknown(tokenizer),
+        stop=find_stop_ids(tokenizer),
+        forbid=() if unknown else find_unknown(tokenizer),
         tokenizer=writer,
         keep_logits=probs,
         roll=rolls,
@@ -150,7 +151,7 @@ def _write(
             likely.append(_find_likeliest(step, tokenizer))
         if probs and not json:
             _print_likely(tokenizer.decode(step.tokens, specials=True), likely[-1])
-    if texts and isinstance(writer, _Prose):
+    if texts and isinstance(writer, Prose):
         texts[-1] += writer.waiting
         _print_part("" if json or probs else writer.waiting)
     if not json:
@@ -255,42 +256,3 @@ def _check_weights(weights: str, device: str) -> None:
     check_choice("--weights", weights, ("float", "int8"))
     if weights == "int8" and device != "cpu":
         raise ValueError(f"--weights int8 is for the CPU, not {device}; add --device cpu")
-
-
-class _Prose:
-    """Decodes words as people write them, for a text that grows.
-
-    How an apostrophe is set depends on the next word, so a last one waits for it.
-    """
-
-    def __init__(self, tokenizer: "WordTokenizer", n_prompt: int) -> None:
-        self.tokenizer, self.n_prompt = tokenizer, n_prompt
-        self.waiting = ""  # the text that decode has left out
-
-    def decode(self, ids: list[int]) -> str:
-        n = len(ids)
-        while n > self.n_prompt and self.tokenizer.spell(ids[n - 1 : n])[:1] in (["'"], ["’"]):
-            n -= 1
-        text = self.tokenizer.detokenize(ids[:n])
-        self.waiting = self.tokenizer.detokenize(ids)[len(text) :]
-        return text
-
-
-def _make_writer(tokenizer: "Tokenizer", n_prompt: int) -> "Decoder":
-    """The decoder of the text to show: for words, one that writes them as prose."""
-    from clearhead.data import WordTokenizer
-
-    return _Prose(tokenizer, n_prompt) if isinstance(tokenizer, WordTokenizer) else tokenizer
-
-
-def _find_unknown(tokenizer: "Tokenizer") -> set[int]:
-    """The id of <unk> in a tokenizer of words: it stands for unknown words and is not one."""
-    from clearhead.data import WordTokenizer
-
-    unknown = tokenizer.unk_id if isinstance(tokenizer, WordTokenizer) else None
-    return set() if unknown is None else {unknown}
-
-
-def _find_stop_ids(tokenizer: "Tokenizer") -> set[int]:
-    """The tokens that end a text; some models mark the end by the start of the next text."""
-    return {mark for mark in (tokenizer.end_id, tokenizer.start_id) if mark is not None}

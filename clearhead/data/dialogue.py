@@ -4,7 +4,7 @@
     train, validation = split(speeches, seed=0)
     tokenizer = WordTokenizer.of(train, min_count=2, keep_newlines=True)
     data = Dialogue(train, tokenizer, max_len=128)
-    for batch in data.batches(32, seed=0, epoch=0):         # or data.packed(256, 8, …)
+    for batch in data.batches(32, seed=0, epoch=0):         # or data.packed_batches(256, 8, …)
         batch.input_ids, batch.input_mask                   # (B, T), (B, T)
     for batch in DataLoader(data, 32):                      # PyTorch's loader does as well
         batch["input_ids"], batch["input_mask"]             # (B, T), T that of the longest speech
@@ -157,7 +157,7 @@ class Dialogue(Examples[SpeechBatch]):
         targets = next_tokens(inputs, token_mask, segments)
         return SpeechBatch(inputs, targets, token_mask, segments, positions)
 
-    def packed(
+    def packed_batches(
         self, row_length: int, batch_size: int, *, seed: int = 0, epoch: int = 0
     ) -> Batches[list[Row], SpeechBatch]:
         """Each speech once, several in a row of row_length tokens, batch_size rows in a batch."""

@@ -127,7 +127,7 @@ class Examples(ABC, Generic[BatchType]):
         """Each example once, in random batches."""
         return Batches(plan_batches(len(self), batch_size, seed=seed, epoch=epoch), self.batch)
 
-    def bucketed(
+    def bucketed_batches(
         self,
         batch_size: int | None = None,
         *,

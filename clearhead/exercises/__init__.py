@@ -11,6 +11,7 @@ student.py       a student's function or class, called with the arguments it exp
 forms.py         inputs as NumPy arrays, or as transposed matrices
 comparison.py    whether an answer equals the result of a formula
 diagnosis.py     find the mistake behind a wrong answer
+naming.py        find the named mistake that explains every answer
 terms.py         find the term of a mistake that has no name
 disturbances.py  generic wrong forms of any term
 properties.py    properties of a right answer that need no reference

@@ -119,5 +119,5 @@ def _meets_condition(name: str, own: Definition, definitions: Mapping[str, Defin
 
 
 def _simplify(name: str) -> str:
-    """Reduce attention_head, AttentionHead and attentionHead to one name."""
+    """Drop capitals, underscores and digits: AttentionHead and attention_head become equal."""
     return re.sub(r"[_\d]", "", name).lower()

@@ -1,29 +1,26 @@
 """Find the mistake behind a wrong answer: named, narrowed to a term, or unknown. Never a guess.
 
 1. The student's code is called for every case, and its answers are compared with the reference.
-2. If one differs, each named mistake is put into the formula, then each pair in different terms.
-   A mistake is named only if it explains every answer, wrong and right ones.
+2. If one differs, each named mistake is put into the formula, then each pair (naming.py).
 3. If none does, the term to look at is found by disturbing each one (terms.py), and general
    properties are tried (properties.py). If neither helps, the mistake is unknown.
 4. The smallest failing example is found among tiny cases with small whole numbers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import combinations, product
 from typing import Any
 
 from clearhead.exercises.comparison import compare_results, differs, evaluate
 from clearhead.exercises.draw import Draw
-from clearhead.exercises.exercise import Answer, Case, Exercise, Mistake
+from clearhead.exercises.exercise import Answer, Asked, Case, Exercise
+from clearhead.exercises.naming import name_mistakes
 from clearhead.exercises.properties import probe
 from clearhead.exercises.sandbox.frames import Unreadable
 from clearhead.exercises.sandbox.supervisor import Stopped, StudentError
 from clearhead.exercises.student import CannotCall, Student
 from clearhead.exercises.terms import find_term
-
-READINGS = 12  # a mistake is tried with this many readings of the weights, likeliest first
 
 
 @dataclass
@@ -74,9 +71,6 @@ def diagnose(exercise: Exercise, student: Student, seed: int) -> Diagnosis:
         found.notes.append("no small example: the code was stopped")
     found.notes += _describe_readings(exercise, student, asked, choice)
     return found
-
-
-Asked = Sequence[tuple[Case, Answer]]
 
 
 def _ask_all(exercise: Exercise, student: Student, cases: Any) -> Asked:
@@ -131,36 +125,6 @@ def _explain(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) -
     return _narrow(exercise, asked, choice, failed)
 
 
-def name_mistakes(
-    exercise: Exercise, asked: Asked, choice: int, failed: Sequence[int]
-) -> tuple[Mistake, ...]:
-    """Find the mistake, or the pair of mistakes, that explains every answer; empty if none does."""
-    n_choices = max(len(answer.choices) for _, answer in asked)
-    choices = [choice, *(i for i in range(min(n_choices, READINGS)) if i != choice)]
-    # Failing cases first, and those without a gradient: they rule out most suspects at once.
-    order = sorted(range(len(asked)), key=lambda i: (i not in failed, asked[i][0].gradient))
-    asked = [asked[i] for i in order]
-    singles = product(exercise.dialects(), _list_singles(exercise))
-    pairs = product([exercise], _list_pairs(exercise))
-    for dialect, found in (*singles, *pairs):
-        ways = product(*(each.methods for each in found))
-        readings = choices if len(found) == 1 else choices[:8]
-        for methods, reading in product(ways, readings):
-            wrong = dialect.with_mistakes(*methods)
-            if not any(differs(wrong, case, answer, reading) for case, answer in asked):
-                return found
-    return ()
-
-
-def _list_singles(exercise: Exercise) -> list[tuple[Mistake, ...]]:
-    return [(each,) for each in exercise.mistakes.values()]
-
-
-def _list_pairs(exercise: Exercise) -> list[tuple[Mistake, ...]]:
-    every = combinations(exercise.mistakes.values(), 2)
-    return [(a, b) for a, b in every if a.term != b.term]
-
-
 def _report_error(error: StudentError) -> Diagnosis:
     sentence = f"it raises {error.type}: {error.message}"
     return Diagnosis("error", sentence=sentence, line=error.line)
@@ -181,7 +145,7 @@ def _narrow(exercise: Exercise, asked: Asked, choice: int, failed: list[int]) ->
     if how == "error" and answer.error is not None:
         sentence = f"it raises {answer.error} in this case: {case.says}; look at {words}"
     elif how == "shape":
-        got, expected = _compare_shapes(exercise, case, answer, choice)
+        got, expected = _find_shapes(exercise, case, answer, choice)
         sentence = f"the output has the shape {got} instead of {expected}; look at {words}"
     elif how == "type":
         got = _describe_type(answer)
@@ -204,7 +168,8 @@ def _describe_type(answer: Answer) -> str:
     return "None" if values[0] is None else f"{article} {kind}"
 
 
-def _compare_shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
+def _find_shapes(exercise: Exercise, case: Case, answer: Answer, choice: int) -> tuple[Any, Any]:
+    """The shapes of the answer and of the formula's result, (got, expected)."""
     expected, _ = evaluate(exercise, case, answer.choices[min(choice, len(answer.choices) - 1)])
     name = next(name for name in expected if name in (answer.results or {}))
     got = (answer.results or {})[name]

@@ -1,8 +1,8 @@
 """Wrong forms of each term of a formula, made without knowing what it computes.
 
-A term is a method, so its result, or one of its arguments, can be changed on the way: doubled,
-negated, cut off at 0, reversed … . A mistake that nobody has named often does what one of these
-does, or something like it.
+A term is a method, so its result or one of its arguments can be changed when it is called: doubled,
+negated, cut off at 0, reversed, … A mistake without a name often has the same effect as one of
+these changes, or a similar one.
 """
 
 import copy
@@ -52,8 +52,8 @@ LENGTHS: dict[str, Change] = {
 
 @dataclass(frozen=True)
 class Suspect:
-    """A wrong form of one term. rank: of several that explain everything the lowest counts.
-    is_result: the term's result is wrong, not an argument, which the term before it made."""
+    """A wrong form of one term. rank: if several explain every answer, the lowest is chosen.
+    is_result: the term's result is changed, not an argument, which an earlier term computed."""
 
     term: str
     formula: Exercise
@@ -72,7 +72,7 @@ class Trace:
 
     @cached_property
     def is_routing(self) -> bool:
-        """It only moves or chooses numbers, as a mask does, and computes none."""
+        """Whether it only moves or chooses numbers, as a mask does, and computes none."""
         given = [x.detach() for x in _leaves(self.arguments) if x.is_floating_point()]
         results = [x.detach() for x in _leaves(self.result) if x.is_floating_point()]
         is_unchanged = len(self.arguments) == len(given) == len(results) == 1

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Draw:
-    """Random inputs; the same seed gives the same ones."""
+    """Draws random inputs; the same seed draws the same ones."""
 
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)

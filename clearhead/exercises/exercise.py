@@ -102,6 +102,9 @@ class Answer:
     form: Case | None = None
 
 
+Asked = Sequence[tuple[Case, Answer]]  # every case that was tried, with its answer
+
+
 class Exercise:
     """The base of all exercises; see the top of this file.
 

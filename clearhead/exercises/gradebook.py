@@ -140,7 +140,7 @@ def shorten_notes(notes: Sequence[str]) -> list[str]:
 
 
 def find_submissions(folder: Path, out: Path) -> list[Path]:
-    """Every .py file, notebook and subfolder, by name; `out` is none of them."""
+    """Every .py file, notebook and subfolder except `out`, by name."""
     if not folder.is_dir():
         raise BadFile(f"{quote(folder)} is not a folder of submissions")
     found = [

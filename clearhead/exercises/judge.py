@@ -21,7 +21,7 @@ from clearhead.exercises.student import Student
 def judge(
     submission: Submission, name: str, definition: Definition | None, sandbox: Any, seed: int
 ) -> Part:
-    """Judge one exercise; whatever the code does, this returns a result."""
+    """Judge one exercise; always returns a result, whatever the student's code does."""
     exercise = find_exercise(name)
     if definition is None:
         usual = ", ".join(drop_condition(each) for each in exercise.names[:4])

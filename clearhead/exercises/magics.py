@@ -23,7 +23,7 @@ class BadCell(Exception):
 
 
 def parse(source: str) -> ast.Module:
-    """The syntax tree of a source text, or BadCell."""
+    """Parse a source text; raise BadCell if it is not Python."""
     try:
         return ast.parse(source)
     except SyntaxError as fault:

@@ -1,6 +1,7 @@
 """What a check found, as text for a terminal, as JSON, and as HTML in a notebook."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -8,6 +9,7 @@ from typing import Any
 
 SHOWN = ["exercise", "verdict", "outcome", "mistake", "sentence", "line", "example", "points"]
 SHOWN += ["max_points", "mistakes", "term", "page", "where", "notes"]
+NOT_FINITE = re.compile(r'"(nan|-?inf)"')  # in quotes, since JSON has no such numbers
 LEVELS = ("none", "property", "term", "line")  # how much a hint tells
 
 
@@ -118,7 +120,7 @@ class Report:
 
 
 def _write_lines(part: Part) -> Iterator[str]:
-    """passed in one line; else what is wrong, where, an example, and where to read."""
+    """One line if it passed; else what is wrong, where, an example, and what to read."""
     yield f"{part.exercise}: {part.verdict}" + (f", {part.sentence}" if part.sentence else "")
     if part.verdict != "passed":
         yield from _explain(part)
@@ -152,6 +154,7 @@ def _write_example(example: Mapping[str, Any]) -> Iterator[str]:
 
 def _shorten(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = NOT_FINITE.sub(r"\1", text)
     return text if len(text) <= 200 else text[:197] + "…"
 
 

@@ -47,9 +47,10 @@ class Student:
     _variadic: set[str] = field(default_factory=set)  # signatures that begin with *args
 
     def ask(self, exercise: Exercise, case: Case) -> Answer | None:
-        """Call the code for a case, in the first accepted form for which it does not raise.
+        """Call the code with a case; try the accepted forms in order until one does not raise.
 
-        None if the case needs an optional argument that the student's code does not have.
+        If all raise, return the first error. Return None if the case needs an optional argument
+        that the student's code does not have.
         """
         raised, fault = None, None
         for form in exercise.forms(case):

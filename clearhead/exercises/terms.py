@@ -23,17 +23,16 @@ from clearhead.exercises.disturbances import (
     rank,
     trace_terms,
 )
-from clearhead.exercises.exercise import Answer, Case, Exercise
+from clearhead.exercises.exercise import Answer, Asked, Case, Exercise
 
-Asked = Sequence[tuple[Case, Answer]]
-EXACT = 0.02  # a wrong form with a score below explains the answers
+EXACT = 0.02  # a wrong form with a lower score explains the answers
 ADVANTAGE = 0.3  # of the term that the first failing case names
 N_FAILED = 3  # failing cases that are compared by their numbers
 N_READINGS = 2  # of the weights, the closest ones
-CLOSE = 0.35  # a term whose best form has a score below is blamed before the first case's
-APART = 0.99  # a term whose best form has a score above is not isolated
+CLOSE = 0.35  # a term with a lower score is preferred to that of the first failing case
+APART = 0.99  # if the best score is higher, the term is not known
 REFUTED = 0.7  # the score of a form that explains the first cases but not all
-NEGLIGIBLE = 0.05  # share of an answer that is not told from noise
+NEGLIGIBLE = 0.05  # a smaller share of an answer counts as noise
 NEAR = 1e-3  # distance of an answer that counts as right
 N_SUSPECTS = 12  # of each term that are compared in every case
 GRID = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 2, 4, 16, 64)  # factors to begin with
@@ -41,7 +40,7 @@ GRID = (1 / 64, 1 / 16, 1 / 4, 1 / 2, 1, 2, 4, 16, 64)  # factors to begin with
 
 @dataclass(frozen=True)
 class Question:
-    """A case as the student's code was asked, and what it gave."""
+    """A case in the form that was passed to the student's code, and its answer."""
 
     case: Case
     answer: Answer
@@ -100,7 +99,7 @@ class _Search:
         """The term with the best wrong form; `first` is the one the first failing case names."""
         traces = self._trace()
         exact = [*self._fit_factors(traces)]
-        suspects = [*_named(self.exercise), *disturb_terms(self.exercise, traces)]
+        suspects = [*_list_known(self.exercise), *disturb_terms(self.exercise, traces)]
         best: dict[str, float] = {}
         for suspect in self._preselect(suspects):
             score, reading = self._rate_wrong(suspect)
@@ -129,7 +128,7 @@ class _Search:
         return bool(distances) and all(abs(each - 1) < NEGLIGIBLE for each in distances)
 
     def _trace(self) -> dict[str, Trace]:
-        """The terms as they are called; one that moves numbers does so in every case."""
+        """How the formula calls each term; is_routing holds only if it holds in every case."""
         found: dict[str, Trace] = {}
         for question in self.wrong[:N_FAILED]:
             traces = trace_terms(self.exercise, question.inputs(self.readings[0]))
@@ -166,7 +165,7 @@ class _Search:
         return n_missed / (len(self.right) + len(self.wrong))
 
     def _fit_factors(self, traces: Mapping[str, Trace]) -> Iterator[Suspect]:
-        """Terms for which one factor, another one for each case, explains every answer."""
+        """Find terms whose result times a factor, perhaps one per case, explains every answer."""
         for term, trace in traces.items():
             if trace.is_composite or trace.is_routing or not self._are_many():
                 continue
@@ -174,7 +173,7 @@ class _Search:
                 yield Suspect(term, self.exercise, rank(trace, len(traces), is_factor=True))
 
     def _are_many(self) -> bool:
-        """A factor always explains a single number."""
+        """Whether the answers have several numbers: a single one is explained by some factor."""
         return all(count_numbers(each.answer.results) > 2 for each in self.wrong[:2])
 
     def _fit(self, question: Question, term: str) -> bool:
@@ -195,7 +194,8 @@ class _Search:
         return compare(factor) < EXACT * compare(1.0)
 
 
-def _named(exercise: Exercise) -> Iterator[Suspect]:
+def _list_known(exercise: Exercise) -> Iterator[Suspect]:
+    """The wrong forms that the exercise itself defines, with and without a name."""
     for mistake in exercise.mistakes.values():
         for method in mistake.methods:
             yield Suspect(mistake.term, exercise.with_mistakes(method), -1)

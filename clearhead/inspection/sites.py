@@ -110,7 +110,8 @@ def find_site(model: nn.Module, name: str) -> Site:
 
 
 def find_layers(model: nn.Module) -> dict[str, list[Site]]:
-    """Every attention in the model's order; JoinedHeads inside a block are one, with many sites."""
+    """The attention layers in the model's order, by name; JoinedHeads in a block are one layer with
+    a site for each head."""
     layers: dict[str, list[Site]] = {}
     for site in _list_attentions(model):
         layers.setdefault(HEAD_IN_BLOCK.sub("", site.name), []).append(site)

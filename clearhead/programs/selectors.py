@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from clearhead.programs.sequences import Named, Sequence
 
@@ -35,21 +35,28 @@ class Select(Selector):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Both(Selector):
+class Pair(Selector):
+    """Two selectors, joined by `word`; brackets only where another word is inside."""
+
     left: Selector
     right: Selector
+    word: ClassVar[str]
 
     def describe(self) -> str:
-        return f"{_bracket(self.left, Either)} and {_bracket(self.right, Either)}"
+        inside = Either if isinstance(self, Both) else Both
+        return f"{_bracket(self.left, inside)} {self.word} {_bracket(self.right, inside)}"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Either(Selector):
-    left: Selector
-    right: Selector
+class Both(Pair):
+    """The keys that both select."""
 
-    def describe(self) -> str:
-        return f"{_bracket(self.left, Both)} or {_bracket(self.right, Both)}"
+    word = "and"
+
+
+class Either(Pair):
+    """The keys that at least one selects."""
+
+    word = "or"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

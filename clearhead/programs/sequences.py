@@ -35,7 +35,10 @@ class Named:
     name: str = field(default="", kw_only=True)
 
     def named(self, name: str) -> Self:
-        """The same part under another name, which the compiler uses for directions and heads."""
+        """The same part under another name, which the compiler uses for directions and heads.
+
+        A word of the language, not a verb: `selector_width(same).named("count")`.
+        """
         return replace(self, name=name)
 
     @property

@@ -182,9 +182,9 @@ def test_D9_targets_are_the_next_tokens_and_never_start_or_padding():
 
 KINDS = {
     "random": lambda data, **place: data.batches(4, **place),
-    "bucketed": lambda data, **place: data.bucketed(4, **place),
-    "by tokens": lambda data, **place: data.bucketed(max_tokens=40, **place),
-    "packed": lambda data, **place: data.packed(32, 3, **place),
+    "bucketed": lambda data, **place: data.bucketed_batches(4, **place),
+    "by tokens": lambda data, **place: data.bucketed_batches(max_tokens=40, **place),
+    "packed": lambda data, **place: data.packed_batches(32, 3, **place),
 }
 
 
@@ -230,12 +230,12 @@ def test_buckets_and_packing_leave_little_padding():
         return 1 - sum(int(m.sum()) for m in masks) / sum(m.numel() for m in masks)
 
     assert padding(data.batches(16)) > 0.4
-    assert padding(data.bucketed(16)) < 0.05
-    assert padding(data.packed(128, 4)) < 0.04
+    assert padding(data.bucketed_batches(16)) < 0.05
+    assert padding(data.packed_batches(128, 4)) < 0.04
 
 
 def test_packed_batches_tell_segments_and_positions():
-    batch = data_of([3, 5, 2, 6]).packed(8, 2)[0]
+    batch = data_of([3, 5, 2, 6]).packed_batches(8, 2)[0]
     assert batch.input_ids.shape == batch.segments.shape == batch.positions.shape == (2, 8)
     assert torch.equal(batch.segments >= 0, batch.input_mask)
     counted = Mask.segments(batch.segments).positions(8)
@@ -250,7 +250,7 @@ def test_the_epochs_of_a_large_play_differ_in_who_shares_a_row(monkeypatch):
     data = data_of(range(2, 62))
 
     def shared(epoch):
-        plans = data.packed(64, 4, epoch=epoch).plans
+        plans = data.packed_batches(64, 4, epoch=epoch).plans
         return {frozenset(row) for rows in plans for row in rows}
 
     assert shared(0) == shared(0) != shared(1)
@@ -258,16 +258,16 @@ def test_the_epochs_of_a_large_play_differ_in_who_shares_a_row(monkeypatch):
 
 def test_a_speech_too_long_for_a_row_is_refused():
     with pytest.raises(ValueError, match=r"lengths\[1\] is 9, more than row_length=8; cut the"):
-        data_of([3, 9]).packed(8, 2)
+        data_of([3, 9]).packed_batches(8, 2)
 
 
 def test_a_speech_that_fits_no_row_is_named_by_its_place_in_the_play(monkeypatch):
     monkeypatch.setattr("clearhead.data.dialogue.WINDOW", 4)
     with pytest.raises(ValueError, match=r"lengths\[17\] is 9, more than row_length=8"):
-        data_of([3] * 17 + [9] + [3] * 5).packed(8, 2)
+        data_of([3] * 17 + [9] + [3] * 5).packed_batches(8, 2)
     empty = Dialogue(["a", ""], CharTokenizer("a", cls=False))
     with pytest.raises(ValueError, match=r"lengths\[1\] is 0: a document without a token"):
-        empty.packed(8, 2)
+        empty.packed_batches(8, 2)
     assert empty.batch([1, 0]).input_mask.tolist() == [[False], [True]]
 
 

@@ -259,8 +259,8 @@ def test_T26_each_pair_comes_once_in_an_epoch(n):
     assert len(data) == n
     for batches in (
         data.batches(4, seed=1, epoch=2),
-        data.bucketed(4, seed=1, epoch=2),
-        data.bucketed(max_tokens=64, epoch=1),
+        data.bucketed_batches(4, seed=1, epoch=2),
+        data.bucketed_batches(max_tokens=64, epoch=1),
     ):
         lengths = [int(m.sum()) - 1 for batch in batches for m in batch.token_mask]
         assert sorted(lengths) == list(range(n))
@@ -300,7 +300,7 @@ def test_only_pairs_that_are_there_are_given():
 def test_a_batch_of_pairs_has_at_most_twice_max_tokens_with_its_padding():
     pairs = [("a" * i, "a" * (30 - i)) for i in range(31)]
     data = Pairs(pairs, *pair_tokenizers(pairs))
-    sizes = [b.source.numel() + b.inputs.numel() for b in data.bucketed(max_tokens=170)]
+    sizes = [b.source.numel() + b.inputs.numel() for b in data.bucketed_batches(max_tokens=170)]
     assert 170 < max(sizes) <= 340
 
 

@@ -8,10 +8,10 @@ code_rules.py    wrong lines of code that are recognised by their syntax
 mask_rules.py    the rules about masks
 instrument.py    code blocks as cells that record what they print, make and compare
 probe.py         the recording side, sent to the sandbox
-digits.py        whether printed numbers agree with computed ones
+digits.py        compare printed numbers with computed ones
 rerun.py         run the handout, and compare printed numbers and shapes
 trial.py         run it with one of our answers in place of the student's
-answers.py       which wrong answers pass its tests, and which answer gives its printed numbers
+answers.py       find wrong answers that pass its tests, or that give its printed numbers
 audit.py         the whole audit
 """
 

@@ -1,8 +1,8 @@
 """Find which wrong answers pass a handout's tests, and which answer gives its printed numbers.
 
-A handout leaves functions to the student, or shows its own. Each that is an exercise of ours is
-replaced by the submissions of the corpus: the honest ones say what the tests accept and what is
-printed, the wrong ones are the proof.
+If a function of the handout is one of our exercises, the handout is run again with submissions of
+the corpus in place of it. Right submissions show what the tests accept and what is printed. A wrong
+submission that passes the tests, or prints the handout's numbers, is the proof.
 """
 
 import time
@@ -22,7 +22,7 @@ from clearhead.exercises.corpus import CorpusEntry
 from clearhead.exercises.draw import Draw
 
 SECONDS = 60.0  # for all answers of one exercise
-LEAST_SHARE = 0.5  # of numbers that must be right for the rest to be a misprint
+LEAST_SHARE = 0.5  # if fewer of the numbers are right, the others are not called a misprint
 LARGE = 50.0  # inputs below it are ordinary
 SHOWN = 3  # wrong answers that are described
 
@@ -30,8 +30,11 @@ SHOWN = 3  # wrong answers that are described
 def check_part(
     trial: Trial, part: Part, claims: Sequence[Claim], shapes: list[int]
 ) -> Iterator[Finding | Note | int]:
-    """Weak tests of one exercise, and printed numbers that only a wrong answer gives. shapes: lines
-    whose claimed shape is still unknown; those that a right answer makes known are taken out."""
+    """Find weak tests of one exercise, and printed numbers that only a wrong answer gives.
+
+    shapes: lines with a claimed shape that is not checked yet; those that a run with a right answer
+    can check are removed from the list.
+    """
     limit = time.monotonic() + SECONDS
     tests = trial.find_tests(part)
     if not tests and not claims and not shapes:
@@ -84,7 +87,7 @@ def _check_tests(
     wrong: Sequence[tuple[CorpusEntry, Run]],
     tests: Sequence[int],
 ) -> Iterator[Finding | Note | int]:
-    """A test that all right answers fail, or that a wrong one passes."""
+    """Find tests that all right answers fail, or that a wrong answer passes."""
     styles = [s for s, run in honest.items() if not any(n in run.failures for n in tests)]
     passing = [
         (answer, run)
@@ -125,7 +128,7 @@ def _explain_failing(
     passing: Sequence[tuple[CorpusEntry, Run]],
     tests: Sequence[int],
 ) -> Iterator[Finding | Note]:
-    """All right answers fail a test: it expects a mistake, or another convention."""
+    """Explain why all right answers fail: the test expects a mistake, or another convention."""
     failing = [n for n in tests if all(n in run.failures for run in honest.values())]
     line = (failing or tests)[0]
     if passing:
@@ -144,8 +147,10 @@ def _check_numbers(
     claims: Sequence[Claim],
     again: Run,
 ) -> Iterator[Finding | Note | int]:
-    """Printed numbers that no right answer gives: a wrong one does, or they depend on no answer.
-    again: a run from another seed, which must print the same."""
+    """Find printed numbers that no right answer gives: those of a wrong answer, and misprints.
+
+    again: a run from another seed; numbers that depend on the seed are not judged.
+    """
     for claim in claims:
         given = [claim.read(run) for run in honest.values()]
         if any(agree(claim.printed, each) for each in given):
@@ -170,7 +175,7 @@ def _check_numbers(
 
 
 def _is_misprint(claim: Claim, given: Sequence[str]) -> bool:
-    """Whether all of several right answers print the same, and most of the numbers are those."""
+    """Whether several right answers print the same numbers, most of which are as claimed."""
     share = measure_agreement(claim.printed, given[0])
     return len(given) > 1 and share >= LEAST_SHARE and all(agree(given[0], each) for each in given)
 
@@ -188,7 +193,7 @@ def _is_different(a: Any, b: Any) -> bool:
 
 
 def _is_visible(answer: CorpusEntry) -> bool:
-    """Whether ordinary inputs of other sizes show a mistake: no huge numbers, no options."""
+    """Whether inputs of other sizes, without huge numbers and options, would show the mistake."""
     exercise = find_exercise(answer.exercise)
     if answer.expected not in exercise.mistakes:
         return False

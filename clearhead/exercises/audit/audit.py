@@ -76,7 +76,7 @@ def _run(report: AuditReport, blocks: Sequence[Block], sandbox: Any) -> None:
     if found.stop:
         line = groups[min(found.n_done, len(groups) - 1)][0][0]
         report.notes.append(Note(line, f"the code was stopped here: {found.stop}"))
-        blocks = [block for block in blocks if block.line < line]  # for what runs below
+        blocks = [block for block in blocks if block.line < line]  # the trials below stop here, too
         programs = {i: program for i, program in programs.items() if i < len(blocks)}
     lines = rerun.find_shape_lines(blocks, programs)
     shapes = {line: rerun.check_shape(line, [found]) for line in lines}
@@ -109,7 +109,7 @@ def _note_tests(report: AuditReport, programs: dict[int, Program], parts: Sequen
 
 
 def _finish(report: AuditReport, handout: Handout) -> None:
-    """Sort the findings by line, name their places, and drop duplicates."""
+    """Drop duplicates, sort by line, and describe each line, such as "cell 3, line 2"."""
     refuted = {each.line for each in report.notes if each.sentence.startswith("rtol: ")}
     findings = {
         (each.line, _find_topic(each)): each

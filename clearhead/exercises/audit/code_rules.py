@@ -29,8 +29,8 @@ PROJECTION = re.compile(
 
 
 def check_code(block: Block, before: str) -> Iterator[Finding | Note | int]:
-    """The findings in a block of code, or in the inline code of a text. before: the paragraph
-    before it, which may say that the code is wrong."""
+    """Check a block of code, or the inline code of a text. before: the paragraph before it, which
+    may say that the code is wrong."""
     found = {*_check_lines(block)}
     if block.kind == "code":
         tree = _parse(block.text)
@@ -64,7 +64,7 @@ def _parse(text: str) -> ast.Module | None:
 
 
 def _check_lines(block: Block) -> Iterator[tuple[str, int]]:
-    """Rules that need one line only: (id, line)."""
+    """Apply the rules that need one line only: yield (id, line)."""
     for number, line in enumerate(block.text.split("\n"), block.line):
         if SLICE.search(line):
             yield "slice", number
@@ -86,7 +86,7 @@ def _is_end_claimed(line: str) -> bool:
 
 
 def _check_tree(tree: ast.Module, before: str) -> Iterator[tuple[str, int]]:
-    """Rules that need the syntax: (id, line in the block)."""
+    """Apply the rules that need the syntax: yield (id, line in the block)."""
     scopes: list[ast.AST] = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     rest = ast.Module([n for n in tree.body if not isinstance(n, ast.FunctionDef)], [])
     for scope in [*scopes, rest]:
@@ -111,7 +111,7 @@ def _check_tree(tree: ast.Module, before: str) -> Iterator[tuple[str, int]]:
 
 
 def _read_names(scope: ast.AST) -> dict[str, ast.expr]:
-    """What each name was last set to."""
+    """The expression last assigned to each name."""
     return {
         node.targets[0].id: node.value
         for node in ast.walk(scope)
@@ -120,7 +120,7 @@ def _read_names(scope: ast.AST) -> dict[str, ast.expr]:
 
 
 def _find_overflow(scope: ast.AST, names: dict[str, ast.expr]) -> Iterator[tuple[str, int]]:
-    """exp(s) / exp(s).sum(), and e / e.sum() with e = exp(s), where nothing takes a maximum."""
+    """Find exp(s) / exp(s).sum(), also through a name for exp(s), where no maximum is taken."""
     if re.search(r"max|logsumexp|clamp", ast.unparse(scope).replace("softmax", "")):
         return
     for node in ast.walk(scope):
@@ -140,7 +140,7 @@ def _find_overflow(scope: ast.AST, names: dict[str, ast.expr]) -> Iterator[tuple
 
 
 def _find_exponent(scope: ast.AST) -> Iterator[tuple[str, int]]:
-    """10000 ** (2 * i / d) where i already counts dimensions: 0, 2, 4, …"""
+    """Find 10000 ** (2 * i / d) where i already counts dimensions: 0, 2, 4, …"""
     text = ast.unparse(scope)
     for node in ast.walk(scope):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
@@ -155,7 +155,7 @@ def _find_exponent(scope: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _find_features(scope: ast.AST) -> Iterator[tuple[str, int]]:
-    """A concatenation of 1, √2·x and x² without products of two entries."""
+    """Find a concatenation of 1, √2·x and x² without products of two entries."""
     products = r"triu|tril|combinations|outer|einsum|None\]|unsqueeze|range\(|\bi < j"
     if re.search(products, ast.unparse(scope)):
         return
@@ -171,7 +171,7 @@ def _find_features(scope: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _find_heads(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """x.view(B, H, T, d) of a projection (B, T, D)."""
+    """Find x.view(B, H, T, d) of a projection (B, T, D), which needs a transpose."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             sizes: list[Any] = [ast.unparse(each) for each in node.args]

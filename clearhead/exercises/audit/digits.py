@@ -10,13 +10,13 @@ MANY = 3  # decimals from which numbers may be cut off instead of rounded
 
 
 def read_numbers(text: str) -> list[str]:
-    """The numbers of a printed text as they are written, without those of dtype and device."""
+    """The numbers in a printed text, as written; those in dtype=… and device=… are left out."""
     text = re.sub(r"(dtype|device|grad_fn|size)\s*=\s*[^,)]+(\([^)]*\))?", "", text)
     return [each.replace("−", "-") for each in NUMBER.findall(text)]
 
 
 def agree(printed: str, computed: str) -> bool | None:
-    """Whether all printed numbers are those computed; None if they cannot be matched."""
+    """Whether all printed numbers agree with the computed ones; None if the counts differ."""
     got = read_numbers(computed)
     parts = [read_numbers(part) for part in ELLIPSIS.split(printed)]
     if len(parts) == 1:
@@ -28,7 +28,7 @@ def agree(printed: str, computed: str) -> bool | None:
 
 
 def measure_agreement(printed: str, computed: str) -> float:
-    """The share of printed numbers that are those computed; 0 if they cannot be matched."""
+    """The share of printed numbers that agree with the computed ones; 0 if the counts differ."""
     some, others = read_numbers(printed), read_numbers(computed)
     if not some or len(some) != len(others):
         return 0.0
@@ -40,7 +40,7 @@ def _agree_all(printed: list[str], computed: list[str]) -> bool:
 
 
 def is_near(printed: str, computed: str) -> bool:
-    """Whether a number is the computed one, rounded or cut off to the printed digits."""
+    """Whether the printed number is the computed one, rounded or cut off to its digits."""
     if "n" in printed or "n" in computed:  # nan, inf
         return printed == computed
     digits, _, exponent = printed.partition("e")

@@ -21,7 +21,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that could not be checked, and why."""
+    """A claim that could not be checked, and why."""
 
     line: int
     sentence: str
@@ -33,7 +33,7 @@ class AuditReport:
     """What the audit of a handout found.
 
     checked: the number of claims that were compared: formulas, printed values, shapes and tests.
-    notes: a claim that was not compared, and why.
+    notes: claims that were not compared.
     """
 
     file: str

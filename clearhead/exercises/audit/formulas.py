@@ -50,8 +50,8 @@ def is_refuted(text: str) -> bool:
 
 
 def check_text(blocks: list[Block], i: int) -> Iterator[Finding | Note | int]:
-    """The findings in one block of text; a note if the text itself calls the claim wrong; a number
-    for each claim that was checked."""
+    """Check one block of text: yield findings, notes on claims that the text calls wrong, and 1 for
+    each topic that was checked."""
     block = blocks[i]
     near = [each for each in blocks[max(0, i - 3) : i + 3] if each.kind == "text"]
     context = "".join(normalize(line) for each in near for line in each.text.split("\n"))
@@ -66,19 +66,19 @@ def check_text(blocks: list[Block], i: int) -> Iterator[Finding | Note | int]:
             if rule.unless and re.search(rule.unless, around):
                 continue
             line = block.line + _find_row(lines, found.start())
-            yield _refer(rule, block, line)
+            yield _report(rule, block, line)
     yield from _check_unique(block, context)
     yield from _note_unknown(block)
 
 
-def _refer(rule: Rule, block: Block, line: int) -> Finding | Note:
+def _report(rule: Rule, block: Block, line: int) -> Finding | Note:
     if is_refuted(block.text):
         return Note(line, f"{rule.id}: the text itself calls it wrong")
     return Finding(line, "wrong", rule.sentence, rule.proof)
 
 
 def _find_row(lines: list[str], offset: int) -> int:
-    """The index of the line in which a character of the joined lines stands."""
+    """The index of the line that holds this character of the joined lines."""
     for i, line in enumerate(lines):
         if offset < len(line):
             return i
@@ -87,7 +87,7 @@ def _find_row(lines: list[str], offset: int) -> int:
 
 
 def _check_unique(block: Block, context: str) -> Iterator[Finding | Note | int]:
-    """Examples of `unique`: 1 for a letter that occurs once, else −1."""
+    """Check examples of `unique`: 1 for a letter that occurs once, else −1."""
     for found in UNIQUE.finditer(block.text) if "unique" in context else ():
         letters = re.split(r"\s*,\s*", found[1])
         said = [int(each.replace("−", "-")) for each in re.split(r"\s*,\s*", found[2])]
@@ -107,7 +107,7 @@ def _check_unique(block: Block, context: str) -> Iterator[Finding | Note | int]:
 
 
 def _note_unknown(block: Block) -> Iterator[Note]:
-    """Equations that no rule is about."""
+    """Note the equations that no rule is about."""
     for found in EQUATION.finditer(block.text):
         plain = "".join(normalize(line) for line in found[0].split("\n"))
         if "=" in plain and not any(re.search(rule.topic, plain) for rule in RULES):

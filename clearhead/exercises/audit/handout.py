@@ -49,7 +49,7 @@ class Handout:
     starts: list[tuple[int, str]] = field(default_factory=list)
 
     def describe_line(self, line: int) -> str:
-        """Where a line stands: "line 7", in a notebook "cell 3, line 2"."""
+        """Name a line: "line 7", or in a notebook "cell 3, line 2"."""
         return describe_line(self.starts, line)
 
 
@@ -98,7 +98,7 @@ def _read_fenced(text: str, line: int, language: str) -> Iterator[Block]:
 
 
 def _split_examples(text: str, line: int) -> Iterator[Block]:
-    """A code block for each `>>>` example, followed by what it prints."""
+    """Split `>>>` examples: a code block for each, followed by a block with its output."""
     import doctest  # slow, and a missing file must be answered at once
 
     try:
@@ -115,7 +115,7 @@ def _split_examples(text: str, line: int) -> Iterator[Block]:
 
 
 def is_code(text: str) -> bool:
-    """Whether a text is Python that does something, and not only values or words."""
+    """Whether a text is Python with statements or calls, not only values or words."""
     try:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -128,7 +128,7 @@ def is_code(text: str) -> bool:
 
 
 def _split_prose(lines: list[str], line: int, is_plain: bool) -> Iterator[Block]:
-    """Paragraphs; those that are Python, or examples, are code. Indented lines stay together."""
+    """Split prose into paragraphs; examples, and paragraphs that are Python, become code blocks."""
     groups: list[tuple[int, list[str]]] = []
     for number, each in enumerate(lines, line):
         is_gap = not each.strip()
@@ -164,7 +164,7 @@ def _continues(group: list[str], line: str) -> bool:
 
 
 def _read_notebook(text: str, name: str) -> Handout:
-    """Cells in order: Markdown, code without magics, and the text that is stored as its output."""
+    """Read cells in order: Markdown, code without magics, and the stored text of its output."""
     try:
         cells = [
             (cell["cell_type"], _join(cell["source"]), cell) for cell in json.loads(text)["cells"]
@@ -185,7 +185,7 @@ def _read_notebook(text: str, name: str) -> Handout:
 
 
 def _read_outputs(cell: Any) -> str:
-    """What a cell printed, and the value of its last line."""
+    """The stored output of a cell: what it printed, and the value of its last line."""
     texts = []
     for output in cell.get("outputs") or ():
         if isinstance(output, dict) and output.get("name") != "stderr":

@@ -56,8 +56,8 @@ class Program:
 
 
 def instrument(block: Block, without: Collection[str] = (), *, is_test: bool = False) -> Program:
-    """The cells of a code block. without: definitions to leave out, because an answer of ours is
-    used. is_test: a comparison that is only printed must hold."""
+    """Turn a code block into cells. without: definitions to leave out, since one of our answers
+    replaces them. is_test: a comparison that the handout only prints becomes an assert."""
     text, _ = replace_magics(block.text)
     try:
         tree = ast.parse(text)
@@ -86,7 +86,7 @@ def instrument(block: Block, without: Collection[str] = (), *, is_test: bool = F
 
 
 def _read_calls(tree: ast.Module) -> Iterator[Definition]:
-    """What is called by name, and with how many arguments."""
+    """The functions and classes that are called by name, with the number of arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             kind = "class" if node.func.id[:1].isupper() else "function"
@@ -166,7 +166,7 @@ def read_stated_shapes(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _find_comment(line: str) -> str:
-    """The comment of a line, from its #; a # in a string is rare, and then nothing is claimed."""
+    """The text of a line from its last #; a # in a string is rare, and claims nothing."""
     return line[line.rfind("#") :] if "#" in line else ""
 
 
@@ -177,7 +177,7 @@ def _read_targets(targets: list[ast.expr]) -> list[str]:
 
 
 def _read_claim(node: ast.stmt, comments: list[str], claims: dict[int, str], offset: int) -> None:
-    """Remember what a comment beside or below a print or an expression says."""
+    """Store the value that a comment beside a print or an expression claims."""
     end = node.end_lineno or node.lineno
     if not isinstance(node, ast.Expr) or isinstance(node.value, ast.Constant):
         return

@@ -1,4 +1,4 @@
-"""Masks that are filled the wrong way round, or that keep one key too many, by their syntax."""
+"""Inverted masks, and masks that keep one key too many, recognised by their syntax."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ FILLS = re.compile(r"inf\b|finfo|-\s*(1e\d|10000+)", re.IGNORECASE)
 
 
 def find_masks(scope: ast.AST, names: dict[str, ast.expr]) -> Iterator[tuple[str, int]]:
-    """Masks of lengths that are filled the wrong way round, or that keep one key too many."""
+    """Find masks of lengths that are inverted, or that keep one key too many."""
     for node in ast.walk(scope):
         if (
             isinstance(node, ast.Compare)
@@ -65,7 +65,7 @@ def _is_true_if_allowed(mask: ast.expr, names: dict[str, ast.expr], depth: int =
 
 
 def _is_length(node: ast.Compare) -> bool:
-    """A comparison of positions with lengths, not of positions with positions."""
+    """Whether positions are compared with lengths, not with other positions."""
     left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
     is_plain = not any(isinstance(each, ast.BinOp) for each in (node.left, node.comparators[0]))
     if "arange" in left:
@@ -74,5 +74,5 @@ def _is_length(node: ast.Compare) -> bool:
 
 
 def resolve(node: ast.expr, names: dict[str, ast.expr]) -> ast.expr:
-    """What a name was set to; other expressions as they are."""
+    """Replace a name by the expression assigned to it; other expressions stay as they are."""
     return names.get(node.id, node) if isinstance(node, ast.Name) else node

@@ -1,7 +1,7 @@
 """The recording side of an audit. Its text is sent to the sandbox and runs beside the handout.
 
-Calls of these functions are written into the handout's code by instrument.py; `audit_take` gives
-what they recorded. Nothing here knows what the handout claims to be printed.
+instrument.py inserts calls of these functions into the handout's code; `audit_take` returns what
+they recorded. The values that the handout claims are not known here.
 """
 
 import sys
@@ -65,7 +65,7 @@ def audit_shape(line: int, value: Any, claim: Callable[[], Any]) -> Any:
 
 
 def audit_close(line: int, expected: Callable[[], Any], rtol: Any, atol: Any) -> None:
-    """Record whether a comparison with these tolerances would accept zeros, and the double."""
+    """Record whether a comparison with these tolerances would accept zeros."""
     try:
         size = torch.as_tensor(expected()).detach().double().abs()
         accepts = bool((size <= float(atol) + float(rtol) * size).all()) and bool((size > 0).any())

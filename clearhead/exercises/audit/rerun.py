@@ -13,14 +13,14 @@ from clearhead.exercises.audit.instrument import Program, instrument, read_state
 from clearhead.exercises.sandbox import Stopped, StudentError
 
 PROBE = Path(__file__).parent / "probe.py"
-FAR = MAX_LINES + 1  # lines of code that is not the handout's start here
+FAR = MAX_LINES + 1  # the line number of code that is not from the handout
 SECONDS = 30.0  # for one block
 TOTAL = 300.0
 
 
 @dataclass
 class Run:
-    """What one run of a handout recorded, by line. failures: line → what was raised there."""
+    """The records of one run of a handout, by line. failures: line → the error raised there."""
 
     shown: list[tuple[int, str]] = field(default_factory=list)
     values: dict[int, str] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Runner:
 def group_cells(
     blocks: Sequence[Block], programs: dict[int, Program]
 ) -> list[list[tuple[int, str]]]:
-    """The cells of each code block, followed by the shapes that the text claims of their values.
+    """Group the cells by code block, each followed by checks of the shapes that the text claims.
 
-    A text may be about the code before it or after it, so its claims are tried at both places."""
+    A text may be about the code before it or after it, so its claims are tried after both."""
     groups: list[list[tuple[int, str]]] = []
     waiting: list[tuple[int, str]] = []
     for i, block in enumerate(blocks):
@@ -134,8 +134,8 @@ def read_programs(blocks: Sequence[Block]) -> tuple[dict[int, Program], list[Not
 
 @dataclass(frozen=True)
 class Claim:
-    """Numbers that the handout says its lines first … last print. line: where it says so;
-    block: the index of the code block."""
+    """Numbers that lines first … last should print, according to line `line` of the handout; block:
+    the index of the code block."""
 
     line: int
     first: int
@@ -144,13 +144,13 @@ class Claim:
     block: int
 
     def read(self, run: Run) -> str:
-        """What these lines gave."""
+        """The output of these lines in a run: printed text, or the value of an expression."""
         text = run.read_printed(self.first, self.last)
         return text or run.values.get(self.first, "")
 
 
 def find_claims(blocks: Sequence[Block], programs: dict[int, Program]) -> Iterator[Claim]:
-    """Comments beside prints, and blocks of output after code, with at most text between."""
+    """Find claims: comments beside prints, and the first block of output after code."""
     latest: int | None = None
     for i, block in enumerate(blocks):
         if i in programs:
@@ -175,9 +175,9 @@ def find_shape_lines(blocks: Sequence[Block], programs: dict[int, Program]) -> l
 
 
 def check_shape(line: int, runs: Iterable[Run]) -> list[Finding | int] | None:
-    """Compare a claimed shape with the values of all runs; None if the shape is not known.
+    """Compare a claimed shape with the values of all runs; None if no run has recorded both.
 
-    A line that runs several times is right if it is right once."""
+    For a line that runs several times, one matching shape is enough."""
     known = [
         (claimed, shapes)
         for run in runs
@@ -210,8 +210,8 @@ def check_closes(found: Run) -> Iterator[Finding | int]:
 def check_claims(
     claims: Sequence[Claim], found: Run, again: Run
 ) -> Iterator[Finding | Note | int | Claim]:
-    """Compare printed numbers with computed ones. again: a run from another seed, which must
-    print the same. A claim that could not be run is returned."""
+    """Compare claimed numbers with computed ones. again: a run from another seed; numbers that
+    depend on the seed are noted. A claim that could not be compared is passed on."""
     for claim in claims:
         computed = claim.read(found)
         fault = found.fails_in(claim.first, claim.last)
@@ -228,7 +228,7 @@ def check_claims(
 
 
 def refute(claim: Claim, computed: str) -> Finding:
-    """Build the finding that the code prints something else."""
+    """Report a claim as wrong: running the code printed other numbers."""
     sentence = f"the code prints {shorten(computed)}, not {shorten(claim.printed)}"
     return Finding(claim.line, "wrong", sentence, f"running it gives\n{computed[:600]}")
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """topic: the claim is about this; wrong: a wrong form of it. needs: what the paragraphs around
-    it must say; unless: what makes it right."""
+    """Patterns of one false claim. topic: text that the rule is about. wrong: a wrong claim. needs:
+    must occur in the paragraphs around it. unless: makes it right if it occurs near."""
 
     id: str
     topic: str

@@ -13,7 +13,7 @@ from clearhead.exercises.definitions import Definition, find_definition, read_de
 
 @dataclass
 class Part:
-    """An exercise in a handout. name: what the handout calls it. uses: its blocks that use it."""
+    """An exercise in a handout. name: of the function there. uses: the blocks that call it."""
 
     exercise: str
     name: str
@@ -30,7 +30,7 @@ class Part:
 
 
 def find_parts(blocks: Sequence[Block], programs: Mapping[int, Program]) -> list[Part]:
-    """The exercises whose usual names the handout calls."""
+    """Find the exercises whose usual names the handout calls."""
     calls: dict[str, Definition] = {}
     for i in programs:
         calls |= {each.name: each for each in programs[i].calls}
@@ -69,7 +69,7 @@ class Trial:
         self.cells = [cell for program in self.programs.values() for cell in program.cells]
 
     def run(self, part: Part, answer: CorpusEntry, seed: int = 1) -> Run:
-        """The handout with this answer; the other parts have their first honest one."""
+        """Run the handout with this answer, and with the first honest one for each other part."""
         cells: list[tuple[int, str]] = []
         for each in self.parts:
             chosen = answer if each is part else [*each.honest, *each.answers][0]

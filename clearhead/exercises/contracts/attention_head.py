@@ -109,7 +109,7 @@ class AttentionHead(MaybeCausal):
         return output.masked_fill(output.isnan() & ~mask.any(-1, keepdim=True), 0.0)
 
     def read(self, output: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Also accept NaN for a query that may attend to nothing."""
+        """Read the output; for a query that may attend to nothing, NaN is as good as zeros."""
         found = dict(super().read(output, inputs))
         got, mask = found["output"], inputs["mask"]
         if isinstance(got, Tensor) and got.dim() == 3 and got.size(1) == mask.size(-2):

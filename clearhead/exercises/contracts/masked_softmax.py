@@ -71,7 +71,7 @@ class MaskedSoftmax(Exercise):
             yield other
 
     def ask(self, student: Any, case: Case) -> Answer | None:
-        """Skip the case without lengths if the code does not take None."""
+        """Call the code; a case without lengths does not count if the code raises for None."""
         answer: Answer | None = student.ask(self, case)
         takes_none = answer is None or answer.error is None
         return answer if takes_none or case.inputs["valid_lens"] is not None else None

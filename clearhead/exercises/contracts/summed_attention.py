@@ -217,7 +217,7 @@ class SummedAttention(Exercise):
         return ask_twin(self, student, case, FAST, read, *_find_forms(case))
 
     def _ask_growth(self, student: Student, case: Case) -> Answer | None:
-        """Measure the work of the rearranged function, if its numbers are right."""
+        """Ask whether the rearranged function is linear in the length; None if it is wrong."""
         fast = student if student.name in FAST else find_twin(student, FAST)
         inputs = {name: case.inputs[name] for name in "xQKV"}
         if fast is None and _has_method(student):

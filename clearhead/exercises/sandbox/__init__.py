@@ -1,19 +1,20 @@
 """Running untrusted code in a process of its own.
 
-Three parties: the supervisor knows inputs and expected values; the worker runs the student's file
-and knows inputs only; the zygote is between them, knows neither, and forks a worker for each
-session. Before it reads the student's file, the worker isolates itself in layers:
+Three processes: the supervisor knows inputs and expected values; the worker runs the student's file
+and knows inputs only; the zygote knows neither and forks a worker for each session. Before it reads
+the student's file, the worker isolates itself in layers:
 
-limits.py        time, memory, files, processes; always there
-landlock.py      files outside an allow-list, TCP and signals are out of reach
-namespaces.py    a root folder, processes and a network of its own
-seccomp.py       system calls that it never needs are refused
+limits.py        limits of time, memory, files and processes; on every system
+landlock.py      no access to files outside an allow-list, to TCP and to other processes
+namespaces.py    a root folder, a process list and a network of its own
+seccomp.py       refuses system calls that student code never needs
 bubblewrap.py    namespaces made by a program, where Python may not make them
 
 The rest of the folder:
 
 frames.py        messages between the two sides
-worker.py        the untrusted side: runs the student's file and calls what is in it
+worker.py        the untrusted side: answers requests
+objects.py       what it serves: the student's file, the objects built from it, and their calls
 supervisor.py    the trusted side: sends requests, reads answers, enforces time limits
 sandbox.py       starts the zygote and says which level of isolation is reached
 zygote.py        a process that has imported torch, forks boxes and watches them

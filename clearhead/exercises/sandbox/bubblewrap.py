@@ -1,8 +1,8 @@
 """bubblewrap: namespaces made by a program, where the system forbids them to Python.
 
-Some systems let only programs of a list make user namespaces, and `bwrap` is on it. Then the zygote
-itself is started inside: one root folder and one network for all its boxes, which see neither
-clearhead's answers nor the files of the user.
+Some systems allow user namespaces to listed programs only, `bwrap` among them. There the zygote
+itself is started by bwrap. All its boxes then share one root folder and one network, in which
+neither clearhead's answers nor the user's files exist.
 """
 
 import os
@@ -19,7 +19,7 @@ def find_program() -> str | None:
 
 
 def build_command(program: str, folder: str) -> list[str]:
-    """The words before the command of the zygote; folder: the one it may write to."""
+    """The command that runs the zygote, whose own command follows; folder: where it may write."""
     words = [program, "--unshare-all", "--new-session", "--proc", "/proc"]
     for path in view.find_readable():
         words += ["--ro-bind", path, path]

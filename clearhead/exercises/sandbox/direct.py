@@ -8,17 +8,18 @@ from io import BytesIO
 from typing import Any
 
 from clearhead.exercises.sandbox import frames, worker
+from clearhead.exercises.sandbox.objects import Student
 from clearhead.exercises.sandbox.supervisor import read_reply
 
 
 class DirectSession:
-    """Requests answered here; a loop without end is not stopped."""
+    """Answers requests in this process; an endless loop is not stopped."""
 
     def __init__(self) -> None:
-        self.student = worker.Student()
+        self.student = Student()
 
     def request(self, do: str, **values: Any) -> Any:
         """Send a request and read its answer."""
         request = frames.read(BytesIO(frames.pack({"number": 1, "do": do, **values})).read)
-        reply = frames.read(BytesIO(worker.answer(frames, self.student, request)).read)
+        reply = frames.read(BytesIO(worker.answer(self.student, request)).read)
         return read_reply(reply, 1)

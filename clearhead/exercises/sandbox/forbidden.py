@@ -2,8 +2,8 @@
 
 The scan reports; it does not decide. It follows imports and plain assignments, so `F.softmax` is
 torch.nn.functional.softmax after `import torch.nn.functional as F`. A student's own function with
-the same name is not reported. Whoever wants to hide a call from the scan can; the worker also
-replaces forbidden functions by ones that refuse.
+the same name is not reported. A student can hide a call from the scan, so the worker also replaces
+forbidden functions by ones that raise.
 """
 
 import ast
@@ -15,7 +15,7 @@ LIBRARY = "torch"
 
 @dataclass(frozen=True)
 class Use:
-    """A place where a forbidden name is used: line, the name, and how the text writes it."""
+    """One use of a forbidden name: its line, the full name, and the text of the use."""
 
     line: int
     name: str
@@ -35,7 +35,7 @@ def find_forbidden(source: str, names: Iterable[str]) -> list[Use]:
 
 
 def _read_bindings(tree: ast.AST) -> dict[str, str]:
-    """What the names that are imported or assigned stand for, as dotted names."""
+    """Map each imported or assigned name to the dotted name it stands for."""
     known: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -2,8 +2,8 @@
 
 A frame is 4 bytes of length, a JSON head of that length, and the raw bytes of the tensors that the
 head lists. Values are None, bool, int, float, str, list, tuple, dict, tensors and NumPy arrays;
-everything else is sent as the name of its type. The worker reads this file before the sandbox is
-closed, so it must import nothing of clearhead.
+everything else is sent as the name of its type. The zygote reads this file, so it imports nothing
+of clearhead.
 """
 
 import json
@@ -30,7 +30,7 @@ class BadFrame(ValueError):
 
 
 def pack(value: Any) -> bytes:
-    """A frame that holds value."""
+    """Write a value as a frame."""
     data: list[bytes] = []
     tree = _to_tree(value, data, 0)
     sizes = [len(part) for part in data]
@@ -41,7 +41,7 @@ def pack(value: Any) -> bytes:
 
 
 def read(take: Callable[[int], bytes]) -> Any:
-    """The value of the next frame; `take(n)` reads exactly n bytes."""
+    """Read the value of the next frame; `take(n)` reads exactly n bytes."""
     (length,) = struct.unpack(">I", take(4))
     if length > MAX_HEAD:
         raise BadFrame(f"the head has {length:,} bytes, more than {MAX_HEAD:,}")

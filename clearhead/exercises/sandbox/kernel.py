@@ -38,7 +38,7 @@ def prctl(option: int, *values: Any) -> int:
 
 
 def _to_c(value: Any) -> Any:
-    """Whole numbers have the width of a register; structures go by address."""
+    """Convert an argument: whole numbers to the width of a register, structures to addresses."""
     if isinstance(value, int):
         return ctypes.c_long(value)
     if isinstance(value, ctypes.Structure):

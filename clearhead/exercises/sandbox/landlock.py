@@ -1,4 +1,4 @@
-"""Landlock: files outside an allow-list, TCP and foreign processes are out of reach.
+"""Landlock: no access to files outside an allow-list, to TCP, or to other processes.
 
 A process without rights may restrict itself and its children for good (Linux 5.13 and later).
 Each version of the interface (ABI) knows more rights:
@@ -43,7 +43,7 @@ def find_abi() -> int:
 
 
 def restrict(readable: list[str], devices: list[str], folder: str) -> None:
-    """Allow reading these paths, using these devices, and everything but programs in the folder."""
+    """Allow reading these paths, using these devices, and all but programs in the folder."""
     abi = find_abi()
     every = (1 << FILE_RIGHTS.get(abi, 16)) - 1
     rules = Ruleset(every, TCP if abi >= 4 else 0, SCOPES if abi >= 6 else 0)
@@ -61,10 +61,10 @@ def restrict(readable: list[str], devices: list[str], folder: str) -> None:
 def _allow(ruleset: int, path: str, rights: int) -> None:
     """Add a rule; a path that does not exist needs none."""
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return
-    if not stat.S_ISDIR(os.fstat(place).st_mode):
+    if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
         rights &= ON_FILES
-    kernel.syscall(ADD_RULE, ruleset, PATH_BENEATH, PathRule(rights, place), 0)
-    os.close(place)
+    kernel.syscall(ADD_RULE, ruleset, PATH_BENEATH, PathRule(rights, descriptor), 0)
+    os.close(descriptor)

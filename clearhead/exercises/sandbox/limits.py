@@ -15,10 +15,8 @@ from pathlib import Path
 
 from clearhead.exercises.sandbox import kernel
 
-UNUSED_USERS = (1_900_000_000, 60_000)  # the second where a container knows 65,536 users only
+UNUSED_USERS = (1_900_000_000, 60_000)  # the second for containers with 65,536 user ids only
 ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-
-
 PR_SET_KEEPCAPS, CAP_DAC_READ_SEARCH, CAPABILITIES_VERSION = 8, 2, 0x20080522
 
 
@@ -38,13 +36,13 @@ class Limits:
     total: float = 60.0
     memory: int = 512 << 20  # besides what Python and torch need
     disk: int = 32 << 20
-    output: int = 64 << 10  # kept of what is printed
+    output: int = 64 << 10  # of printed text are kept
     threads: int = 64
     files: int = 64  # open at once
 
 
 def set_limits(limits: Limits, threads_before: int) -> None:
-    """Set the limits of the kernel. threads_before: those of this user that already run."""
+    """Set the kernel's limits. threads_before: how many threads this user already runs."""
     import resource
 
     data = _read_status("VmData") + limits.memory + (128 << 20)  # torch reserves more than it uses
@@ -69,7 +67,7 @@ def give_up_rights() -> None:
     os.umask(0o077)
     os.environ.clear()
     os.environ.update(ENVIRONMENT, HOME=os.getcwd(), TMPDIR=os.getcwd())
-    tempfile.tempdir = None  # to be found again
+    tempfile.tempdir = None  # forget the folder found before; TMPDIR is new
 
 
 def keep_files(*kept: int) -> None:
@@ -104,7 +102,7 @@ def become_unused_user(number: int, readable: Sequence[str]) -> None:
 
 
 def count_threads(user: int) -> int:
-    """How many threads of this user run now; 0 where that is unknown."""
+    """Count the running threads of this user; 0 where the system does not tell."""
     count = 0
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         try:
@@ -116,7 +114,7 @@ def count_threads(user: int) -> int:
 
 
 def reset_signals() -> None:
-    """The default action for every signal that Python handles or ignores."""
+    """Restore the default action of every signal that Python handles or ignores."""
     for each in (signal.SIGINT, signal.SIGPIPE, signal.SIGTERM):
         signal.signal(each, signal.SIG_DFL)
 

@@ -1,4 +1,4 @@
-"""Namespaces: a root folder, processes, a network and shared memory of one's own.
+"""Namespaces: a separate root folder, process list, network and shared memory.
 
 `enter` gives the process that calls it a new file tree: the folders it may read, without clearhead,
 and a small memory disk at BOX. Its next child is process 1 of a new process namespace: when that

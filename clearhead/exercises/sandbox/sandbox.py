@@ -26,8 +26,8 @@ GUARDS_FILES = {"Landlock", "namespaces", "bubblewrap"}
 
 @dataclass(frozen=True)
 class Level:
-    """The isolation of a sandbox. number: 1 limits only, 2 files and network guarded by one
-    layer, 3 by two, 4 by all. missing: the other layers, and why they are missing."""
+    """The isolation of a sandbox. number: 1 limits only, 2 one more layer guards files and network,
+    3 two layers, 4 all. missing: the other layers, and why they are missing."""
 
     layers: tuple[str, ...]
     missing: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Sandbox:
         return Session(source, sink, life, chosen).wait_until_ready()
 
     def _send(self, message: bytes, files: list[int]) -> None:
-        """Send a message to the zygote; to a new one if a student's code has ended the old one."""
+        """Send a message to the zygote; start a new one if a student's code has ended it."""
         try:
             socket.send_fds(self.control, [message], files)
         except OSError:
@@ -156,7 +156,7 @@ class Sandbox:
 
 @cache
 def find_sandbox() -> Sandbox:
-    """The sandbox that `open_session` uses; it ends with this process."""
+    """The sandbox that `open_session` uses, started once; it ends with this process."""
     found = Sandbox()
     atexit.register(found.close)
     return found

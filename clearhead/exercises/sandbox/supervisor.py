@@ -48,7 +48,7 @@ def escape(text: str) -> str:
 
 
 def read_reply(reply: Any, number: int) -> Any:
-    """The value of a reply to the request of this number; the reply is not trusted."""
+    """Read the value of the reply to the request of this number; the reply is not trusted."""
     if not isinstance(reply, dict) or reply.get("number") != number:
         raise Stopped("its answer does not belong to the request")
     error = reply.get("error")
@@ -63,7 +63,7 @@ def read_reply(reply: Any, number: int) -> Any:
 
 
 class Session:
-    """One worker in a box. After `Stopped` it is gone; every later request raises `Stopped`.
+    """One worker in a box. When it has stopped, every later request raises `Stopped`.
 
     output: what the student's code has printed, escaped and cut; known when the session is closed.
     """

@@ -3,8 +3,8 @@
 Importing torch takes seconds, forking milliseconds. The zygote never runs a student's file; it
 watches the boxes. Every 50 ms it looks at their memory, and it keeps the first bytes they print.
 Messages of the supervisor arrive on a socket, each with three files: where the worker reads
-requests, where it writes answers, and the life line. When the supervisor closes
-the life line, the box is ended; when the box has ended, the zygote writes a report to it.
+requests, where it writes answers, and the life line. When the supervisor closes the life line, the
+zygote ends the box; when the box has ended, the zygote writes a report to the life line.
 """
 
 import array
@@ -33,7 +33,7 @@ MESSAGE = 512  # bytes of a request to open a box, padded
 
 @dataclass
 class Running:
-    """A box and what is known of it."""
+    """A running box: its first process, its files and its limits."""
 
     keeper: int
     life: socket.socket
@@ -70,7 +70,8 @@ class Zygote:
     def probe(self, without: list[str]) -> dict[str, str]:
         """Find the layers that work here; return the others with the reason."""
         missing = {}
-        for layer in box.LAYERS[: None if os.geteuid() == 0 else -1]:  # others are no root
+        is_root = os.geteuid() == 0  # only root can become another user, the last layer
+        for layer in box.LAYERS if is_root else box.LAYERS[:-1]:
             folder = tempfile.mkdtemp(dir=self.folder)
             reason = "switched off" if layer in without else ""
             reason = reason or box.probe(layer, self.plan(limits.Limits(), folder))
@@ -83,7 +84,7 @@ class Zygote:
 
     def run(self, serve: Callable[[], None]) -> None:
         """Open boxes until the supervisor closes the control socket; each one calls `serve`."""
-        look = 0.0
+        next_look = 0.0
         while True:
             files = [self.control, *(f for r in self.running for f in (r.life, r.output))]
             ready, _, _ = select.select(files, [], [], TICK if self.running else None)
@@ -93,11 +94,11 @@ class Zygote:
                 self.end(each, "closed")
             if self.control in ready and not self.open(serve):
                 break
-            if time.monotonic() >= look:
+            if time.monotonic() >= next_look:
                 for each in list(self.running):
                     self.watch(each)
                 self.cleaners -= {p for p in self.cleaners if os.waitpid(p, os.WNOHANG)[0]}
-                look = time.monotonic() + TICK
+                next_look = time.monotonic() + TICK
 
     def open(self, serve: Callable[[], None]) -> bool:
         """Read one message and fork a box; False at the end of the messages."""
@@ -177,7 +178,7 @@ def is_full(folder: str, size: int) -> bool:
 
 
 def start_removing(folder: str) -> int | None:
-    """Remove a folder; if it is not empty, in a process whose number is returned.
+    """Remove a folder; one that is not empty is removed by a shell, whose process id is returned.
 
     A student's folder may hold folders without rights, or be nested too deeply for Python.
     """
@@ -218,7 +219,7 @@ def main() -> None:
 
 def _import_worker(imports: list[str]) -> Callable[[], None]:
     """Import torch and these; return the function that serves requests from file 3 to file 4."""
-    from clearhead.exercises.sandbox import frames, worker
+    from clearhead.exercises.sandbox import worker
 
     worker.prepare()
     for name in imports:
@@ -226,7 +227,7 @@ def _import_worker(imports: list[str]) -> Callable[[], None]:
             importlib.import_module(name)
 
     def serve() -> None:
-        worker.serve(frames, os.fdopen(3, "rb"), os.fdopen(4, "wb"))
+        worker.serve(os.fdopen(3, "rb"), os.fdopen(4, "wb"))
         os._exit(0)
 
     return serve

@@ -214,7 +214,8 @@ class DialogueTask(Task):
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[Any]]:
         """batch_size rows in a batch, in each of them the numbers of its speeches."""
-        return self.train.packed(self.data.context, batch_size, seed=seed, epoch=epoch).plans
+        row_length = self.data.context
+        return self.train.packed_batches(row_length, batch_size, seed=seed, epoch=epoch).plans
 
     def batch(self, plan: Sequence[Any]) -> Batch:
         return self.train.packed_batch(plan, self.data.context)

@@ -172,7 +172,7 @@ class TranslationTask(Task):
 
     def plans(self, seed: int, epoch: int, batch_size: int) -> Sequence[Sequence[int]]:
         """Every pair once, those of like length in one batch."""
-        return self.train.bucketed(batch_size, seed=seed, epoch=epoch).plans
+        return self.train.bucketed_batches(batch_size, seed=seed, epoch=epoch).plans
 
     def batch(self, plan: Sequence[int]) -> Batch:
         return self.train.batch(plan)

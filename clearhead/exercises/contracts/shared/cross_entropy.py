@@ -6,7 +6,7 @@ from clearhead.exercises.exercise import Exercise, mistake
 
 
 class CrossEntropy(Exercise):
-    """The term `cost`: logits (B, T, V), targets (B, T) → losses (B, T)."""
+    """Adds the term `cost` to an exercise: logits (B, T, V), targets (B, T) → losses (B, T)."""
 
     def cost(self, logits: Tensor, targets: Tensor) -> Tensor:
         return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]

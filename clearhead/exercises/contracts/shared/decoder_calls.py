@@ -55,8 +55,8 @@ def _step(model, word, outputs, hidden, lens, mask):
 
 
 def ask_decoder(exercise: Exercise, student: Student, case: Case) -> Answer:
-    """The right answer among those for the encoder's outputs with the batch first and with time
-    first; else the first that is not an error."""
+    """Call with the encoder's outputs batch first, then time first; return the right answer, or
+    else the first that did not raise."""
     from clearhead.exercises.comparison import differs
 
     exercise, case = fit_sizes(exercise, student, case)
@@ -70,8 +70,8 @@ def ask_decoder(exercise: Exercise, student: Student, case: Case) -> Answer:
 
 
 def fit_sizes(exercise: Exercise, student: Student, case: Case) -> tuple[Exercise, Case]:
-    """Exercise and case for a class that does not take every size: without a number of layers it
-    has one, without a width for the embedding this is d_hidden."""
+    """Adapt exercise and case to a class that does not take every size: without a number of layers
+    it has one layer; without a width of the embedding, the width is d_hidden."""
     names = student.signature(student.name)
     known = {name: set(words.split()) for name, words in exercise.constructor.items()}
     words = set().union(*known.values())

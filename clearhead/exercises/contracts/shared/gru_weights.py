@@ -4,8 +4,8 @@
     by hand                 nn.Linear or plain parameters; a matrix for each gate, or the gates
                             below each other in one; x and h apart, or as [x, h] in one matrix
 
-A cell by hand is read in several ways, since names need not tell which gate is r. The answer is
-right if one reading gives the student's numbers in every case: what a gate is called is free.
+The names in a cell by hand need not say which gate is r, so it is read in several ways. The answer
+is right if one reading gives the student's numbers in every case: gates may have any name.
 """
 
 import re
@@ -35,7 +35,7 @@ GATES = {  # how names end that belong to r, z and n
 
 @dataclass(frozen=True)
 class Block:
-    """The D rows of one gate in a matrix or bias; columns: those of x or of h in a matrix for both.
+    """The D rows of one gate in a matrix or bias; columns: of x or of h, in a matrix for [x, h].
 
     is_turned: the parameter is multiplied as x @ W, so the rows are its columns.
     """
@@ -51,7 +51,7 @@ class Block:
 
     @property
     def gate(self) -> str | None:
-        """The gate that the name tells: r, z or n."""
+        """The gate that the parameter's name points to: r, z or n; None if it points to none."""
         name = re.sub(r"\.(weight|bias)$", "", self.name).lower()
         name = re.sub(r"[._]?\d+$", "", name).rpartition(".")[2]
         found = [g for g, ends in GATES.items() if re.search(rf"(^|_|[bwuxhi2])({ends})$", name)]
@@ -155,8 +155,8 @@ def read_gru(
 
 
 def _split_layers(parameters: Sequence[Parameter], n_layers: int) -> list[list[Parameter]]:
-    """The parameters of each layer, told apart by a number or by the module; empty if they cannot
-    be. The 2 of x2h, between letters, is not the number of a layer."""
+    """Group the parameters by layer: by a number in the name, or by the module; empty if neither
+    works. The 2 of x2h, between letters, is not the number of a layer."""
     if n_layers == 1:
         return [list(parameters)] if parameters else []
     numbers = re.compile(r"(?<![A-Za-z\d])\d+|\d+(?![A-Za-z\d])")
@@ -234,7 +234,7 @@ def _read_layers(
 
 
 def _order_gates(x: list[Block], h: list[Block], bias: list[Block]) -> Layer | None:
-    """The blocks in the order r, z, n, where names tell it, and as they come where they do not."""
+    """Put the blocks in the order r, z, n if their names say it; else keep their order."""
     if len(x) != 3 or len(h) != 3:
         return None
     order = _find_order(x) or (0, 1, 2)
@@ -255,7 +255,7 @@ def _order_gates(x: list[Block], h: list[Block], bias: list[Block]) -> Layer | N
 
 
 def _find_order(blocks: Sequence[Block]) -> tuple[int, ...] | None:
-    """Find the indices of r, z and n, if the names tell them."""
+    """Find the indices of r, z and n by the names; None if these do not say."""
     gates = [block.gate for block in blocks]
     return tuple(gates.index(gate) for gate in "rzn") if set(gates) == set("rzn") else None
 

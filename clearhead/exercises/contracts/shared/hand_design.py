@@ -235,7 +235,7 @@ def _get(student: Student, part: str) -> Any:
 
 
 def _to_matrix(value: Any) -> Tensor | None:
-    """A matrix in double precision; None if it is none."""
+    """Convert to a matrix in double precision; None if the value is not a matrix."""
     try:
         found = to_tensor(value)
         found = found if isinstance(found, Tensor) else torch.tensor(value)

@@ -28,8 +28,8 @@ def take_products(phi: Map, q: Tensor, k: Tensor, part: str = "all") -> Tensor:
 def ask_products(
     exercise: Exercise, student: Student, case: Case, choices: Sequence[Mapping[str, Any]]
 ) -> Answer | None:
-    """The products of the student's features: with tensors or arrays, all rows at once or one
-    by one. The first that is right, or else the first that is no error."""
+    """The products of the student's features, asked with tensors and arrays, with all rows at once
+    and row by row: the first right ones, or else the first that did not raise."""
     from clearhead.exercises.comparison import differs
 
     answers = []
