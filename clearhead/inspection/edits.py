@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
-from clearhead.attention.masks import Mask, MaskLike
+from clearhead.attention.inputs import dense_mask
+from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.softmax import mix
 from clearhead.inspection.sites import Site, find_site
@@ -37,12 +39,6 @@ class Inputs:
     def scores_shape(self) -> tuple[int, ...]:
         """(B, H, T, S), or (B, T, S) without heads."""
         return (*self.q.shape[:-1], self.k.size(-2))
-
-    @property
-    def past(self) -> int | None:
-        """The number of tokens before the first query, S − T, if the mask is causal, else None."""
-        is_causal = isinstance(self.mask, Mask) and self.mask.is_causal
-        return self.k.size(-2) - self.q.size(-2) if is_causal else None
 
 
 @contextmanager
@@ -121,7 +117,8 @@ def _attend_with(site: Site, inputs: Inputs, compute: Callable[[Tensor], Tensor]
     mechanism = site.module
     assert isinstance(mechanism, Mechanism)
     weights = mechanism.weights(inputs.q, inputs.k, mask=inputs.mask, bias=inputs.bias)
-    return mix(compute(weights), inputs.v)
+    allowed = dense_mask(inputs.mask, inputs.scores_shape, inputs.q.device)
+    return mix(compute(weights), inputs.v, allowed)
 
 
 def check_value(name: str, value: Tensor, new: Any) -> Tensor:
@@ -137,6 +134,8 @@ def check_value(name: str, value: Tensor, new: Any) -> Tensor:
 
 
 # Hooks
+
+_LOCK = threading.Lock()  # threads may change one module at the same time
 
 
 @dataclass(eq=False)
@@ -158,14 +157,25 @@ class _Edit:
 class _Editor:
     """All changes of one module: one pair of hooks, which runs before those of `record`."""
 
-    changes_values = True  # so that generation/fast does not copy a model that is being changed
+    def __init__(self) -> None:
+        # A new tuple for each change, because another thread may be going through the old one.
+        self.edits: tuple[_Edit, ...] = ()
+        self.hooks: list[RemovableHandle] = []
 
-    def __init__(self, module: nn.Module) -> None:
-        self.edits: list[_Edit] = []
+    def watch(self, module: nn.Module) -> None:
         self.hooks = [
             module.register_forward_pre_hook(self.before, prepend=True, with_kwargs=True),
             module.register_forward_hook(self.after, prepend=True, with_kwargs=True),
         ]
+
+    @property
+    def changes_values(self) -> bool:
+        """So that generation/fast does not copy a model that is being changed."""
+        return bool(self.edits)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Editor":
+        """Of a copied module: it is not changed."""
+        return _Editor()
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -195,19 +205,21 @@ def _edit(
     after: Callable[[Any, Tensor], Tensor] | None = None,
 ) -> Iterator[None]:
     """Apply a change to every call of a site's module inside a `with`."""
-    editor = _find_editor(site.module) or _Editor(site.module)
     edit = _Edit(before, after, is_open=site.holder is None)
-    editor.edits.append(edit)
+    with _LOCK:
+        editor = _find_editor(site.module)
+        editor.edits = (*editor.edits, edit)
     with ExitStack() as hooks:
         if site.holder is not None:
             hooks.enter_context(_open_inside(site.holder, edit))
         try:
             yield
         finally:
-            editor.edits.remove(edit)
-            if not editor.edits:
-                for hook in editor.hooks:
-                    hook.remove()
+            with _LOCK:
+                editor.edits = tuple(other for other in editor.edits if other is not edit)
+                if not editor.edits:
+                    for hook in editor.hooks:
+                        hook.remove()
 
 
 @contextmanager
@@ -228,9 +240,15 @@ def _open_inside(holder: nn.Module, edit: _Edit) -> Iterator[None]:
         yield
 
 
-def _find_editor(module: nn.Module) -> _Editor | None:
-    owners = (getattr(hook, "__self__", None) for hook in module._forward_hooks.values())
-    return next((owner for owner in owners if isinstance(owner, _Editor)), None)
+def _find_editor(module: nn.Module) -> _Editor:
+    """The editor that hooks a module, a new one if there is none."""
+    owners = [getattr(hook, "__self__", None) for hook in module._forward_hooks.values()]
+    for owner in owners:
+        if isinstance(owner, _Editor):
+            return owner
+    editor = _Editor()
+    editor.watch(module)
+    return editor
 
 
 def _read(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ times its mixture: a head whose mixture is 0 adds nothing. Names: see sites.py.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,18 +25,20 @@ from torch import Tensor, nn
 from clearhead.attention.inputs import dense_mask
 from clearhead.attention.masks import Mask
 from clearhead.attention.mechanisms import DotProductAttention
-from clearhead.inspection.edits import Inputs, change, change_call, check_value
+from clearhead.inspection.edits import Inputs, change_call, check_value
 from clearhead.inspection.places import (
     Heads,
     Place,
+    change_at,
     check_heads,
     find_all_places,
     find_places,
+    read_positions,
     select_heads,
 )
 from clearhead.inspection.record import Trace
 from clearhead.inspection.sites import Selection, Site, find_site
-from clearhead.shapes import broadcasts_to, check_choice, check_number, format_shape
+from clearhead.shapes import broadcasts_to, check_choice, check_number, check_whole, format_shape
 
 NewValue = Tensor | Callable[[Tensor], Tensor]
 
@@ -58,15 +60,19 @@ def ablate(
     "blocks.1.feed_forward". head: None means all. by: "zero"; "mean", the mean over the batch and
     all positions; "resample", the value in another row of the batch. reference: a trace of other
     inputs, which then gives the mean or the rows. positions: which tokens, counted from the start
-    of the sequence, cached ones included; None means all.
+    of the sequence, cached ones and padding included, or if negative from the end of each call;
+    None means all.
     """
     check_choice("by", by, ("zero", "mean", "resample"))
+    check_whole("seed", seed)
+    if not isinstance(reference, Trace | None):
+        raise TypeError(f"reference must be a trace of `record`, got {type(reference).__name__}")
     generator = torch.Generator().manual_seed(seed)
     with ExitStack() as edits:
         for place in find_places(model, layer, head, positions):
             stored = None if reference is None else reference[place.site.name].output
             make = _Replacement(by, stored, generator)
-            edits.enter_context(change_call(place.site, output=place.overwrite(make)))
+            edits.enter_context(change_at(model, place, make))
         yield
 
 
@@ -84,13 +90,17 @@ def patch(
     every head, (B, H, T, Dv), as `record` shows it, or the output after proj_out, (B, T, D). head
     and positions: replace only these; positions as in ablate.
     """
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"values must map names to new values, as {{'blocks.0': tensor}}, "
+            f"got {type(values).__name__}"
+        )
     with ExitStack() as edits:
         for name, value in values.items():
             site = _find_patched(model, name, value)
             heads = None if head is None else check_heads(model, [site], head)
-            place = Place(site, heads, positions)
-            make = _give(site.name, value) if isinstance(value, Tensor) else value
-            edits.enter_context(_replace_at(place, make))
+            place = Place(site, heads, read_positions(positions))
+            edits.enter_context(change_at(model, place, _compute(site.name, value)))
         yield
 
 
@@ -102,12 +112,12 @@ def sharpen(
 
     layer: a number or a name, None means all; head: None means all.
     """
-    check_number("factor", factor, low=0)
+    check_number("factor", factor, low=0, high=1e6)  # far more would overflow to infinite scores
 
     def scale(heads: list[int] | None) -> Callable[[Inputs], Inputs]:
         def multiply(inputs: Inputs) -> Inputs:
-            factors = torch.ones(inputs.q.size(-3) if heads else 1, 1, 1).to(inputs.q)
-            factors[heads or 0] = factor
+            factors = torch.ones(1 if heads is None else inputs.q.size(-3), 1, 1).to(inputs.q)
+            factors[0 if heads is None else heads] = factor
             bias = None if inputs.bias is None else inputs.bias * factors
             return replace(inputs, q=inputs.q * factors, bias=bias)
 
@@ -181,16 +191,22 @@ class _Replacement:
         if self.by == "zero":
             return torch.zeros((), dtype=x.dtype, device=x.device)
         source = x if self.stored is None else self.stored.to(x)
+        if (source.shape[1:-2], source.size(-1)) != (x.shape[1:-2], x.size(-1)):
+            raise ValueError(
+                f"reference must have heads and widths like this call's, {format_shape(x)}, "
+                f"got {format_shape(source)}"
+            )
         return self._mean(source) if self.by == "mean" else self._other_rows(source, x)
 
     def _mean(self, source: Tensor) -> Tensor:
         """Over the batch and all positions, for each head."""
-        if source.size(0) * source.size(-2) == 1:
+        axes = (0, -2) if source.ndim > 2 else (0,)
+        if all(source.size(axis) == 1 for axis in axes):
             raise ValueError(
                 "by='mean' needs more than one token to average, but this call has one; "
                 "give reference=, a trace recorded on other inputs"
             )
-        return source.mean(dim=(0, -2), keepdim=True)
+        return source.mean(dim=axes, keepdim=True)
 
     def _other_rows(self, source: Tensor, x: Tensor) -> Tensor:
         """A row of the source for each row of x: never the same row of the same batch."""
@@ -223,10 +239,11 @@ def _find_patched(model: nn.Module, name: str, value: NewValue) -> Site:
     return site
 
 
-def _give(name: str, value: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function that returns this tensor, checked against the value it replaces."""
+def _compute(name: str, value: NewValue) -> Callable[[Tensor], Tensor]:
+    """A function of the old value: the new one, checked."""
 
     def give(old: Tensor) -> Tensor:
+        assert isinstance(value, Tensor)
         if value.ndim != old.ndim or not broadcasts_to(value, tuple(old.shape)):
             batch = ""
             if value.shape[1:] == old.shape[1:]:
@@ -235,21 +252,13 @@ def _give(name: str, value: Tensor) -> Callable[[Tensor], Tensor]:
                 f"the new value of {name!r} must have its shape {format_shape(old)}, "
                 f"got {format_shape(value)}{batch}"
             )
-        return value.to(old).expand_as(old)
+        return value.to(old)
 
-    return give
+    def call(old: Tensor) -> Tensor:
+        assert not isinstance(value, Tensor)
+        return check_value(name, old, value(old.clone()))  # the function may write into its own
 
-
-def _replace_at(place: Place, make: Callable[[Tensor], Tensor]) -> AbstractContextManager[None]:
-    """Replace the value at a place by make(value) inside a `with`."""
-    site = place.site
-
-    def compute(old: Tensor) -> Tensor:
-        return check_value(site.name, old, make(old))
-
-    if site.part == "output":
-        return change_call(site, output=place.overwrite(compute))
-    return change(site, lambda old: place.merge(old, compute(old)))
+    return give if isinstance(value, Tensor) else call
 
 
 def _compute_mask(make: Mask | Callable[[Tensor], Tensor], old: Tensor) -> Tensor:

@@ -1,15 +1,22 @@
 """Some heads and positions of a site: where exactly an intervention acts."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.edits import Inputs
+from clearhead.attention.cache import KVCache
+from clearhead.attention.masks import Mask
+from clearhead.attention.multi_head import MultiHeadAttention
+from clearhead.inspection.edits import change
 from clearhead.inspection.sites import Selection, Site, count_heads, find_layer, find_layers
-from clearhead.shapes import format_shape
+from clearhead.layers.block import Block
+from clearhead.layers.stack import Stack
+from clearhead.shapes import format_shape, is_whole
 
 Heads = int | Sequence[int] | None
 
@@ -20,27 +27,108 @@ class Place:
 
     site: Site
     heads: list[int] | None
-    positions: Selection = None
+    positions: list[int] | slice | None = None
 
-    def overwrite(self, make: Callable[[Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-        """A change of a call's output: make(output) at this place, the output elsewhere."""
-
-        def compute(inputs: Any, output: Tensor) -> Tensor:
-            past = inputs.past if isinstance(inputs, Inputs) else None
-            return self.merge(output, make(output), past)
-
-        return compute
-
-    def merge(self, old: Tensor, new: Tensor, past: int | None = None) -> Tensor:
-        """new at this place, old elsewhere; past: as in _select_positions."""
-        if self.heads is None and self.positions is None:
+    def merge(self, old: Tensor, new: Tensor, progress: "Progress | None" = None) -> Tensor:
+        """new, which broadcasts to old, at this place, old elsewhere."""
+        if self.heads is None and progress is None:
             return new.expand_as(old)
         selected = torch.ones(1, 1, dtype=torch.bool, device=old.device)  # (T, 1)
-        if self.positions is not None:
-            selected = _select_positions(self.positions, old.size(-2), past).to(old.device)
+        if progress is not None:
+            selected = self._select_positions(old, progress).to(old.device)
         if self.heads is not None:
             selected = selected & select_heads(self.heads, old)
         return torch.where(selected, new, old)
+
+    def _select_positions(self, x: Tensor, progress: "Progress") -> Tensor:
+        """True for the rows of x (B, ..., T, ·) at these positions: (T, 1)."""
+        if x.ndim < 3:
+            raise ValueError(
+                f"positions={self.positions} was given but {self.site.name!r} has none here: its "
+                f"shape is {format_shape(x)}"
+            )
+        is_keys = self.site.part in ("k", "v")  # which hold the cached ones, too
+        first = 0 if is_keys else progress.read(self.site.name)
+        n = first + x.size(-2)
+        if isinstance(self.positions, slice):
+            wanted = set(range(n)[self.positions])
+        else:
+            numbers = self.positions or []
+            if outside := [i for i in numbers if i < -n or (i >= n and not progress.can_grow)]:
+                raise IndexError(f"positions has no {outside[0]}: the sequence has {n} tokens")
+            wanted = {i if i >= 0 else n + i for i in numbers}
+        return torch.tensor([[first + t in wanted] for t in range(x.size(-2))])
+
+
+@contextmanager
+def change_at(model: nn.Module, place: Place, make: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Replace the value at a place by make(value), which broadcasts to it, inside a `with`."""
+    progress = None if place.positions is None else Progress()
+    with ExitStack() as edits:
+        edits.enter_context(change(place.site, lambda x: place.merge(x, make(x), progress)))
+        if (
+            progress is not None
+        ):  # after the change, so that its hooks run before those of the change
+            edits.enter_context(progress.follow(model))
+        yield
+
+
+class Progress:
+    """How many tokens a model has read, as the arguments of its stacks of blocks say.
+
+    past: the number of cached tokens before those of the call. can_grow: whether a later call may
+    continue the sequence, so that a position after its end is no mistake.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.read_outside: str | None = None  # the place that was changed in front of the stack
+        self.leave()
+
+    @contextmanager
+    def follow(self, model: nn.Module) -> Iterator[None]:
+        """Read the arguments of every stack, or block or attention outside of one."""
+        kinds = (Stack, Block, MultiHeadAttention)
+        found = [module for module in model.modules() if isinstance(module, kinds)]
+        inner = {part for module in found for part in module.modules() if part is not module}
+        with ExitStack() as hooks:
+            for module in found:
+                if module not in inner:
+                    enter = module.register_forward_pre_hook(
+                        self.enter, prepend=True, with_kwargs=True
+                    )
+                    hooks.enter_context(enter)
+                    hooks.enter_context(module.register_forward_hook(self.leave, always_call=True))
+            yield
+
+    def enter(self, _: nn.Module, __: tuple[Any, ...], arguments: dict[str, Any]) -> None:
+        """A forward pre-hook."""
+        if threading.get_ident() != self.thread:
+            return
+        caches: list[KVCache] = list(arguments.get("caches") or ())
+        if (cache := arguments.get("cache")) is not None:
+            caches = [cache]
+        mask = arguments.get("mask")
+        self.is_inside = True
+        self.past = len(caches[0]) if caches else 0
+        self.can_grow = bool(caches) or (isinstance(mask, Mask) and mask.is_causal)
+        name, self.read_outside = self.read_outside, None
+        if self.past and name is not None:
+            raise ValueError(
+                f"positions of {name!r} are not known while tokens are cached; use a place inside "
+                f"the blocks, such as 'blocks.0.input', or cache=False"
+            )
+
+    def leave(self, *_: Any) -> None:
+        """A forward hook."""
+        if threading.get_ident() == self.thread:
+            self.is_inside, self.past, self.can_grow = False, 0, False
+
+    def read(self, name: str) -> int:
+        """The number of cached tokens before those of the call of this place."""
+        if not self.is_inside:
+            self.read_outside = name
+        return self.past
 
 
 def select_heads(heads: list[int], x: Tensor) -> Tensor:
@@ -52,46 +140,53 @@ def select_heads(heads: list[int], x: Tensor) -> Tensor:
     return selected
 
 
-def _select_positions(positions: Selection, T: int, past: int | None) -> Tensor:
-    """True for these positions, (T, 1): the T rows of a call follow `past` tokens.
+def read_positions(positions: Selection) -> list[int] | slice | None:
+    """One position or several as a list."""
+    if positions is None or isinstance(positions, slice):
+        return positions
+    return _read_numbers("positions", positions)
 
-    past None: the call holds the whole sequence, so a position outside it is a mistake. Otherwise a
-    later call may reach it.
-    """
-    first = past or 0
-    n = first + T
-    if isinstance(positions, slice):
-        wanted = set(range(n)[positions])
-    else:
-        numbers = [positions] if isinstance(positions, int) else [int(i) for i in positions or ()]
-        wanted = {i if i >= 0 else n + i for i in numbers}
-        if outside := [i for i in numbers if i < -n or (past is None and i >= n)]:
-            raise IndexError(f"positions has no {outside[0]}: the sequence has {n} tokens")
-    return torch.tensor([[first + t in wanted] for t in range(T)])
+
+def _read_numbers(name: str, given: Any) -> list[int]:
+    """One whole number or several as a list."""
+    numbers: Any = given.tolist() if isinstance(given, Tensor) else given
+    if is_whole(numbers):
+        return [int(numbers)]
+    numbers = list(numbers) if isinstance(numbers, Iterable) else [numbers]
+    if not all(map(is_whole, numbers)):
+        raise TypeError(f"{name} must be a whole number or a list of them, got {given!r}")
+    return [int(number) for number in numbers]
 
 
 def find_places(
     model: nn.Module, layer: int | str, head: Heads, positions: Selection = None
 ) -> list[Place]:
     """The places of some heads of one layer."""
-    sites = find_layer(model, layer)
+    sites, where = find_layer(model, layer), read_positions(positions)
     if head is None:
-        return [Place(site, None, positions) for site in sites]
+        return [Place(site, None, where) for site in sites]
     heads = check_heads(model, sites, head)
     if len(sites) > 1:  # JoinedHeads: each head is a site of its own
-        return [Place(sites[h], None, positions) for h in heads]
-    return [Place(sites[0], heads, positions)]
+        return [Place(sites[h], None, where) for h in heads]
+    return [Place(sites[0], heads, where)]
 
 
 def find_all_places(model: nn.Module, layer: int | str | None, head: Heads) -> list[Place]:
-    """The places of some heads of one layer, or of all."""
+    """The places of some heads of one attention, or of all."""
     names = list(find_layers(model)) if layer is None else [layer]
-    return [place for name in names for place in find_places(model, name, head)]
+    places = [place for name in names for place in find_places(model, name, head)]
+    for place in places:
+        if not place.site.is_attention:
+            raise TypeError(
+                f"{place.site.name!r} is a {type(place.site.module).__name__}, which attends to "
+                f"nothing; the attentions are {list(find_layers(model))}"
+            )
+    return places
 
 
-def check_heads(model: nn.Module, sites: Sequence[Site], head: Heads) -> list[int]:
+def check_heads(model: nn.Module, sites: Sequence[Site], head: int | Sequence[int]) -> list[int]:
     """Numbers of heads that the layer has."""
-    heads = [head] if isinstance(head, int) else [int(h) for h in head or ()]
+    heads = _read_numbers("head", head)
     n_heads = count_heads(sites, model)
     if n_heads is None:
         raise ValueError(f"{sites[0].name!r} has no heads; leave head out")

@@ -73,6 +73,16 @@ def check_model(model: nn.Module) -> None:
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
 
 
+def _check_not_compiled(model: nn.Module) -> None:
+    """Refuse a model whose compiled graph would not see a change."""
+    is_wrapped = hasattr(model, "_orig_mod")  # by torch.compile
+    if is_wrapped or any(module._compiled_call_impl is not None for module in model.modules()):
+        raise ValueError(
+            "model is compiled, and its graph would not see a change; change and run the plain "
+            "model, from which it was compiled"
+        )
+
+
 def find_recorded(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
     """Each mechanism and block: its names, and for each name the module that holds it there.
 
@@ -94,6 +104,7 @@ def find_recorded(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
 def find_site(model: nn.Module, name: str) -> Site:
     """The place of this name."""
     check_model(model)
+    _check_not_compiled(model)
     if not isinstance(name, str):
         raise TypeError(f"a place is named by a string, got {type(name).__name__}")
     sites = {site.name: site for site in _list_sites(model)}
@@ -121,6 +132,7 @@ def find_layers(model: nn.Module) -> dict[str, list[Site]]:
 def find_layer(model: nn.Module, layer: int | str) -> list[Site]:
     """An attention by its number, from 0, or by its name."""
     layers = find_layers(model)
+    _check_not_compiled(model)
     if not layers:
         raise ValueError(
             f"model {type(model).__name__} holds no attention; build it with a clearhead mechanism"
@@ -146,7 +158,10 @@ def count_heads(sites: Sequence[Site], model: nn.Module) -> int | None:
     """The number of heads of one layer; None if only a call can tell."""
     if len(sites) > 1 or HEAD_IN_BLOCK.search(sites[0].name):
         return len(sites)
-    holder = dict(model.named_modules(remove_duplicate=False)).get(sites[0].name)
+    name = sites[0].name
+    if sites[0].part in PARTS_OF_ATTENTION:
+        name = name.removesuffix(f".{sites[0].part}")
+    holder = dict(model.named_modules(remove_duplicate=False)).get(name)
     return getattr(holder, "n_heads", None)
 
 
@@ -159,7 +174,11 @@ def _list_sites(model: nn.Module) -> list[Site]:
         for site in attentions
         for part in PARTS_OF_ATTENTION
     ]
-    modules = [(name, module) for name, module in model.named_modules() if name]
+    modules = [
+        (name, module)
+        for name, module in model.named_modules()
+        if name and not isinstance(module, nn.ModuleList)  # which is never called
+    ]
     outputs = [Site(name, module) for name, module in modules if name not in names]
     inputs = [Site(f"{name}.input", module, "input") for name, module in modules]
     return [*attentions, *parts, *outputs, *inputs]

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 import torch
 from model_cases import CASES, MULTI_HEAD, D, H, T, build_case, draw_ids, gpt, randomize
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.attention import (
     AdditiveAttention,
@@ -18,7 +18,7 @@ from clearhead.attention import (
     MultiHeadAttention,
 )
 from clearhead.generation import generate, pack
-from clearhead.inspection import ablate, edit_mask, patch, record, sharpen
+from clearhead.inspection import Trace, ablate, edit_mask, edits, patch, record, sharpen
 from clearhead.inspection.sites import find_layers, find_site
 from clearhead.layers import Block, Stack
 
@@ -142,6 +142,61 @@ def test_one_head_of_joined_heads_is_silenced() -> None:
         torch.testing.assert_close(model(x), changed(x), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["attention.q", "attention.weights", "input", "norm_cross"])
+def test_the_part_that_was_named_is_silenced_and_not_the_output(name: str) -> None:
+    model, inputs = build_case("translator")
+    name = f"decoder.blocks.1.{name}"
+    with patch(model, {name: lambda x: 0 * x}):
+        expected = model(*inputs)
+    with ablate(model, name):
+        assert torch.equal(model(*inputs), expected)
+
+
+def test_queries_of_one_head_are_changed() -> None:
+    model, tokens = gpt(), draw_ids()
+    with patch(model, {"blocks.0.attention.q": lambda q: 3 * q}, head=1):
+        changed = model(tokens)
+    with sharpen(model, 3, layer=0, head=1):
+        torch.testing.assert_close(model(tokens), changed)
+
+
+def test_a_function_may_write_into_the_value_it_is_given() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 0, 1, positions=2):
+        expected = model(tokens)
+    with patch(model, {"blocks.0.attention": lambda z: z.zero_()}, head=1, positions=2):
+        assert torch.equal(model(tokens), expected)
+
+
+def test_no_head_is_none_not_all() -> None:
+    model, tokens = gpt(), draw_ids()
+    before = model(tokens)
+    with (
+        ablate(model, 0, []),
+        sharpen(model, 5, head=[]),
+        edit_mask(model, torch.ones_like, head=[]),
+    ):
+        assert torch.equal(model(tokens), before)
+
+
+def test_padding_may_be_nan_while_weights_are_changed() -> None:
+    attention = randomize(MultiHeadAttention(D, H))
+    x = torch.randn(2, T, D, dtype=torch.float64)
+    x[0, 5:] = torch.nan
+    mask = Mask.padding([5, T])
+    with patch(attention, {"weights": lambda weights: weights}):
+        changed = attention(x, mask=mask)
+    torch.testing.assert_close(changed[0, :5], attention(x, mask=mask)[0, :5])
+    assert changed[0, :5].isfinite().all()
+
+
+def test_a_classifier_of_pictures_gets_the_mean_of_its_rows() -> None:
+    model, inputs = build_case("vit")
+    before = model(*inputs)
+    with ablate(model, "head", by="mean"):
+        torch.testing.assert_close(model(*inputs), before.mean(0).expand_as(before))
+
+
 def test_a_feed_forward_layer_is_silenced_by_its_name() -> None:
     model, tokens = gpt(), draw_ids()
     with ablate(model, "blocks.0.feed_forward"), record(model) as trace:
@@ -242,6 +297,52 @@ def test_generation_with_and_without_a_cache_agree(positions: object) -> None:
     assert not torch.equal(cached, plain)
 
 
+@pytest.mark.parametrize("positions", [0, [3, 9, 12], slice(8, None)])
+@pytest.mark.parametrize(
+    "name",
+    ["feed_forward", "input", "attention.q", "attention.k", "attention.weights", "attention"],
+)
+def test_positions_of_every_part_count_cached_tokens(name: str, positions: object) -> None:
+    model, tokens = gpt(), draw_ids()
+    change = {f"blocks.0.{name}": lambda x: -2 * x}
+    with patch(model, change, positions=positions):
+        cached = generate(model, tokens, 12)
+        whole = generate(model, tokens, 12, cache=False)
+    assert torch.equal(cached, whole)
+
+
+def test_positions_count_cached_tokens_also_under_an_edited_mask() -> None:
+    model, tokens = gpt(), draw_ids()
+    with edit_mask(model, lambda own: own), ablate(model, 0, positions=0):
+        cached = generate(model, tokens, 12)
+        assert torch.equal(cached, generate(model, tokens, 12, cache=False))
+
+
+@pytest.mark.parametrize("name", ["attention", "cross_attention", "feed_forward"])
+def test_a_translator_that_writes_word_by_word_is_changed_at_the_same_positions(name: str) -> None:
+    model, (source, target) = build_case("translator")
+    with ablate(model, f"decoder.blocks.0.{name}", positions=[0, 3]):
+        state = model.encode(source)
+        steps = [model.decode_step(word, state)[0] for word in target.unbind(1)]
+        torch.testing.assert_close(torch.stack(steps, dim=1), model(source, target))
+
+
+def test_positions_in_front_of_the_blocks_are_refused_while_tokens_are_cached() -> None:
+    model, tokens = gpt(), draw_ids()
+    with patch(model, {"embedding": lambda x: 0 * x}, positions=0):
+        model(tokens)
+        with pytest.raises(ValueError, match=r"use a place inside the blocks, .* or cache=False"):
+            generate(model, tokens, 3)
+        generate(model, tokens, 3, cache=False)
+    assert count_hooks(model) == 0
+
+
+def test_a_value_without_positions_is_not_changed_by_rows_of_the_batch() -> None:
+    model, inputs = build_case("vit")
+    with pytest.raises(ValueError, match=r"'head' has none here: its shape is \(2, 5\)"):
+        enter(patch(model, {"head": lambda x: 0 * x}, positions=1), lambda: model(*inputs))
+
+
 def test_a_silenced_head_gets_no_gradient_and_the_others_do() -> None:
     model, tokens = gpt(), draw_ids()
     with ablate(model, 1, 0):
@@ -268,6 +369,79 @@ def test_a_shared_mechanism_is_changed_in_one_layer_only() -> None:
     assert (trace["blocks.0.attention"].output[:, 0] != 0).any()
     assert (trace["blocks.1.attention"].output[:, 0] == 0).all()
     assert count_hooks(model) == 0
+
+
+def test_a_copy_made_inside_is_plain_and_can_be_changed_by_itself() -> None:
+    model, tokens = gpt(), draw_ids()
+    before = model(tokens)
+    with ablate(model, 0, 1):
+        changed = model(tokens)
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied(tokens), before)
+        with ablate(copied, 0):
+            assert torch.equal(model(tokens), changed)
+            assert not torch.equal(copied(tokens), changed)
+        pack(copied)
+    assert torch.equal(copied(tokens), before)
+
+
+def hold_open(model: nn.Module, close: threading.Event) -> threading.Thread:
+    """A thread that changes the first head until it is told to close."""
+    is_open = threading.Event()
+
+    def hold() -> None:
+        with ablate(model, 0, 0):
+            is_open.set()
+            close.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_open.wait(10)
+    return thread
+
+
+def test_a_change_that_another_thread_ends_during_a_call_makes_the_call_skip_none() -> None:
+    model, tokens, close = gpt(), draw_ids(), threading.Event()
+    thread = hold_open(model, close)
+
+    def end_other(z: Tensor) -> Tensor:
+        close.set()
+        thread.join()
+        return z
+
+    with patch(model, {"blocks.0.attention": end_other}), ablate(model, 0), record(model) as trace:
+        model(tokens)
+    assert (trace["stack.blocks.0.attention"].output == 0).all()
+    assert count_hooks(model) == 0
+
+
+def test_a_change_entered_while_another_thread_ends_its_own_is_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, tokens, close = gpt(), draw_ids(), threading.Event()
+    thread, find = hold_open(model, close), edits._find_editor
+
+    def find_slowly(module: nn.Module) -> object:
+        editor = find(module)
+        close.set()
+        thread.join(0.2)  # the other thread waits for this one
+        return editor
+
+    monkeypatch.setattr(edits, "_find_editor", find_slowly)
+    with ablate(model, 0), record(model) as trace:
+        model(tokens)
+    assert (trace["stack.blocks.0.attention"].output == 0).all()
+    thread.join()
+    assert count_hooks(model) == 0
+
+
+def test_a_compiled_model_is_refused_because_its_graph_would_not_see_the_change() -> None:
+    model = gpt()
+    with pytest.raises(ValueError, match="model is compiled"):
+        enter(ablate(torch.compile(model, backend="eager"), 0), lambda: None)
+    model.compile(backend="eager")
+    with pytest.raises(ValueError, match="change and run the plain model"):
+        enter(patch(model, {"blocks.0": lambda x: x}), lambda: None)
 
 
 def test_another_thread_is_not_changed() -> None:
@@ -326,6 +500,14 @@ def enter(manager: AbstractContextManager[None], run: Callable[[], object]) -> N
         run()
 
 
+def trace_other() -> Trace:
+    """Of a model with other heads."""
+    stack = Stack([Block(8, 2)])
+    with record(nn.ModuleDict({"stack": stack})) as trace:
+        stack(torch.randn(2, T, 8))
+    return trace
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -349,6 +531,20 @@ def enter(manager: AbstractContextManager[None], run: Callable[[], object]) -> N
         (lambda m: patch(m, {"blocks.0.attention": lambda z: z[:, :1]}), "must have its shape"),
         (lambda m: patch(m, {"blocks.0.attention": lambda z: None}), "must be a tensor, got NoneT"),
         (lambda m: patch(m, {"blocks.0": lambda x: x}, head=1), "has no heads"),
+        (lambda m: patch(m, {"stack.blocks": lambda x: x}), "no part called 'stack.blocks'"),
+        (lambda m: patch(m, [("blocks.0", 0)]), "values must map names to new values, .* got list"),
+        (lambda m: ablate(m, 0, True), "head must be a whole number or a list of them, got True"),
+        (lambda m: ablate(m, 0, "1"), "head must be a whole number"),
+        (lambda m: ablate(m, 0, positions=[1.5]), r"positions must be a .* list of them, got \[1"),
+        (lambda m: ablate(m, 0, positions=torch.ones(T).bool()), "positions must be a whole"),
+        (lambda m: ablate(m, 0, by="mean", reference=torch.ones(2)), "reference must be a trace"),
+        (lambda m: ablate(m, 0, by="mean", reference=trace_other()), "heads and widths like this"),
+        (lambda m: ablate(m, 0, by="resample", seed="x"), "seed must be a whole number"),
+        (
+            lambda m: edit_mask(m, Mask.causal(), layer="blocks.0.feed_forward"),
+            "attends to nothing",
+        ),
+        (lambda m: sharpen(m, 1e300), "factor must be a finite number from 0 to 1e"),
         (lambda m: sharpen(m, -1), "factor must be"),
         (lambda m: sharpen(m, float("nan")), "factor must be"),
         (lambda m: edit_mask(m, lambda a: a.float()), "must return a boolean tensor"),
