@@ -9,6 +9,7 @@ residual.py           the residual stream, and how logits are read from it
 logit_lens.py         what a model would say after each layer
 attribution.py        a logit as the sum of what each part contributes
 sweeps.py             which heads and positions matter: every place changed in one batch
+sweep_rows.py         that batch: its rows differ in one value
 head_scores.py        induction, previous-token and duplicate-token heads
 circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out

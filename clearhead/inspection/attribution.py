@@ -73,8 +73,10 @@ def attribution(
     a VisionTransformer has one row of logits for each picture, so position is not used.
     """
     stream = find_stream(model)
-    with evaluation_mode(model), capture(model, _list_names(stream)) as values:
-        logits = model(*as_arguments(tokens))
+    with evaluation_mode(model):
+        with capture(model, _list_names(stream)) as values:
+            logits = model(*as_arguments(tokens))
+        stream.check_end(values[stream.named_blocks[-1][0]], logits)
         if not stream.is_pooled:
             logits = logits[:, _check_position(position, logits.size(1))]  # (B, V)
         ids = logits.argmax(-1) if target is None else _read_ids("target", target, logits)
@@ -95,6 +97,7 @@ def _list_names(stream: Stream) -> list[str]:
     """The places whose values the terms are made of."""
     mixtures = [site.name for sites in find_layers(stream.model).values() for site in sites]
     names = [name for name in mixtures if name.startswith(f"{stream.name}.")]
+    names.append(stream.named_blocks[-1][0])
     for name, block in stream.named_blocks:
         norms = ["norm_attention", "norm_feed_forward", *(["norm_cross"] if block.cross else [])]
         names += [f"{name}.{norm}.input" for norm in norms]

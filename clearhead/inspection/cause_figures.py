@@ -36,7 +36,7 @@ from clearhead.inspection.picture import (
 )
 from clearhead.inspection.picture_maps import Faithfulness
 from clearhead.inspection.sweeps import Sweep
-from clearhead.shapes import format_shape
+from clearhead.shapes import check_positive, check_whole, format_shape
 
 
 def lens_picture(
@@ -48,6 +48,11 @@ def lens_picture(
     """
     if lens.ndim != 4:
         raise ValueError(f"lens must have shape (L + 1, B, T, V), got {format_shape(lens)}")
+    check_whole("batch", batch, -lens.size(1), lens.size(1) - 1)
+    if len(vocabulary) < lens.size(-1):
+        raise ValueError(
+            f"vocabulary must name each of {lens.size(-1)} tokens, got {len(vocabulary)}"
+        )
     probs = lens[:, batch].softmax(-1)
     best = probs.max(dim=-1)
     n_rows, T = best.values.shape
@@ -71,6 +76,8 @@ def lens_picture(
 
 def attribution_picture(found: Attribution, batch: int = 0, most: int = 14) -> Picture:
     """The terms of a logit as bars, the largest first; the last bar is the sum of all others."""
+    check_whole("batch", batch, -len(found.target), len(found.target) - 1)
+    check_positive(most=most)
     terms = sorted(
         ((name, float(value[batch])) for name, value in found.terms.items()),
         key=lambda term: -abs(term[1]),
@@ -146,6 +153,12 @@ def map_picture(images: Tensor, maps: Mapping[str, Tensor], title: str | None = 
         raise ValueError(
             f"images must have shape (B, 1 or 3, height, width), got {format_shape(images)}"
         )
+    for name, heats in maps.items():
+        if heats.ndim != 3 or len(heats) != len(pixels):
+            raise ValueError(
+                f"the map {name!r} must have shape ({len(pixels)}, rows, columns), one for each "
+                f"picture, got {format_shape(heats)}"
+            )
     columns = 1 + len(maps)
     with panels(1.7 * columns + 0.3, 1.8 * len(pixels) + 0.5, columns, len(pixels)) as (fig, grid):
         for row, picture in enumerate(pixels):

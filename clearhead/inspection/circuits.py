@@ -4,8 +4,8 @@
     OV = W_v W_o              a token that is attended to adds x_s OV to the residual stream
 
 Both are D × D matrices of rank Dh, here with rows as inputs. The gain of a norm in front of the
-attention is part of them, its division by each token's length is not. Rotary positions turn QK with
-the distance of two tokens: it is that of distance 0. (Elhage et al. 2021)
+attention is part of them, its centring and its division by each token's length are not. Rotary
+positions turn QK with the distance of two tokens: it is that of distance 0. (Elhage et al. 2021)
 """
 
 from dataclasses import dataclass
@@ -17,25 +17,26 @@ from clearhead.attention.multi_head import MultiHeadAttention
 from clearhead.inspection.places import check_heads
 from clearhead.inspection.sites import find_layer, find_layers
 from clearhead.layers.block import Block
-from clearhead.shapes import check_choice, check_positive
+from clearhead.layers.stack import Stack
+from clearhead.shapes import check_choice, check_positive, check_whole
 
 
 def qk_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
     """Which token attends to which: (D, D), rows of the query's token, columns of the key's."""
-    attention, gain = _find_attention(model, layer, head)
+    attention, gain, source_gain = _find_attention(model, layer, head)
     if attention.norm_q is not None:
         raise ValueError("with qk_norm a score is not a product of two tokens; QK does not exist")
     rows = _rows(head, attention.d_head)
     shared = _rows(head // (attention.n_heads // attention.n_kv_heads), attention.d_head)
     q, k = attention.proj_q.weight[rows], attention.proj_k.weight[shared]  # (Dh, D)
-    return (gain * q.detach()).T @ (gain * k.detach()) / attention.d_head**0.5
+    return (gain * q.detach()).T @ (source_gain * k.detach()) / attention.d_head**0.5
 
 
 def ov_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
     """What a token adds where it is attended to: (D, D), rows of its input, columns of the sum."""
-    attention, gain = _find_attention(model, layer, head)
+    attention, _, source_gain = _find_attention(model, layer, head)
     shared = _rows(head // (attention.n_heads // attention.n_kv_heads), attention.d_head)
-    v = gain * attention.proj_v.weight[shared].detach()  # (Dh, D)
+    v = source_gain * attention.proj_v.weight[shared].detach()  # (Dh, D)
     out = attention.proj_out.weight[:, _rows(head, attention.d_head)].detach()  # (D, Dh)
     return v.T @ out.T
 
@@ -89,6 +90,11 @@ def composition(model: nn.Module, kind: str = "k") -> Tensor:
     in the Frobenius norm; 0 where the writer is not in an earlier layer.
     """
     check_choice("kind", kind, ("q", "k", "v"))
+    if sum(isinstance(module, Stack) for module in model.modules()) > 1:
+        raise ValueError(
+            f"the heads of {type(model).__name__} write to several streams, so not every later "
+            f"head reads an earlier one; compare their ov_matrix and qk_matrix"
+        )
     names = list(find_layers(model))
     heads = [_find_attention(model, name, 0)[0].n_heads for name in names]
     if len(set(heads)) > 1:
@@ -101,17 +107,17 @@ def composition(model: nn.Module, kind: str = "k") -> Tensor:
     else:
         reads = torch.stack([qk_matrix(model, *cell) for cell in cells])
         reads = reads if kind == "q" else reads.mT
-    norms = [matrix.flatten(1).norm(dim=1) for matrix in (writes, reads)]
-    products = torch.stack([(write @ reads).flatten(1).norm(dim=1) for write in writes])
-    scores = (products / (norms[0][:, None] * norms[1])).reshape(L, H, L, H)
+    writes, reads = (x / _norm(x).clamp(min=1e-30) for x in (writes, reads))  # 0 stays 0
+    products = torch.stack([_norm(write @ reads) for write in writes])  # (L·H, L·H, 1, 1)
+    scores = products.reshape(L, H, L, H)
     layers = torch.arange(L, device=scores.device)
     return torch.where(layers[:, None, None, None] < layers[:, None], scores, 0)
 
 
 def _find_attention(
     model: nn.Module, layer: int | str, head: int
-) -> tuple[MultiHeadAttention, Tensor]:
-    """The attention of a layer, and the gain (D,) of the norm in front of it."""
+) -> tuple[MultiHeadAttention, Tensor, Tensor]:
+    """The attention of a layer, and the gains (D,) of the norms of its queries and its source."""
     sites = find_layer(model, layer)
     modules = dict(model.named_modules(remove_duplicate=False))
     attention = modules.get(sites[0].name)
@@ -120,14 +126,20 @@ def _find_attention(
             f"{sites[0].name!r} is a {type(attention).__name__}; circuits are read from "
             f"MultiHeadAttention"
         )
+    check_whole("head", head)
     check_heads(model, sites, head)
     block = modules.get(sites[0].name.rpartition(".")[0])
     is_cross = sites[0].name.endswith("cross_attention")
-    norm = None
-    if isinstance(block, Block) and block.pre_norm and not is_cross:
-        norm = block.norm_attention
-    gain = getattr(norm, "gain", None)
-    return attention, attention.proj_q.weight.new_ones(1) if gain is None else gain.detach()
+    ones = attention.proj_q.weight.new_ones(1)
+    if not isinstance(block, Block) or not block.pre_norm:
+        return attention, ones, ones
+    gain = getattr(block.norm_cross if is_cross else block.norm_attention, "gain", ones).detach()
+    return attention, gain, ones if is_cross else gain  # the source of a cross-attention has none
+
+
+def _norm(matrices: Tensor) -> Tensor:
+    """Frobenius norms, (N, D, D) → (N, 1, 1)."""
+    return matrices.square().sum(dim=(-2, -1), keepdim=True).sqrt()
 
 
 def _rows(head: int, d_head: int) -> slice:

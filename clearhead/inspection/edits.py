@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -75,7 +76,8 @@ def change(site: Site, new_value: Callable[[Tensor], Tensor]) -> Iterator[None]:
 def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor]]:
     """Keep the values at some places during one pass inside a `with`: name → value.
 
-    The values are those of the computation itself, so gradients with respect to them can be taken.
+    The values are those of the computation itself, so gradients with respect to them can be taken,
+    also if no parameter needs one.
     """
     values: dict[str, Tensor] = {}
 
@@ -86,6 +88,8 @@ def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor
                     f"{name!r} is called more than once in a pass, so it has no one value; "
                     f"`record` keeps every call"
                 )
+            if torch.is_grad_enabled() and not value.requires_grad:
+                value = value.detach().requires_grad_()
             values[name] = value
             return value
 

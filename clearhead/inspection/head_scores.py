@@ -16,7 +16,7 @@ from torch import Tensor
 from clearhead.inspection.measures import distance, entropy
 from clearhead.inspection.record import record
 from clearhead.models.model import Model, evaluation_mode
-from clearhead.shapes import check_positive
+from clearhead.shapes import check_choice, check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,7 @@ class HeadScores:
 
     def best(self, score: str = "induction") -> tuple[int, int]:
         """Layer and number of the head with the highest score."""
+        check_choice("score", score, tuple(vars(self)))
         table: Tensor = getattr(self, score)
         layer, head = divmod(int(table.argmax()), table.size(1))
         return layer, head
@@ -78,9 +79,9 @@ def head_scores(
 
 def draw_repeated(model: Model, n_tokens: int | None, batch_size: int, seed: int) -> Tensor:
     """Random tokens, each row twice in succession: (batch_size, 2 n_tokens)."""
-    config = model.config
+    config = getattr(model, "config", None)
     vocab_size = getattr(config, "vocab_size", None) or getattr(config, "d_input", None)
-    if not vocab_size or not hasattr(config, "max_len"):
+    if config is None or not vocab_size or not hasattr(config, "max_len"):
         raise ValueError(
             f"{type(model).__name__} does not read tokens, so tokens cannot be repeated; "
             f"entropy and distance of any weights are in clearhead.inspection"

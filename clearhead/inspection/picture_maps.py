@@ -18,10 +18,17 @@ from torch import Tensor
 from clearhead.inspection.edits import capture
 from clearhead.inspection.measures import mean_attention, rollout
 from clearhead.inspection.record import record
+from clearhead.inspection.residual import gradient_mode
 from clearhead.inspection.sites import find_layers
 from clearhead.models.model import evaluation_mode
 from clearhead.models.vit import VisionTransformer
-from clearhead.shapes import check_choice, check_int_tensor, check_positive, format_shape
+from clearhead.shapes import (
+    check_choice,
+    check_float_tensor,
+    check_int_tensor,
+    check_positive,
+    format_shape,
+)
 
 METHODS = ("mean", "rollout", "gradient")
 
@@ -31,8 +38,8 @@ def picture_map(
 ) -> Tensor:
     """How much each patch counts: images (B, channels, height, width) → (B, rows, columns).
 
-    target (B,): the classes whose logits "gradient" follows; the most likely unless given. Without
-    a class token the map is the mean over all patches' attention.
+    target (B,): the classes whose logits "gradient" follows; the most likely unless given. If the
+    model reads its answer from all patches, the map is the mean over their attention.
     """
     _check_model(model)
     check_choice("method", method, METHODS)
@@ -42,16 +49,16 @@ def picture_map(
         with evaluation_mode(model), record(model) as trace:
             model(images)
         tokens = (rollout if method == "rollout" else mean_attention)(trace)  # (B, T, T)
-    has_token = model.config.class_token
-    rows = tokens[:, 0, 1:] if has_token else tokens.mean(dim=1)
-    return rows.unflatten(-1, model.grid_of(images))
+    first = int(model.config.class_token)  # the first patch
+    read = tokens[:, :1] if model.config.pool == "class" else tokens[:, first:]
+    return read.mean(dim=1)[:, first:].unflatten(-1, model.grid_of(images))
 
 
 def _gradient_rollout(model: VisionTransformer, images: Tensor, target: Tensor | None) -> Tensor:
     """How much each token's output depends on each input token, (B, T, T)."""
     names = [f"{site.name}.weights" for sites in find_layers(model).values() for site in sites]
-    with evaluation_mode(model), torch.enable_grad(), capture(model, names) as values:
-        logits = model(images)
+    with gradient_mode(model), capture(model, names) as values:
+        logits = model(images.clone())  # a tensor of inference_mode becomes an ordinary one
         chosen = logits.gather(1, _read_target(target, logits)[:, None]).sum()
         gradients = torch.autograd.grad(chosen, [values[name] for name in names])
     T = values[names[0]].size(-1)
@@ -94,6 +101,7 @@ def measure_faithfulness(
     """
     _check_model(model)
     grid = model.grid_of(images)
+    check_float_tensor("maps", maps)
     if maps.shape != (len(images), *grid):
         raise ValueError(
             f"maps must have shape {(len(images), *grid)}, a cell for each patch, "

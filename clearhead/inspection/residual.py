@@ -6,10 +6,12 @@ logit_lens.py reads logits from every x_l, attribution.py splits the logits into
 sum. Both need a model that ends in a stack of blocks and a linear head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from clearhead.inspection.record import record
@@ -60,6 +62,14 @@ class Stream:
         x = self.select_read(x).mean(-2) if self.is_pooled else x
         return self.model.logits(x) if isinstance(self.model, GPT) else self.head(x)
 
+    def check_end(self, x: Tensor, logits: Tensor) -> None:
+        """Refuse a model whose logits are not those that its head reads after the last block."""
+        if not torch.allclose(self.read_logits(x), logits, rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise ValueError(
+                f"{type(self.model).__name__} computes more than a norm and its head after the "
+                f"last block, so its logits cannot be read from the residual stream"
+            )
+
 
 def find_stream(model: nn.Module) -> Stream:
     """The residual stream of a model; a translator's is that of its decoder."""
@@ -82,9 +92,17 @@ def read_stream(model: nn.Module, inputs: Arguments) -> tuple[Stream, list[Tenso
     """The stream before the first block and after each: L + 1 tensors (B, T, D)."""
     stream = find_stream(model)
     with evaluation_mode(model), record(model) as trace:
-        model(*as_arguments(inputs))
-    calls = [trace[name] for name, _ in stream.named_blocks]
+        logits = model(*as_arguments(inputs))
+        calls = [trace[name] for name, _ in stream.named_blocks]
+        stream.check_end(calls[-1].output, logits)
     return stream, [calls[0].input, *(call.output for call in calls)]
+
+
+@contextmanager
+def gradient_mode(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off and gradients on inside a `with`, also inside torch.inference_mode."""
+    with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def as_arguments(inputs: Arguments) -> tuple[Any, ...]:

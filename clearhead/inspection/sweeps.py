@@ -14,23 +14,18 @@ Attribution patching (Nanda 2023) estimates all of them by one gradient:
 """
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.inspection.edits import capture, change, change_call
-from clearhead.inspection.residual import Arguments, as_arguments
-from clearhead.inspection.sites import count_heads, find_layers, find_site
+from clearhead.inspection.edits import capture
+from clearhead.inspection.residual import Arguments, as_arguments, gradient_mode
+from clearhead.inspection.sites import HEAD_IN_BLOCK, count_heads, find_layers
+from clearhead.inspection.sweep_rows import Metric, change_each, check_sizes, measure
 from clearhead.layers.block import Block
-from clearhead.layers.stack import Stack
 from clearhead.models.model import evaluation_mode
-from clearhead.shapes import check_choice, check_positive, format_shape
-
-Metric = Callable[[Tensor], Tensor]  # logits of N rows → N numbers
+from clearhead.shapes import check_choice, format_shape
 
 PARTS = ("block", "attention", "feed_forward")
 
@@ -96,8 +91,8 @@ def patch_sweep(
     _check_pair(clean, corrupted)
     with evaluation_mode(model):
         with capture(model, names) as values:
-            goal = _measure(metric, model(*as_arguments(clean))).mean()
-        results, unchanged = _change_each(model, corrupted, metric, values, max_rows)
+            goal = measure(metric, model(*as_arguments(clean))).mean()
+        results, unchanged = change_each(model, corrupted, metric, values, max_rows)
     return Sweep(results, unchanged, float(goal), names, over)
 
 
@@ -114,7 +109,7 @@ def estimate_sweep(
     names = _find_names(model, over, part)
     _check_pair(clean, corrupted)
     with evaluation_mode(model), capture(model, names) as values:
-        goal = _measure(metric, model(*as_arguments(clean))).mean()
+        goal = measure(metric, model(*as_arguments(clean))).mean()
     results, unchanged = _estimate_each(model, corrupted, metric, values)
     return Sweep(results, unchanged, float(goal), names, over)
 
@@ -133,7 +128,7 @@ def head_importance(
         model(*as_arguments(inputs))
     zeros = {name: torch.zeros_like(value) for name, value in values.items()}
     with evaluation_mode(model):
-        change_all = _estimate_each if by == "gradient" else _change_each
+        change_all = _estimate_each if by == "gradient" else change_each
         results, unchanged = change_all(model, inputs, metric, zeros)
     return Sweep(results, unchanged, None, names, "head")
 
@@ -141,106 +136,31 @@ def head_importance(
 def logit_difference(target: int, against: int, position: int = -1) -> Metric:
     """A metric: how far the logit of one token is above that of another, at one position."""
 
-    def measure(logits: Tensor) -> Tensor:
+    def subtract(logits: Tensor) -> Tensor:
         row = logits[:, position] if logits.ndim == 3 else logits
         return row[:, target] - row[:, against]
 
-    return measure
+    return subtract
 
 
-# One change in each row of a batch
-
-
-def _change_each(
-    model: nn.Module,
-    inputs: Arguments,
-    metric: Metric,
-    new: dict[str, Tensor],
-    max_rows: int = 512,
-) -> tuple[Tensor, float]:
-    """The metric after each change, (L, N), and without a change.
-
-    new: values (B, N, ...) for each of L places. N is the number of heads or positions, axis 1 of
-    every value. The batch holds one unchanged copy of the inputs and a copy for each change.
-    """
-    check_positive(max_rows=max_rows)
-    B, N = next(iter(new.values())).shape[:2]
-    cells = [(name, i) for name in new for i in range(N)]
-    size = max(1, max_rows // B)
-    results = []
-    for start in range(0, len(cells), size):
-        chunk = cells[start : start + size]
-        logits = _run_changed(model, as_arguments(inputs), chunk, new)
-        measured = _measure(metric, logits).unflatten(0, (1 + len(chunk), B)).mean(dim=1)
-        results.append(measured[1:])
-    return torch.cat(results).unflatten(0, (len(new), N)), float(measured[0])
-
-
-def _run_changed(
-    model: nn.Module,
-    arguments: tuple[Any, ...],
-    cells: list[tuple[str, int]],
-    new: dict[str, Tensor],
-) -> Tensor:
-    """Logits of the unchanged inputs, then of a copy for each cell, changed there: (name, i)."""
-    grows = _can_grow(model, arguments)
-    with ExitStack() as edits:
-        for name in dict.fromkeys(name for name, _ in cells):
-            rows = [(1 + row, i) for row, (other, i) in enumerate(cells) if other == name]
-            if grows:
-                edits.enter_context(_add_rows(model, name, len(rows), len(new[name])))
-            edits.enter_context(change(find_site(model, name), _put(new[name], rows)))
-        if not grows:
-            arguments = tuple(_repeat_rows(x, 1 + len(cells)) for x in arguments)
-        logits: Tensor = model(*arguments)
-        return logits
-
-
-def _can_grow(model: nn.Module, arguments: tuple[Any, ...]) -> bool:
-    """Whether rows may be added between blocks: no mask belongs to a row, and all share a stack.
-
-    Before its block a changed row is the unchanged one, so it need not be computed: of L layers
-    with N changes each, about half of the work.
-    """
-    n_stacks = sum(isinstance(module, Stack) for module in model.modules())
-    return len(arguments) == 1 and n_stacks == 1
-
-
-def _add_rows(model: nn.Module, name: str, n: int, B: int) -> AbstractContextManager[None]:
-    """Add n copies of the first B rows, the unchanged ones, in front of the block of a place."""
-    parts = name.split(".")
-    block = ".".join(parts[: parts.index("blocks") + 2])
-
-    def add(x: Tensor) -> Tensor:
-        return torch.cat((x, _repeat_rows(x[:B], n)))
-
-    return change_call(find_site(model, f"{block}.input"), inputs=add)
-
-
-def _put(new: Tensor, rows: list[tuple[int, int]]) -> Callable[[Tensor], Tensor]:
-    """Replace entry i of axis 1 by the new value, in each of these (copy of the batch, i)."""
-    copies, entries = (list(column) for column in zip(*rows, strict=True))
-
-    def put(value: Tensor) -> Tensor:
-        changed = value.unflatten(0, (-1, len(new))).clone()  # (copies, B, N, ...)
-        changed[copies, :, entries] = new[:, entries].transpose(0, 1)
-        return changed.flatten(0, 1)
-
-    return put
-
-
-def _repeat_rows(x: Any, n: int) -> Any:
-    """n copies of a batch, one after the other."""
-    return x.repeat(n, *(1 for _ in x.shape[1:])) if isinstance(x, Tensor) else x
+# The gradient
 
 
 def _estimate_each(
     model: nn.Module, inputs: Arguments, metric: Metric, new: dict[str, Tensor]
 ) -> tuple[Tensor, float]:
     """The metric after each change, to first order, (L, N), and without a change."""
-    with evaluation_mode(model), torch.enable_grad(), capture(model, new) as values:
-        unchanged = _measure(metric, model(*as_arguments(inputs))).mean()
-        gradients = torch.autograd.grad(unchanged, [values[name] for name in new])
+    check_sizes(new)
+    with gradient_mode(model), capture(model, new) as values:
+        arguments = (x.clone() if isinstance(x, Tensor) else x for x in as_arguments(inputs))
+        unchanged = measure(metric, model(*arguments)).mean()
+        if not unchanged.requires_grad:
+            raise ValueError(
+                "metric has no gradient to estimate with; give one that is smooth in the logits, "
+                "such as logit_difference, or use patch_sweep or by='ablation'"
+            )
+        places = [values[name] for name in new]
+        gradients = torch.autograd.grad(unchanged, places, materialize_grads=True)
     effects = [
         ((value - values[name].detach()) * gradient).transpose(0, 1).flatten(1).sum(dim=1)
         for (name, value), gradient in zip(new.items(), gradients, strict=True)
@@ -258,7 +178,8 @@ def _find_names(model: nn.Module, over: str, part: str) -> list[str]:
     check_choice("part", part, PARTS)
     if over == "head":
         sites = [site for sites in find_layers(model).values() for site in sites]
-        if not sites or any(count_heads([site], model) is None for site in sites):
+        without = [s for s in sites if HEAD_IN_BLOCK.search(s.name) or not count_heads([s], model)]
+        if not sites or without:
             raise ValueError(
                 f"{type(model).__name__} has an attention without heads; use over='position', or "
                 f"patch and ablate by name"
@@ -282,15 +203,3 @@ def _check_pair(clean: Arguments, corrupted: Arguments) -> None:
             f"clean and corrupted must have the same shape, so that values can be exchanged; "
             f"got {shapes[0]} and {shapes[1]}"
         )
-
-
-def _measure(metric: Metric, logits: Tensor) -> Tensor:
-    """One number for each row of logits."""
-    values = metric(logits)
-    if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
-        given = format_shape(values) if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(
-            f"metric must give one number for each of the {len(logits)} rows of logits, "
-            f"got {given}; use for instance lambda logits: logits[:, -1, token]"
-        )
-    return values

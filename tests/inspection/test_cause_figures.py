@@ -110,3 +110,13 @@ def test_wrong_shapes_are_named() -> None:
         lens_picture(logit_lens(gpt(), draw_ids()), NAMES, ["a"])
     with pytest.raises(ValueError, match=r"images must have shape \(B, 1 or 3, height, width\)"):
         map_picture(torch.rand(8, 8), {})
+    with pytest.raises(ValueError, match=r"map 'mean' must have shape \(2, rows, columns\)"):
+        map_picture(torch.rand(2, 1, 8, 8), {"mean": torch.rand(3, 2, 2)})
+    with pytest.raises(ValueError, match="vocabulary must name each of 11 tokens, got 3"):
+        lens_picture(logit_lens(gpt(), draw_ids()), "abc")
+    with pytest.raises(ValueError, match="batch must be at most 1, got 2"):
+        lens_picture(logit_lens(gpt(), draw_ids()), NAMES, batch=2)
+    with pytest.raises(ValueError, match="batch must be at most 1, got 2"):
+        attribution_picture(attribution(gpt(), draw_ids()), batch=2)
+    with pytest.raises(ValueError, match="most must be at least 1, got 0"):
+        attribution_picture(attribution(gpt(), draw_ids()), most=0)

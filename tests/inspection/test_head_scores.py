@@ -74,8 +74,11 @@ def test_scores_are_means_over_the_second_copy() -> None:
 
 
 def test_a_picture_model_has_no_tokens_to_repeat() -> None:
-    with pytest.raises(ValueError, match="does not read tokens"):
-        head_scores(build_case("vit")[0])
+    for name in ("vit", "joined heads"):  # one has other settings, the other none
+        with pytest.raises(ValueError, match="does not read tokens"):
+            head_scores(build_case(name)[0])
+    with pytest.raises(ValueError, match="did you mean 'induction'"):
+        head_scores(gpt()).best("inductoin")
 
 
 # Circuits
@@ -136,7 +139,35 @@ def test_a_copying_head_writes_the_token_it_reads() -> None:
     torch.testing.assert_close(circuit.values, torch.tensor([7.0, 6, 5], dtype=torch.float64))
 
 
+def test_a_cross_attention_has_the_gain_of_its_norm_on_the_side_of_the_queries_only() -> None:
+    model, _ = build_case("translator")
+    name = "decoder.blocks.0.cross_attention"
+    block, attention = model.decoder.blocks[0], model.get_submodule(name)
+    for layer in (attention.proj_q, attention.proj_k, attention.proj_v, attention.proj_out):
+        layer.bias.data.zero_()
+    x, source = torch.randn(2, 1, 1, D, dtype=torch.float64)
+    with record(attention) as trace:
+        output = attention(x * block.norm_cross.gain, source)
+    (call,) = trace.attention.values()
+    scores = (call.q @ call.k.mT).flatten() / math.sqrt(D // H)
+    for head in range(H):
+        score = x[0] @ qk_matrix(model, name, head) @ source[0].T
+        torch.testing.assert_close(score.flatten(), scores[head : head + 1])
+    total = sum(source @ ov_matrix(model, name, head) for head in range(H))
+    torch.testing.assert_close(output, total)
+
+
+def test_a_head_that_writes_nothing_composes_with_none() -> None:
+    config = GPTConfig(vocab_size=7, max_len=9, d_model=D, n_layers=L, n_heads=H, zero_start=True)
+    assert (composition(GPT(config), "v") == 0).all()
+
+
 def test_circuits_of_other_attentions_are_refused() -> None:
+    with pytest.raises(ValueError, match="Seq2SeqTransformer write to several streams"):
+        composition(build_case("translator")[0])
+    with pytest.raises(TypeError, match=r"head must be a whole number, got \[0, 1\]"):
+        find_circuit(gpt(), 0, [0, 1])  # type: ignore[arg-type]
+
     with pytest.raises(ValueError, match="circuits are read from MultiHeadAttention"):
         qk_matrix(build_case("smallest")[0], 0, 0)
     with pytest.raises(ValueError, match="head must be from 0 to 2"):

@@ -79,6 +79,27 @@ def test_without_a_class_token_there_is_a_map_too() -> None:
         assert heat.isfinite().all()
 
 
+def test_the_map_of_a_pooled_model_is_that_of_its_patches_not_of_its_class_token() -> None:
+    model, (images,) = build_case("pooled vit")
+    assert model.config.class_token
+    with record(model) as trace:
+        model(images)
+    attention = torch.stack(trace.weights()).mean(dim=(0, 2))  # (B, T, T)
+    expected = attention[:, 1:, 1:].mean(dim=1).unflatten(1, (2, 2))
+    torch.testing.assert_close(picture_map(model, images), expected.detach())
+
+
+def test_a_gradient_map_needs_no_parameter_with_a_gradient_and_works_inside_inference_mode() -> (
+    None
+):
+    model, (images,) = build_case("vit")
+    expected = picture_map(model, images, "gradient")
+    with torch.inference_mode():
+        torch.testing.assert_close(picture_map(model, images.clone(), "gradient"), expected)
+    model.requires_grad_(False)
+    torch.testing.assert_close(picture_map(model, images, "gradient"), expected)
+
+
 def test_the_right_order_is_more_faithful_than_its_reverse() -> None:
     model, image = looking_at(cell=4)
     heat = picture_map(model, image, "gradient")
@@ -118,6 +139,8 @@ def test_bad_input_is_named() -> None:
         picture_map(gpt(), images)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"maps must have shape \(2, 2, 2\)"):
         measure_faithfulness(model, images, torch.zeros(2, 3, 3))
+    with pytest.raises(TypeError, match=r"maps must be a torch\.Tensor, got list"):
+        measure_faithfulness(model, images, [[1.0]])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="target must hold one class from 0 to 4"):
         picture_map(model, images, "gradient", torch.tensor([0, 5]))
     with pytest.raises(ValueError, match="method must be one of"):

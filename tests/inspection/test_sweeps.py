@@ -5,16 +5,20 @@ import torch
 from model_cases import D, H, L, T, V, build_case, draw_ids, gpt, randomize
 from torch import Tensor, nn
 
+from clearhead.attention import MultiHeadAttention
 from clearhead.inspection import (
     ablate,
+    attribution,
     estimate_sweep,
     head_importance,
     logit_difference,
+    logit_lens,
     patch,
     patch_sweep,
     record,
 )
 from clearhead.inspection.edits import capture
+from clearhead.layers import Block, Stack
 from clearhead.models import GPT, GPTConfig
 
 METRIC = logit_difference(3, 7)
@@ -94,6 +98,78 @@ def test_importance_is_ablation_head_by_head_and_its_gradient_agrees_in_a_linear
     assert found.correlation(estimate) > 0.5
 
 
+def test_each_head_of_a_translator_is_one_patch() -> None:
+    model, clean = build_case("translator")
+    corrupted = tuple(part.flip(0) for part in clean)
+    sweep = patch_sweep(model, clean, corrupted, METRIC, max_rows=9)
+    with record(model) as trace:
+        model(*clean)
+    for layer, place in enumerate(sweep.layers):
+        for head in range(H):
+            with patch(model, {place: trace[place].output}, head=head):
+                expected = METRIC(model(*corrupted)).mean()
+            torch.testing.assert_close(sweep.values[layer, head], expected.detach())
+
+
+class Pooled(nn.Module):
+    """An attention after the stack of blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = Stack([Block(D, H) for _ in range(L)])
+        self.pool = MultiHeadAttention(D, H)
+        self.head = nn.Linear(D, V)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(self.stack(x)))
+
+
+def test_an_attention_outside_the_blocks_is_swept_too_but_its_logits_are_no_sum_of_terms() -> None:
+    model = randomize(Pooled())
+    clean = torch.randn(2, T, D, dtype=torch.float64)
+    corrupted = clean.flip(0)
+    sweep = patch_sweep(model, clean, corrupted, METRIC)
+    assert sweep.layers[-1] == "pool"
+    with record(model) as trace:
+        model(clean)
+    for head in range(H):
+        with patch(model, {"pool": trace["pool"].output}, head=head):
+            expected = METRIC(model(corrupted)).mean()
+        torch.testing.assert_close(sweep.values[-1, head], expected.detach())
+    for read in (attribution, logit_lens):
+        with pytest.raises(ValueError, match="Pooled computes more than a norm and its head after"):
+            read(model, clean)
+
+
+def test_estimates_need_no_parameter_with_a_gradient_and_work_inside_inference_mode() -> None:
+    model, (clean, corrupted) = gpt(), pair()
+    expected = estimate_sweep(model, clean, corrupted, METRIC).values
+    with torch.inference_mode():
+        inside = estimate_sweep(model, clean.clone(), corrupted.clone(), METRIC).values
+    model.requires_grad_(False)
+    torch.testing.assert_close(estimate_sweep(model, clean, corrupted, METRIC).values, expected)
+    torch.testing.assert_close(inside.clone(), expected)
+
+
+def test_a_metric_may_say_yes_or_no_but_has_no_gradient_then() -> None:
+    model, (clean, corrupted) = gpt(), pair()
+
+    def is_right(logits: Tensor) -> Tensor:
+        return logits[:, -1].argmax(-1) == 3
+
+    sweep = patch_sweep(model, clean, corrupted, is_right)
+    assert set(sweep.values.unique().tolist()) <= {0.0, 0.5, 1.0}
+    with pytest.raises(ValueError, match="metric has no gradient to estimate with"):
+        estimate_sweep(model, clean, corrupted, is_right)
+
+
+def test_a_metric_that_does_not_use_a_value_has_no_effect_there() -> None:
+    model, (clean, corrupted) = gpt(), pair()
+    with patch(model, {"blocks.1": lambda x: x.detach().requires_grad_()}):
+        estimate = estimate_sweep(model, clean, corrupted, METRIC)
+    assert (estimate.effect == 0).all()
+
+
 def test_bad_pairs_metrics_and_choices_are_named() -> None:
     model, (clean, corrupted) = gpt(), pair()
     with pytest.raises(ValueError, match="clean and corrupted must have the same shape"):
@@ -111,6 +187,14 @@ def test_bad_pairs_metrics_and_choices_are_named() -> None:
     smallest, inputs = build_case("smallest")
     with pytest.raises(ValueError, match="has an attention without heads"):
         patch_sweep(smallest, inputs, inputs, METRIC)
+    joined, (x,) = build_case("joined heads")  # whose mixtures have positions in the place of heads
+    with pytest.raises(ValueError, match="has an attention without heads"):
+        patch_sweep(joined, x, x, METRIC)
+    translator, inputs = build_case("translator")
+    with pytest.raises(ValueError, match=r"'decoder.blocks.0' has 7 heads or positions but 'enc"):
+        patch_sweep(translator, inputs, inputs, METRIC, over="position")
+    with pytest.raises(ValueError, match="the inputs have no row"):
+        patch_sweep(model, clean[:0], corrupted[:0], METRIC)
     gru, inputs = build_case("gru")
     with pytest.raises(ValueError, match="has an attention without heads"):
         head_importance(gru, inputs, METRIC)

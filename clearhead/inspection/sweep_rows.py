@@ -1,0 +1,128 @@
+"""A batch whose rows differ in one value: what patch_sweep and head_importance run.
+
+The batch holds one unchanged copy of the inputs and a copy for each change. Before its block a
+changed row is the unchanged one, so it need not be computed: rows are added block by block, about
+half of the work.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.inspection.edits import change, change_call
+from clearhead.inspection.residual import Arguments, as_arguments
+from clearhead.inspection.sites import find_site
+from clearhead.layers.stack import Stack
+from clearhead.shapes import check_positive, format_shape
+
+Metric = Callable[[Tensor], Tensor]  # logits of N rows → N numbers
+
+
+def change_each(
+    model: nn.Module,
+    inputs: Arguments,
+    metric: Metric,
+    new: dict[str, Tensor],
+    max_rows: int = 512,
+) -> tuple[Tensor, float]:
+    """The metric after each change, (L, N), and without a change.
+
+    new: values (B, N, ...) for each of L places. N is the number of heads or positions, axis 1 of
+    every value.
+    """
+    check_positive(max_rows=max_rows)
+    B, N = check_sizes(new)
+    cells = [(name, i) for name in new for i in range(N)]
+    size = max(1, max_rows // B)
+    results = []
+    for start in range(0, len(cells), size):
+        chunk = cells[start : start + size]
+        logits = _run_changed(model, as_arguments(inputs), chunk, new)
+        measured = measure(metric, logits).unflatten(0, (1 + len(chunk), B)).mean(dim=1)
+        results.append(measured[1:])
+    return torch.cat(results).unflatten(0, (len(new), N)), float(measured[0])
+
+
+def _run_changed(
+    model: nn.Module,
+    arguments: tuple[Any, ...],
+    cells: list[tuple[str, int]],
+    new: dict[str, Tensor],
+) -> Tensor:
+    """Logits of the unchanged inputs, then of a copy for each cell, changed there: (name, i)."""
+    grows = _can_grow(model, arguments, new)
+    with ExitStack() as edits:
+        for name in dict.fromkeys(name for name, _ in cells):
+            rows = [(1 + row, i) for row, (other, i) in enumerate(cells) if other == name]
+            if grows:
+                edits.enter_context(_add_rows(model, name, len(rows), len(new[name])))
+            edits.enter_context(change(find_site(model, name), _put(new[name], rows)))
+        if not grows:
+            arguments = tuple(_repeat_rows(x, 1 + len(cells)) for x in arguments)
+        logits: Tensor = model(*arguments)
+        return logits
+
+
+def _can_grow(model: nn.Module, arguments: tuple[Any, ...], names: Iterable[str]) -> bool:
+    """Whether rows may be added between blocks: no mask belongs to a row, and all share a stack."""
+    n_stacks = sum(isinstance(module, Stack) for module in model.modules())
+    are_in_blocks = all("blocks" in name.split(".") for name in names)
+    return len(arguments) == 1 and n_stacks == 1 and are_in_blocks
+
+
+def _add_rows(model: nn.Module, name: str, n: int, B: int) -> AbstractContextManager[None]:
+    """Add n copies of the first B rows, the unchanged ones, in front of the block of a place."""
+    parts = name.split(".")
+    block = ".".join(parts[: parts.index("blocks") + 2])
+
+    def add(x: Tensor) -> Tensor:
+        return torch.cat((x, _repeat_rows(x[:B], n)))
+
+    return change_call(find_site(model, f"{block}.input"), inputs=add)
+
+
+def _put(new: Tensor, rows: list[tuple[int, int]]) -> Callable[[Tensor], Tensor]:
+    """Replace entry i of axis 1 by the new value, in each of these (copy of the batch, i)."""
+    copies, entries = (list(column) for column in zip(*rows, strict=True))
+
+    def put(value: Tensor) -> Tensor:
+        changed = value.unflatten(0, (-1, len(new))).clone()  # (copies, B, N, ...)
+        changed[copies, :, entries] = new[:, entries].transpose(0, 1)
+        return changed.flatten(0, 1)
+
+    return put
+
+
+def _repeat_rows(x: Any, n: int) -> Any:
+    """n copies of a batch, one after the other."""
+    return x.repeat(n, *(1 for _ in x.shape[1:])) if isinstance(x, Tensor) else x
+
+
+def check_sizes(values: dict[str, Tensor]) -> tuple[int, int]:
+    """B and N, which all values (B, N, ...) have in common."""
+    sizes = {name: tuple(value.shape[:2]) for name, value in values.items()}
+    B, N = next(iter(sizes.values()))
+    if not B:
+        raise ValueError("the inputs have no row; give at least one")
+    for name, size in sizes.items():
+        if size != (B, N):
+            raise ValueError(
+                f"{name!r} has {size[1]} heads or positions but {next(iter(sizes))!r} has {N}, so "
+                f"they do not fit into one table; patch them by name"
+            )
+    return B, N
+
+
+def measure(metric: Metric, logits: Tensor) -> Tensor:
+    """One number for each row of logits."""
+    values = metric(logits)
+    if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
+        given = format_shape(values) if isinstance(values, Tensor) else type(values).__name__
+        raise ValueError(
+            f"metric must give one number for each of the {len(logits)} rows of logits, "
+            f"got {given}; use for instance lambda logits: logits[:, -1, token]"
+        )
+    return values if values.is_floating_point() else values.double()  # such as answer == target
