@@ -70,7 +70,7 @@ def test_commands_named_in_the_pages_work(command, tmp_path):
 # Numbers that an experiment gave
 
 # Times, and what long training finds, vary by machine.
-VARYING = ("costs", "kernels", "heads", "induction")
+VARYING = ("costs", "kernels", "heads", "induction", "sizes")
 
 
 def numbers_in(text):

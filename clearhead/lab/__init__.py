@@ -10,6 +10,7 @@ masks.py                a masked input changes nothing
 why_sqrt_d.py           what the division by √d is for
 argmax.py               why attention to the best match alone cannot be learned
 positions/              five ways to give attention the order of tokens
+sizes.py                accuracy on longer texts than those of training, by position scheme
 vanishing.py            how much of the first input is left after T inputs
 costs.py                time, memory and steps over T
 kernels/                attention linear in T
@@ -38,6 +39,7 @@ EXPERIMENTS = {
     "why-sqrt-d": "Scores grow with √d; divided by it, the softmax is equally soft at every width.",
     "argmax": "Taking only the best match gives no gradient, so nothing learns where to attend.",
     "positions": "Without positions a sentence is a bag of tokens; five schemes give it an order.",
+    "sizes": "Learned positions fail on texts longer than any seen; rotary and ALiBi go farther.",
     "vanishing": "An RNN forgets or explodes by its largest eigenvalue; attention does neither.",
     "costs": "Attention does T² work in a fixed number of steps; an RNN takes T steps in sequence.",
     "kernels": "A kernel that is a product of features makes attention linear in T.",
