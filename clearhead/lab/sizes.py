@@ -98,8 +98,8 @@ def summarize(kind: str, runs: Sequence[dict[int, float]], data: SubstringData) 
 
 def _format_range(mean: float, low: float, high: float) -> str:
     """Percent: the mean of several trainings, with the lowest and highest if they differ."""
-    mean, low, high = (f"{100 * x:.1f}" for x in (mean, low, high))
-    return mean if low == high else f"{mean} ({low}–{high})"
+    middle, least, most = (f"{100 * x:.1f}" for x in (mean, low, high))
+    return middle if least == most else f"{middle} ({least}–{most})"
 
 
 def _at(numbers: Numbers, kind: str, n: int) -> tuple[float, float, float]:
