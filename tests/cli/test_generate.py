@@ -69,16 +69,15 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("tokens", [5, 25])
-def test_it_writes_the_prompt_and_what_the_model_says(folder, tokens):
+def test_it_writes_the_prompt_and_what_the_model_says(folder, run_here, tokens):
     loaded = load(folder)
     ids = torch.tensor([loaded.tokenizer.encode("cab")])
     assert ids.tolist() == [[BYTES.index("c"), 256]]
     text = loaded.tokenizer.decode(generate(loaded.model, ids, tokens)[0])
-    done = run(folder, "--prompt", "cab", "--tokens", tokens)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == text + "\n"
-    assert "gpt2 from" in done.stderr
-    assert f"{tokens} tokens" in done.stderr
+    code, out, err = run_here(folder, *CAB, "--tokens", tokens)
+    assert (code, out) == (0, text + "\n"), err
+    assert "gpt2 from" in err
+    assert f"{tokens} tokens" in err
 
 
 @pytest.mark.parametrize(
@@ -105,23 +104,26 @@ def test_it_packs_the_model_where_that_pays_and_for_int8(
     assert given == [form]
 
 
-def test_json_is_one_object_and_quiet_is_quiet(folder):
-    done = run(folder, "--prompt", "cab", "--tokens", 20, "--json", "--quiet", "--weights", "int8")
-    answer = json.loads(done.stdout)
+def test_json_is_one_object_and_quiet_is_quiet(folder, run_here):
+    options = ("--tokens", 20, "--json", "--quiet", "--weights", "int8")
+    _, out, err = run_here(folder, *CAB, *options)
+    answer = json.loads(out)
     assert answer["prompt"] == "cab"
     assert answer["tokens"] == 20
     assert isinstance(answer["text"], str)
-    assert done.stderr == ""
+    assert err == ""
 
 
-def test_a_seed_gives_the_same_text_again_and_another_seed_another(folder):
-    options = (folder, "--prompt", "cab", "--temperature", 1.0, "--top-p", 0.95, "--quiet")
-    first, again, other = (run(*options, "--seed", seed).stdout for seed in (1, 1, 2))
-    assert first == again != other
+def test_a_seed_gives_the_same_text_in_another_process_and_another_seed_another(folder, run_here):
+    options = (folder, *CAB, "--temperature", 1.0, "--top-p", 0.95, "--quiet")
+    again, other = (run_here(*options, "--seed", seed)[1] for seed in (1, 2))
+    assert run(*options, "--seed", 1).stdout == again != other
 
 
-@pytest.mark.parametrize("closed", ["stderr", "stdout", "both"])
-@pytest.mark.parametrize("fault", [False, True])
+CLOSED = [("stderr", False), ("stderr", True), ("stdout", False), ("stdout", True), ("both", False)]
+
+
+@pytest.mark.parametrize(("closed", "fault"), CLOSED)
 def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault):
     """Python prints to stdout what should go to a stderr that was closed: `2>&-`."""
     signs = {"stderr": "2>&-", "stdout": ">&-", "both": ">&- 2>&-"}[closed]
@@ -295,15 +297,10 @@ def test_a_run_of_a_model_that_does_not_write_is_told(tmp_path, run_here):
     assert "substring-0001 is a SequenceClassifier, which does not write text" in err
 
 
-def test_a_name_that_is_nothing_is_told(tmp_path):
-    done = run("stories15m", "--prompt", "x", CLEARHEAD_HOME=str(tmp_path))
-    assert done.returncode == 2
-    assert "stories15m is not here yet; run clearhead data get stories15m" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
+        ("stories15m", "stories15m is not here yet; run clearhead data get stories15m"),
         ("storys15m", "storys15m is not there; did you mean stories15m?"),
         ("a/b", "a/b is not there; give a folder with config.json"),
         ("mnist", "mnist is a data set, not a model; the models are stories15m and minilm"),

@@ -3,15 +3,17 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 
 from clearhead import lab
-from clearhead.lab import attention
+from clearhead.inspection.picture import Picture
 from clearhead.lab.tools.finding import Finding, Table
 
 
 @pytest.fixture(scope="module")
 def picture():
-    return attention.experiment().picture
+    """A small one: `all` writes it twice for each experiment."""
+    return Picture(Figure((1, 1)), "an empty square")
 
 
 def a_finding(picture, claim, numbers):

@@ -144,14 +144,15 @@ def find_processes(sandbox):
 
 QUICK = ("G03", "G04", "G06 k", "G10", "G11", "G12", "G13", "G14")  # depend on the level
 PARTS = ["all", *(name for name in LEVELS if name != "all")]
-PARTS += [pytest.param(f"{name}, the rest", marks=pytest.mark.slow) for name in PARTS[1:]]
+PARTS += [pytest.param("limits, the rest", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(scope="module", params=PARTS)
 def level(request, tmp_path_factory):
     """A sandbox of a level, and the outcome of every submission that may be tried there.
 
-    All are tried with every layer. At lower levels those are quick that the missing layers stop.
+    All are tried with every layer. At lower levels those are tried that the missing layers stop,
+    and with limits alone also the rest: what limits alone stop, more layers stop, too.
     """
     name, _, rest = request.param.partition(", ")
     os.environ["CLEARHEAD_TEST_MARK"] = MARK
