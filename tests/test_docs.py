@@ -13,6 +13,7 @@ import torch
 
 import clearhead
 from clearhead import lab
+from clearhead.bench import CASE_NAMES
 from clearhead.lab.attention import experiment
 
 ROOT = Path(__file__).parent.parent
@@ -25,6 +26,8 @@ COMMANDS = sorted(
         for command in re.findall(r"`(clearhead \w+ [^`]+)`", page.read_text())
         # The experiments are run below, and what the command does with them in cli/test_lab.py.
         if not command.startswith("clearhead lab ") or command.endswith(" attention")
+        # Measuring at full size takes minutes; tests/bench run each case at a small one.
+        if not command.startswith("clearhead bench ")
         # A file or a run of the reader's; the corpus is checked in exercises/test_corpus.py.
         if not re.search(r"\b[A-Z]{3,}\b|\.py\b|--self-test", command)
     }
@@ -47,24 +50,25 @@ def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
     assert result.failed == 0
 
 
-def is_slow(command):
-    return command.split()[1] in ("bench", "train")
-
-
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(c, marks=pytest.mark.slow if is_slow(c) else ()) for c in COMMANDS],
+    [pytest.param(c, marks=[pytest.mark.slow] * (c.split()[1] == "train")) for c in COMMANDS],
 )
 def test_commands_named_in_the_pages_work(command, tmp_path):
-    briefly = ["--seconds", "0.1"] if command.startswith("clearhead bench") else []
     run = subprocess.run(
-        [sys.executable, "-m", "clearhead.cli.main", *command.split()[1:], *briefly],
+        [sys.executable, "-m", "clearhead.cli.main", *command.split()[1:]],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip()
+
+
+def test_every_measurement_named_in_the_pages_exists():
+    names = {n for page in PAGES for n in re.findall(r"`clearhead bench (\w+)`", page.read_text())}
+    assert names
+    assert names <= set(CASE_NAMES)
 
 
 # Numbers that an experiment gave

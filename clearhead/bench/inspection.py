@@ -9,15 +9,16 @@ from clearhead.models import GPT, GPTConfig
 from clearhead.timing import best_seconds
 
 LENGTH, NEW = 64, 32  # tokens read, tokens generated
+MODEL = GPTConfig(vocab_size=65, max_len=128, d_model=384, n_layers=6, n_heads=6)
 
 
 def inspection(seconds: float) -> Rows:
     """A 6 × 6 GPT of width 384: recorded, silenced and patched, against the plain calls."""
     torch.manual_seed(0)
-    config = GPTConfig(vocab_size=65, max_len=128, d_model=384, n_layers=6, n_heads=6)
-    model = GPT(config).eval()
-    clean, corrupted = torch.randint(65, (2, 1, LENGTH))
-    rows, metric = corrupted.repeat(36, 1), logit_difference(1, 2)
+    model = GPT(MODEL).eval()
+    n_heads = MODEL.n_layers * MODEL.n_heads
+    clean, corrupted = torch.randint(MODEL.vocab_size, (2, 1, LENGTH))
+    rows, metric = corrupted.repeat(n_heads, 1), logit_difference(1, 2)
 
     def record_one() -> None:
         with record(model):
@@ -44,5 +45,11 @@ def inspection(seconds: float) -> Rows:
         Row(
             "generate without a head", best["without"], "generate", best["generate"], "aim ≤ 1.15×"
         ),
-        Row("36 heads patched", best["sweep"], "one pass of 36 rows", best["rows"], "aim ≤ 1.6×"),
+        Row(
+            f"{n_heads} heads patched",
+            best["sweep"],
+            f"one pass of {n_heads} rows",
+            best["rows"],
+            "aim ≤ 1.6×",
+        ),
     ]
