@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from findings import Between, check_numbers
+from findings import Between, check_numbers, check_page
 
 from clearhead import training
 from clearhead.data.batch import Batch
@@ -170,6 +170,11 @@ def test_the_best_values_for_pairs_of_letters_are_known_by_hand(monkeypatch, wei
 # The whole experiment
 
 CHANCE = Between(0.0, 0.9)  # the weight that the first token gets by chance
+
+
+@pytest.mark.slow
+def test_the_numbers_of_the_page_are_those_of_the_experiment(finding):
+    check_page("argmax", finding)
 
 
 @pytest.mark.slow

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from findings import Between, check_numbers, check_page
 
 from clearhead.lab.learned_vs_designed import comparison as lab
 from clearhead.lab.tools.finding import format_cell
 from clearhead.models.smallest import TorchTransformer, designs
-from tests.findings import Between, check_numbers
 from tests.lab.learned_vs_designed.test_shared_basis import disguised
 
 RULES = ["identity", "first", "unique"]
@@ -157,6 +157,11 @@ def test_a_disguised_design_is_no_further_than_its_sharpness(hidden, hidden_find
         },
     )
     assert numbers["error_trained"] == close(numbers["error_as_sharp"], tiny=1e-9)
+
+
+@pytest.mark.slow
+def test_the_numbers_of_the_page_are_those_of_the_experiment(finding):
+    check_page("learned-vs-designed", finding)
 
 
 @pytest.mark.slow

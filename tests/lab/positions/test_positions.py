@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from findings import Between, check_numbers
+from findings import Between, check_numbers, check_page
 
-from clearhead import lab
 from clearhead.attention import MultiHeadAttention
 from clearhead.lab.positions import schemes as positions
 from clearhead.lab.positions.rule import (
@@ -293,9 +292,13 @@ def test_the_same_seed_trains_the_same_model_and_leaves_the_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_the_same_seed_gives_the_same_numbers(quick):
+    assert run(steps=10)[0].numbers == quick[0].numbers
+
+
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_numbers(whole):
-    assert lab.run("positions", device="cpu").numbers == whole[0].numbers
+def test_the_numbers_of_the_page_are_those_of_the_experiment(whole):
+    check_page("positions", whole[0])
 
 
 @pytest.mark.slow
