@@ -63,6 +63,7 @@ from clearhead.inspection.measures import (
 )
 from clearhead.inspection.picture_maps import (
     Faithfulness,
+    measure_covering,
     measure_faithfulness,
     picture_map,
 )
@@ -119,6 +120,7 @@ __all__ = [
     "logit_lens",
     "map_picture",
     "mask_picture",
+    "measure_covering",
     "measure_faithfulness",
     "ov_matrix",
     "patch",

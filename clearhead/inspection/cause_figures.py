@@ -38,6 +38,9 @@ from clearhead.inspection.picture_maps import Faithfulness
 from clearhead.inspection.sweeps import Sweep
 from clearhead.shapes import check_positive, check_whole, format_shape
 
+MAX_SINGLE = 4  # pictures with a row for each; more are drawn two in a row
+MAP_COLOURS = "viridis"  # lightness grows with the number, so that it can be read in grey too
+
 
 def lens_picture(
     lens: Tensor, vocabulary: Sequence[str], tokens: Sequence[str] | None = None, batch: int = 0
@@ -142,43 +145,77 @@ def head_scores_picture(scores: HeadScores) -> Picture:
     return Picture(figure, f"Scores of {L} × {H} heads: previous token, same token, induction")
 
 
-def map_picture(images: Tensor, maps: Mapping[str, Tensor], title: str | None = None) -> Picture:
+def map_picture(
+    images: Tensor,
+    maps: Mapping[str, Tensor],
+    title: str | None = None,
+    *,
+    labels: Sequence[str] | None = None,
+) -> Picture:
     """Pictures (B, channels, height, width) from 0 to 1, each beside its maps (B, rows, columns).
 
-    The maps are drawn as they are, on a scale of their own that is written below, so that what is
-    seen is the map and not the picture. A map of an untrained model is good company.
+    The maps are drawn as they are, each above its own scale, so that what is seen is the map and
+    not the picture. Draw a map of an untrained model too, for comparison. labels stand below the
+    pictures. More than 4 pictures are drawn two in a row.
     """
     pixels = array(images)
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3):
         raise ValueError(
             f"images must have shape (B, 1 or 3, height, width), got {format_shape(images)}"
         )
+    _check_maps(maps, len(pixels))
+    in_row = 1 if len(pixels) <= MAX_SINGLE else 2
+    columns, rows = 1 + len(maps), -(-len(pixels) // in_row)
+    lines = max((label.count("\n") for label in labels or ()), default=0)  # beyond the first
+    size = 1.35 * columns * in_row + 0.2, (1.6 + 0.13 * lines) * rows + 0.4
+    with panels(*size, columns * in_row, rows) as (figure, grid):
+        for number, pixel in enumerate(pixels):
+            cells = grid[number * columns : (number + 1) * columns]
+            picture = draw_pixels(cells[0], pixel)
+            if labels is not None:
+                cells[0].set_xlabel(labels[number], size=8, labelpad=3, parse_math=False)
+            for axes, heats in zip(cells[1:], maps.values(), strict=True):
+                draw_map(axes, array(heats[number]), picture)
+            if number < in_row:
+                for axes, name in zip(cells, ("picture", *maps), strict=True):
+                    axes.set_title(name, size=8)
+        for axes in grid[len(pixels) * columns :]:
+            axes.set_axis_off()
+        figure.suptitle(title or "", parse_math=False)
+    return Picture(figure, f"{len(pixels)} pictures beside their maps: {', '.join(maps)}")
+
+
+def _check_maps(maps: Mapping[str, Tensor], n_pictures: int) -> None:
     for name, heats in maps.items():
-        if heats.ndim != 3 or len(heats) != len(pixels):
+        if heats.ndim != 3 or len(heats) != n_pictures:
             raise ValueError(
-                f"the map {name!r} must have shape ({len(pixels)}, rows, columns), one for each "
+                f"the map {name!r} must have shape ({n_pictures}, rows, columns), one for each "
                 f"picture, got {format_shape(heats)}"
             )
-    columns = 1 + len(maps)
-    with panels(1.7 * columns + 0.3, 1.8 * len(pixels) + 0.5, columns, len(pixels)) as (fig, grid):
-        for row, picture in enumerate(pixels):
-            picture = np.clip(picture.transpose(1, 2, 0), 0, 1).repeat(3 // len(picture), axis=2)
-            cells = grid[row * columns : (row + 1) * columns]
-            cells[0].imshow(picture)
-            for axes, (name, heats) in zip(cells[1:], maps.items(), strict=True):
-                _draw_map(axes, array(heats[row]), picture)
-                axes.set_title(name if row == 0 else "")
-            for axes in cells:
-                axes.set(xticks=[], yticks=[])
-        grid[0].set_title("picture")
-        fig.suptitle(title or "", parse_math=False)
-    return Picture(fig, f"{len(pixels)} pictures beside their maps: {', '.join(maps)}")
 
 
-def _draw_map(axes: Axes, heat: Array, picture: Array) -> None:
+def draw_pixels(axes: Axes, pixels: Array) -> Array:
+    """Draw a picture (channels, height, width); returns it as (height, width, 3) from 0 to 1."""
+    picture: Array = np.clip(pixels.transpose(1, 2, 0), 0, 1).repeat(3 // len(pixels), axis=2)
+    axes.imshow(picture)
+    _remove_frame(axes)
+    return picture
+
+
+def draw_map(axes: Axes, heat: Array, picture: Array) -> None:
+    """A map as large as its picture, and below it the colours from its lowest to its highest."""
     low, high = float(heat.min()), float(heat.max())
-    axes.imshow(heat, extent=image_box(picture), cmap="cividis", vmin=low, vmax=high)
-    axes.set_xlabel(f"{low:.3g} … {high:.3g}", fontsize=7)
+    axes.imshow(heat, extent=image_box(picture), cmap=MAP_COLOURS, vmin=low, vmax=high)
+    strip = axes.inset_axes((0.0, -0.1, 1.0, 0.05))
+    strip.imshow(np.linspace(0, 1, 64)[None], cmap=MAP_COLOURS, aspect="auto")
+    strip.set_axis_off()
+    axes.set_xlabel(f"{low:.2g} … {high:.2g}".replace("-", "−"), size=7, labelpad=11)
+    _remove_frame(axes)
+
+
+def _remove_frame(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
 
 
 def faithfulness_picture(found: Mapping[str, Faithfulness]) -> Picture:

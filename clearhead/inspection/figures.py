@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from clearhead.attention.masks import Mask
+from clearhead.inspection.cause_figures import map_picture
 from clearhead.inspection.matrices import (
-    WEIGHT_COLOURS,
     array,
     check_tokens,
     colour_bar,
@@ -28,10 +29,7 @@ from clearhead.inspection.matrices import (
 from clearhead.inspection.measures import Layers, check_one_size, name_layers
 from clearhead.inspection.picture import (
     Array,
-    Axes,
     Picture,
-    draw_dimmed,
-    image_box,
     keep_outer_labels,
     panel_grid,
     panels,
@@ -133,10 +131,10 @@ def alignment(
 
 
 def class_token_overlay(image: Any, heat: Any, *, title: str | None = None) -> Picture:
-    """An image (3, height, width) from 0 to 1, dimmed where the map heat (rows, columns) is low.
+    """An image (3, height, width) from 0 to 1, and beside it the map heat (rows, columns).
 
-    Three panels: the image, the dimmed image, the map. Weights over many patches are small, so the
-    scale ends at the largest one. With a batch axis on both there is a row for each image.
+    With a batch axis on both there is a row for each image. The map was once laid over the image;
+    then dark parts looked unattended whatever the map said. map_picture draws several maps.
     """
     images, heats = array(image), array(heat)
     images, heats = (x[None] if x.ndim == n else x for x, n in ((images, 3), (heats, 2)))
@@ -147,28 +145,8 @@ def class_token_overlay(image: Any, heat: Any, *, title: str | None = None) -> P
             f"heat must have shape (rows, columns), one for each image, got "
             f"{tuple(np.shape(heat))} for {len(images)} images"
         )
-    with panels(7.0, 2.2 * len(images) + 0.4, 3, len(images)) as (figure, grid):
-        for row, (pixels, weights) in enumerate(zip(images, heats, strict=True)):
-            _draw_overlay(figure, grid[3 * row : 3 * row + 3], pixels, weights)
-        for axes, name in zip(
-            grid, ("image", "where it looks", "attention by patch"), strict=False
-        ):
-            axes.set_title(name)
-        if title:
-            figure.suptitle(title, parse_math=False)
-    return Picture(figure, f"What the class token attends to in {len(images)} images")
-
-
-def _draw_overlay(figure: Any, row: list[Axes], pixels: Array, weights: Array) -> None:
-    image = np.clip(pixels.transpose(1, 2, 0), 0, 1).repeat(3 // pixels.shape[0], axis=2)
-    top = float(weights.max(initial=0)) or 1.0
-    scale: dict[str, Any] = {"cmap": WEIGHT_COLOURS, "vmin": 0, "vmax": top}
-    row[0].imshow(image)
-    draw_dimmed(row[1], image, np.clip(weights / top, 0, 1), 0.8)
-    patches = row[2].imshow(weights, extent=image_box(image), **scale)
-    colour_bar(figure, patches, [row[2]], "attention weight")
-    for axes in row:
-        axes.set(xticks=[], yticks=[])
+    maps = {"attention by patch": torch.from_numpy(heats)}
+    return map_picture(torch.from_numpy(images), maps, title)
 
 
 def mask_picture(

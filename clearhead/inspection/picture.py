@@ -218,14 +218,6 @@ def add_legend_above(axes: Axes, columns: int = 1, **options: Any) -> None:
     axes.set_yticks(ticks)
 
 
-def draw_dimmed(axes: Axes, image: Array, light: Array, darkness: float) -> None:
-    """An image (height, width, 3), dimmed where light (rows, columns) is 0, as it is where 1."""
-    axes.imshow(image)
-    veil: dict[str, Any] = {"cmap": "gray", "interpolation": "bilinear"}
-    opacity = darkness * (1 - light)
-    axes.imshow(np.zeros_like(light), alpha=opacity, extent=image_box(image), **veil)
-
-
 def image_box(image: Array) -> tuple[float, float, float, float]:
     """The `extent` with which a map of any size covers this image."""
     height, width = image.shape[:2]

@@ -18,6 +18,7 @@ purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
 induction.py            how a model copies what followed last time
+faithful.py             which heat map predicts what covering a patch does
 known_circuits.py       whether the methods of inspection find what is there
 tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
@@ -47,6 +48,7 @@ EXPERIMENTS = {
     "learned-vs-designed": "Training finds the weights one would set by hand, in another basis.",
     "heads": "The heads of a trained model do different jobs, and it needs some of them.",
     "induction": "A head that copies what followed last time needs one that looks a token back.",
+    "faithful": "Where a ViT attends says little more than ink on what it needs; gradients help.",
     "known-circuits": "Patching and ablation find most of what a model uses; a gradient little.",
 }
 

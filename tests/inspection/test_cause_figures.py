@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from model_cases import H, L, T, V, build_case, draw_ids, gpt
@@ -78,7 +79,21 @@ def test_a_map_is_drawn_as_it_is_beside_the_picture() -> None:
     assert len(grid) == 6
     torch.testing.assert_close(torch.tensor(grid[4].images[0].get_array()), heat[1])
     assert grid[4].get_xlabel() == "5 … 8"
+    assert grid[4].images[0].get_clim() == (5, 8)
+    (scale,) = grid[4].child_axes  # the colours from the lowest to the highest
+    assert scale.images[0].get_cmap() == grid[4].images[0].get_cmap()
+    assert (np.diff(scale.images[0].get_array()[0]) > 0).all()
     assert [axes.get_title() for axes in grid[:3]] == ["picture", "mean", "untrained"]
+
+
+def test_many_pictures_are_drawn_two_in_a_row_with_their_labels() -> None:
+    heat = torch.rand(5, 2, 2)
+    labels = ["one", "two\ntaken for three", "$x", "four", "five"]
+    grid = map_picture(torch.rand(5, 3, 4, 4), {"mean": heat}, "five", labels=labels).figure.axes
+    assert [axes.get_xlabel() for axes in grid[:10:2]] == labels
+    assert [axes.get_title() for axes in grid[:4]] == ["picture", "mean"] * 2
+    assert not any(axes.axison for axes in grid[10:])  # the cells of a sixth picture
+    assert len({round(axes.get_subplotspec().colspan.start) for axes in grid}) == 4
 
 
 def test_curves_start_and_end_where_they_were_measured() -> None:

@@ -5,7 +5,13 @@ import torch
 from model_cases import build_case, gpt
 from torch import Tensor, nn
 
-from clearhead.inspection import class_token_map, measure_faithfulness, picture_map, record
+from clearhead.inspection import (
+    class_token_map,
+    measure_covering,
+    measure_faithfulness,
+    picture_map,
+    record,
+)
 from clearhead.inspection.picture_maps import cover_patches
 from clearhead.models import VisionTransformer, ViTConfig
 
@@ -126,6 +132,29 @@ def test_covering_paints_whole_patches_in_the_mean_colour() -> None:
     assert not changed[..., 2:, [0, 1, 4, 5]].any()
 
 
+def test_covering_the_only_patch_that_counts_costs_what_it_adds_to_the_logit() -> None:
+    model, image = looking_at(cell=4)
+    cover = torch.full_like(image[0], 0.25)
+    lost = measure_covering(model, image, torch.tensor([1]), cover)
+    expected = torch.zeros(1, 2, 3)
+    expected[0, 1, 1] = 5 * (image[0, 0, 2:4, 2:4].mean() - 0.25)
+    torch.testing.assert_close(lost, expected)
+    own = measure_covering(model, image)[0, 1, 1]  # the answer is class 1; covered by the mean
+    torch.testing.assert_close(own, 5 * (image[0, 0, 2:4, 2:4].mean() - image.mean()))
+
+
+def test_a_cover_is_seen_where_a_patch_is_covered_also_in_the_curves() -> None:
+    model, image = looking_at(cell=4)
+    cover = torch.arange(24.0).reshape(1, 4, 6)
+    covered = torch.tensor([[False, True, False, False, True, False]])
+    painted = cover_patches(image, covered, (2, 3), cover)
+    assert torch.equal(painted[0, :, :, 2:4], cover[:, :, 2:4])
+    assert torch.equal(painted[..., [0, 1, 4, 5]], image[..., [0, 1, 4, 5]])
+    curves = measure_faithfulness(model, image, torch.rand(1, 2, 3), cover=cover)
+    expected = model(cover[None]).softmax(-1)[0, 1]
+    torch.testing.assert_close(curves.deletion[0, -1], expected.detach())
+
+
 def test_small_batches_give_the_same_curves() -> None:
     model, (images,) = build_case("vit")
     maps = torch.randn(2, 2, 2)
@@ -141,6 +170,10 @@ def test_bad_input_is_named() -> None:
         measure_faithfulness(model, images, torch.zeros(2, 3, 3))
     with pytest.raises(TypeError, match=r"maps must be a torch\.Tensor, got list"):
         measure_faithfulness(model, images, [[1.0]])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a VisionTransformer"):
+        measure_covering(gpt(), images)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"cover must be one picture of shape .* got \(3, 3\)"):
+        measure_covering(model, images, cover=torch.zeros(3, 3))
     with pytest.raises(ValueError, match="target must hold one class from 0 to 4"):
         picture_map(model, images, "gradient", torch.tensor([0, 5]))
     with pytest.raises(ValueError, match="method must be one of"):

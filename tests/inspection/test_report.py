@@ -15,6 +15,7 @@ from small_runs import small_run
 
 from clearhead.config import UNDECIDED
 from clearhead.files import BadFile
+from clearhead.inspection import head_scores
 from clearhead.inspection.picture import style
 from clearhead.inspection.report import answers, look_at, page, write_report
 from clearhead.inspection.report.attention import look_at_examples, name_by_number
@@ -287,6 +288,22 @@ def test_a_language_model_shows_its_heads_over_what_it_wrote(tmp_path):
     assert "a recipe of your own" in text
     assert re.search(r"reading the first 8 of the \d+ tokens of what it wrote last", text)
     assert "<b>" not in text
+    assert "What kind each head is" in text
+    _, kinds, lens = look_at_examples(load_run(run), "abc abc abc abc abc")
+    model = load_run(run).model
+    numbers = [float(cell.get_text()) for cell in kinds.picture.figure.axes[2].texts]
+    induction = head_scores(model).induction.flatten().tolist()
+    assert numbers == pytest.approx(induction, abs=0.006)
+    (axes, _) = lens.picture.figure.axes
+    assert axes.images[0].get_array().shape == (SIZES["n_layers"] + 1, 8)
+    assert "the start of what it wrote last" in lens.caption
+
+
+def test_a_language_model_of_two_tokens_has_no_kinds_of_heads(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    data = CharacterData(str(tmp_path / "text.txt"), context=2, sample_length=30)
+    run = trained(tmp_path, Recipe("letters", data, GPTConfig(UNDECIDED, 2, **SIZES), SHORT))
+    assert len(look_at_examples(load_run(run), "ab")) == 1
 
 
 def test_a_baseline_is_a_dashed_line_and_a_note(tmp_path, monkeypatch):
@@ -351,28 +368,29 @@ def test_a_picture_model_shows_confusion_and_attention(tmp_path, pool):
     assert f"What {what} attends to in validation pictures" in text
     assert "What it answers" not in text
     loaded = load_run(run)
-    few = look_at(loaded, "3,17").picture.figure.axes  # a row for each: image, three maps
+    few = look_at(loaded, "3,17").picture.figure.axes  # a row for each: picture, four maps
     labels = loaded.task.validation.labels.tolist()
-    titles = [axes.get_xlabel().split("\n")[0] for axes in few[::4]]
+    titles = [axes.get_xlabel().split("\n")[0] for axes in few[::5]]
     assert titles == [loaded.task.class_names[labels[i]] for i in (3, 17)]
-    assert [axes.get_title() for axes in few[4:]] == [""] * 4
-    assert few[0].get_title() == "image"
-    assert few[3].get_title() == "mean, before\ntraining"
+    assert [axes.get_title() for axes in few[5:]] == [""] * 5
+    assert few[0].get_title() == "picture"
+    assert few[4].get_title() == "mean, before\ntraining"
     with pytest.raises(ValueError, match="no validation picture 30: they go from 0 to 29"):
         look_at(loaded, "30")
     mistakes, look = look_at_examples(loaded, None)
     assert mistakes.caption.startswith("Its worst mistakes")
     shown = mistakes.picture.figure.axes
-    assert all("taken for" in axes.get_xlabel() for axes in shown[::4] if axes.images)
+    assert all("taken for" in axes.get_xlabel() for axes in shown[::5] if axes.images)
     drawn = look.picture.figure.axes
-    assert len(drawn) == 40  # 10 images; by the mean, by rollout, and before training
-    for image, *maps in (drawn[i : i + 4] for i in range(0, 40, 4)):
-        assert all("%" in axes.get_xlabel() for axes in maps)
+    assert len(drawn) == 50  # 10 pictures; mean, rollout, gradient, and before training
+    for image, *maps in (drawn[i : i + 5] for i in range(0, 50, 5)):
         assert image.images[0].get_extent() == maps[0].images[0].get_extent()
-        mean, _, untrained = (axes.images[0].get_array() for axes in maps)
+        mean, _, _, untrained = (axes.images[0].get_array() for axes in maps)
         assert (mean != untrained).any()
+        low, high = (float(x) for x in maps[0].get_xlabel().split(" … "))
+        assert (low, high) == pytest.approx((mean.min(), mean.max()), rel=0.06)
     columns = {round(axes.get_position().x0, 3) for axes in drawn}
-    assert len(columns) == 8  # two images in a row, each with its maps beside it
+    assert len(columns) == 10  # two images in a row, each with its maps beside it
 
 
 def test_the_run_of_unique_shows_its_signs_beside_those_by_hand_and_the_right_ones(tmp_path):

@@ -1,47 +1,49 @@
 """What a trained model attends to, drawn in the way that suits its kind.
 
     text models      every head of every layer over one text
+    language models  also the kind of each head, and the next token guessed after each layer
     translators      how much each target token attends to each source token
-    picture models   what the class token attends to; without class token, the mean of all patches
+    picture models   maps of what the class token attends to; without one, the mean of all patches
     the smallest     its matrices and everything computed with them
 
 One forward pass over the input is recorded from outside; the model is not changed.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from clearhead.inspection.cause_figures import head_scores_picture, lens_picture, map_picture
 from clearhead.inspection.comparison import sign_picture
 from clearhead.inspection.figures import alignment, attention_grid
-from clearhead.inspection.matrices import array
-from clearhead.inspection.measures import (
-    alignment_weights,
-    class_token_map,
-    mean_attention,
-    rollout,
-)
-from clearhead.inspection.picture import Array, Axes, Picture, image_box, panels
+from clearhead.inspection.head_scores import head_scores
+from clearhead.inspection.logit_lens import logit_lens
+from clearhead.inspection.measures import alignment_weights
+from clearhead.inspection.picture import Picture
+from clearhead.inspection.picture_maps import picture_map
 from clearhead.inspection.record import record
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.viewer import AttentionView, attention_view
-from clearhead.models import VisionTransformer
+from clearhead.models import GPT, VisionTransformer
 from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.models.smallest import TorchTransformer, designs
 from clearhead.runs import Run
 
 MAX_TOKENS = 32  # of a text or a translation: more cannot be read
+LENS_TOKENS = 16  # that are read through the layers, each guess with its name
+MIN_CONTEXT = 4  # tokens; in fewer, nothing can be repeated
 N_MISTAKES = 8  # pictures
-MAX_SINGLE = 4  # images with one row each; more are drawn two in a row
 LETTERS = ("A", "B", "C", "CLS")  # of the smallest transformer
 UNTRAINED = "mean, before\ntraining"
-MAP_COLOURS = "viridis"  # lightness grows with the weight, so that it can be read in grey too
-METHODS = {"mean": "mean of heads\nand layers", "rollout": "rollout through\nthe layers"}
+METHODS = {
+    "mean": "mean of heads\nand layers",
+    "rollout": "rollout through\nthe layers",
+    "gradient": "attention ×\ngradient",
+}
 
 
 class Look(NamedTuple):
@@ -58,6 +60,9 @@ def look_at_examples(run: Run, sample: str | None) -> list[Look]:
     looks = [look_at(run, text, words) for text, words in texts]
     if isinstance(run.model, VisionTransformer):
         looks = _look_at_mistakes(run) + looks
+    if isinstance(run.model, GPT) and run.model.config.max_len >= MIN_CONTEXT:
+        looks += [_look_at_kinds(run.model)]
+        looks += [_look_through_layers(run.model, run.tokenizer, *example) for example in texts]
     if isinstance(run.model, TorchTransformer) and run.model.config.d_v == 1:
         looks += [_look_at_signs(run, text) for text, _ in texts]
     return looks
@@ -97,6 +102,28 @@ def _look_at_text(model: Any, tokenizer: Any, text: str, words: str) -> Look:
         f"Every head (column) of every layer (row), reading {words}. In each map a row is a query, "
         f"a column a key; darker = more weight.",
         attention_view(trace, tokens, names=names, title="Attention"),
+    )
+
+
+def _look_at_kinds(model: GPT) -> Look:
+    """How far each head looks at the token before, at the same token, at what followed it."""
+    return Look(
+        head_scores_picture(head_scores(model)),
+        "What kind each head is, measured on random tokens that occur twice: its mean weight on "
+        "the token before, on the earlier copy of the same token, and on what followed that copy. "
+        "An induction head, the last kind, continues a text as it went on before.",
+    )
+
+
+def _look_through_layers(model: GPT, tokenizer: Any, text: str, words: str) -> Look:
+    """The logit lens on the first tokens of a text."""
+    ids = tokenizer.encode(text)[: min(LENS_TOKENS, model.config.max_len)]
+    lens = logit_lens(model, torch.tensor([ids], device=model.device))
+    names = tokenizer.spell(range(lens.size(-1)), specials=True)
+    return Look(
+        lens_picture(lens, names, tokenizer.spell(ids, specials=True)),
+        f"What it would guess as the next token if it ended after each layer, reading the start of "
+        f"{words}; darker = more certain. The last row is its answer.",
     )
 
 
@@ -187,27 +214,23 @@ def _look_at_images(
 ) -> Look:
     """images: bytes (B, channels, height, width); labels: their classes, if known."""
     x = predictor.normalise(images).to(model.device)
-    maps = {}
-    with evaluation_mode(model), record(model) as trace:
+    with evaluation_mode(model):
         answers = model(x).argmax(-1).tolist()
-    for method, name in METHODS.items():
-        maps[name] = _map_attention(model, trace, x, method)
-    untrained = _build_untrained(model)
-    with evaluation_mode(untrained), record(untrained) as trace:
-        untrained(x)
-    maps[UNTRAINED] = _map_attention(untrained, trace, x, "mean")
+    maps = {name: picture_map(model, x, method) for method, name in METHODS.items()}
+    maps[UNTRAINED] = picture_map(_build_untrained(model), x)
     names = predictor.class_names
-    titles = [
+    labels_below = [
         names[label] if label == answer else f"{names[label]}\ntaken for {names[answer]}"
         for label, answer in zip(answers if labels is None else labels, answers, strict=True)
     ]
     what = "the class token" if model.config.class_token else "the mean of all patches"
-    where = "a picture, titled by the answer" if labels is None else "validation pictures"
+    where = "a picture, with the answer below" if labels is None else "validation pictures"
     return Look(
-        _draw_images(images / 255, maps, titles),
-        f"What {what} attends to in {where}: lighter = more weight. Each map has its own scale, "
-        f"given below it: its smallest and its largest weight. The last one is the same "
-        f"model before training, for comparison.",
+        map_picture(images / 255, maps, labels=labels_below),
+        f"What {what} attends to in {where}: lighter = more. Each map has its own scale, from its "
+        f"smallest to its largest number. Attention × gradient counts only attention that raises "
+        f"the logit of the answer. The last map is that of the same model before training, for "
+        f"comparison. How far such maps can be trusted: clearhead lab faithful.",
     )
 
 
@@ -216,41 +239,3 @@ def _build_untrained(model: VisionTransformer) -> VisionTransformer:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         return VisionTransformer(model.config).to(model.device)
-
-
-def _map_attention(model: VisionTransformer, trace: Any, images: Tensor, method: str) -> Tensor:
-    """(B, rows, columns): what the class token, or the mean of all patches, attends to."""
-    grid = model.grid_of(images)
-    if model.config.class_token:
-        return class_token_map(trace, grid, method)
-    weights = rollout(trace) if method == "rollout" else mean_attention(trace)
-    return weights.mean(dim=1).unflatten(-1, grid)
-
-
-def _draw_images(images: Any, maps: Mapping[str, Any], titles: Sequence[str]) -> Picture:
-    """Each image and, beside it, its maps with their ranges in percent; of many, two in a row."""
-    shown = [np.repeat(x.transpose(1, 2, 0), 3 // x.shape[0], axis=2) for x in array(images)]
-    n, in_row = len(shown), 1 if len(shown) <= MAX_SINGLE else 2
-    width, rows = 1 + len(maps), -(-len(shown) // in_row)
-    lines = max(title.count("\n") for title in titles)  # beyond the first
-    size = 1.25 * width * in_row, (1.35 + 0.13 * lines) * rows + 0.4
-    with panels(*size, width * in_row, rows) as (figure, grid):
-        for i, (image, title) in enumerate(zip(shown, titles, strict=True)):
-            one = grid[i * width : (i + 1) * width]
-            one[0].imshow(image)
-            one[0].set_xlabel(title, size=8, labelpad=2, parse_math=False)
-            for axes, heats in zip(one[1:], maps.values(), strict=True):
-                _draw_map(axes, array(heats[i]), image_box(image))
-            if i < in_row:
-                for axes, name in zip(one, ("image", *maps), strict=True):
-                    axes.set_title(name, size=8)
-        for axes in grid:
-            axes.set(xticks=[], yticks=[])
-            axes.spines[:].set_visible(False)
-    return Picture(figure, f"What the model attends to in {n} images")
-
-
-def _draw_map(axes: Axes, heat: Array, box: tuple[float, float, float, float]) -> None:
-    axes.imshow(heat, cmap=MAP_COLOURS, extent=box)
-    low, high = 100 * float(heat.min()), 100 * float(heat.max())
-    axes.set_xlabel(f"{low:.1f}–{high:.1f} %", size=8, labelpad=2)

@@ -1,0 +1,241 @@
+"""Which heat map of a VisionTransformer predicts what happens if a patch is covered?
+
+    effect[p] = logit(picture) − logit(picture with patch p covered)      of the right class
+
+The effect is measured, patch by patch; it is what a map of attention is often taken for. Maps are
+compared with it in two ways: by their rank correlation within each picture, and by the curves of
+deletion and insertion (inspection/picture_maps.py). A covered patch shows what the mean of all
+training pictures shows there.
+
+A digit is ink on an empty ground, and covering ink matters more. So a map must be compared with the
+ink itself: a map that falls on the digit may only have found what is bright. `beyond ink` is the
+correlation among patches that have the same rank in ink. The other rows for comparison are a random
+map, the maps of a model before training, and the effect itself.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection import measure_covering, measure_faithfulness, picture_map
+from clearhead.inspection.cause_figures import draw_map, draw_pixels
+from clearhead.inspection.matrices import array
+from clearhead.inspection.picture import (
+    LINES,
+    Axes,
+    Picture,
+    add_legend_above,
+    new_figure,
+    open_axes,
+    style,
+)
+from clearhead.inspection.picture_maps import METHODS, Faithfulness
+from clearhead.lab import EXPERIMENTS
+from clearhead.lab.tools.finding import Finding, Table
+from clearhead.lab.tools.training import train_temporarily
+from clearhead.models import VisionTransformer
+from clearhead.training import with_changes
+from clearhead.training.recipes.vit_digits import vit_digits
+from clearhead.training.tasks.pictures import PictureTask
+
+STEPS, N_PICTURES = 400, 400  # of the recipe's 800 steps; of its 2,000 test pictures
+FULL_PICTURES = 2000
+# Names of maps, in the order of the table.
+LEARNED = {"mean": "mean attention", "rollout": "rollout", "gradient": "attention × gradient"}
+BEFORE = {method: f"{name}, untrained" for method, name in LEARNED.items()}
+INK, RANDOM, EFFECT = "ink", "random", "the effect itself"
+MAPS = (*LEARNED.values(), *BEFORE.values(), INK, RANDOM, EFFECT)
+DRAWN = {EFFECT: "effect of covering", **{LEARNED[m]: LEARNED[m] for m in METHODS}}
+DRAWN |= {BEFORE["mean"]: "mean attention,\nuntrained"}
+CURVES = (EFFECT, LEARNED["gradient"], LEARNED["mean"], RANDOM, INK)
+KINDS = {"deletion": "covered", "insertion": "shown"}
+N_DRAWN = 3  # digits
+
+Numbers = dict[str, Any]
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """Where a ViT attends says little more than ink on what it needs; gradients help."""
+    model, task = learn(seed, full, device)
+    n = FULL_PICTURES if full else N_PICTURES
+    pictures, labels = task.validation.images[:n], task.validation.labels[:n].to(device)
+    cover = task.predictor.normalise(task.train.images).mean(dim=0).to(device)
+    images = task.predictor.normalise(pictures).to(device)
+    maps = collect_maps(model, images, labels, cover, seed)
+    curves = {
+        name: measure_faithfulness(model, images, heats, labels, cover=cover)
+        for name, heats in maps.items()
+    }
+    numbers = {
+        "accuracy": float((model(images).argmax(-1) == labels).float().mean()),
+        **measure_maps(maps),
+        "deletion": [float(curves[name].deletion.mean()) for name in MAPS],
+        "insertion": [float(curves[name].insertion.mean()) for name in MAPS],
+        "score": [curves[name].score for name in MAPS],
+    }
+    shown = task.validation.choose_examples(len(task.class_names))[1 : 1 + N_DRAWN]
+    return Finding(
+        claim=EXPERIMENTS["faithful"],
+        tables=_tabulate(numbers),
+        seen=_describe(numbers),
+        numbers=numbers,
+        picture=_draw(pictures / 255, maps, curves, shown),
+    )
+
+
+def learn(
+    seed: int, full: bool, device: torch.device | str = "cpu"
+) -> tuple[VisionTransformer, PictureTask]:
+    """Train the recipe, shortened or whole."""
+    short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
+    changes = [f"training.seed={seed}", *([] if full else short)]
+    run = train_temporarily(with_changes(vit_digits(), changes), device).trained
+    return cast(VisionTransformer, run.model.eval()), cast(PictureTask, run.task)
+
+
+# Maps, and how far they agree
+
+
+def collect_maps(
+    model: VisionTransformer, images: Tensor, labels: Tensor, cover: Tensor, seed: int
+) -> dict[str, Tensor]:
+    """Every map by its name in MAPS, (B, rows, columns) each."""
+    torch.manual_seed(seed + 1)
+    untrained = VisionTransformer(model.config).to(images.device)
+    maps = {name: picture_map(model, images, m, labels) for m, name in LEARNED.items()}
+    maps |= {name: picture_map(untrained, images, m, labels) for m, name in BEFORE.items()}
+    maps[INK] = mean_by_patch(images, model.grid_of(images))
+    maps[RANDOM] = torch.rand(maps[INK].shape).to(images.device)
+    maps[EFFECT] = measure_covering(model, images, labels, cover)
+    return maps
+
+
+def mean_by_patch(images: Tensor, grid: tuple[int, int]) -> Tensor:
+    """The mean brightness of each patch: (B, channels, height, width) → (B, rows, columns)."""
+    rows, columns = grid
+    by_patch = images.mean(dim=1).unflatten(-2, (rows, -1)).unflatten(-1, (columns, -1))
+    return by_patch.mean(dim=(2, 4))
+
+
+def rank_patches(maps: Tensor) -> Tensor:
+    """The rank of each patch in its picture, less the mean; equal numbers share a rank: (B, P)."""
+    x = maps.flatten(1).double()
+    lower = (x[:, None, :] < x[:, :, None]).sum(dim=-1)
+    equal = (x[:, None, :] == x[:, :, None]).sum(dim=-1)
+    return lower + (equal - x.size(1)) / 2
+
+
+def correlate(a: Tensor, b: Tensor) -> Tensor:
+    """The correlation within each picture: (B, P), (B, P) → (B,); 0 if one of them is constant."""
+    product = a.norm(dim=1) * b.norm(dim=1)
+    return (a * b).sum(dim=1) / product.clamp(min=1e-12)
+
+
+def remove_ink(ranks: Tensor, ink: Tensor) -> Tensor:
+    """The ranks (B, P) less the mean of all patches that have the same rank in ink, by this rank.
+
+    Unlike a regression on these ranks, it also removes a dependence that is no straight line.
+    """
+    by_ink = ranks.gather(1, ink.argsort(dim=1))
+    return by_ink - by_ink.mean(dim=0)
+
+
+def measure_maps(maps: Mapping[str, Tensor]) -> Numbers:
+    """Correlations of each map with effect and ink, means over pictures, in the order of MAPS.
+
+    better_than_ink: by how much the correlation with the effect exceeds that of ink; its
+    uncertainty is two standard errors of the mean over pictures.
+    """
+    ranks = {name: rank_patches(maps[name]) for name in MAPS}
+    effect, ink = ranks[EFFECT], ranks[INK]
+    by_picture = {name: correlate(x, effect) for name, x in ranks.items()}
+    better = {name: x - by_picture[INK] for name, x in by_picture.items()}
+    left = {name: remove_ink(x, ink) for name, x in ranks.items()}
+    beyond = {name: correlate(x, left[EFFECT]) for name, x in left.items()}
+    return {
+        "with_effect": [float(by_picture[name].mean()) for name in MAPS],
+        "beyond_ink": [float(beyond[name].mean()) for name in MAPS],
+        "with_ink": [float(correlate(ranks[name], ink).mean()) for name in MAPS],
+        "better_than_ink": [float(better[name].mean()) for name in MAPS],
+        "uncertainty": [2 * float(better[name].std()) / math.sqrt(len(ink)) for name in MAPS],
+    }
+
+
+# Table, sentences and picture
+
+
+def _tabulate(numbers: Numbers) -> list[Table]:
+    def column(name: str) -> list[str]:
+        return [f"{round(x, 2) + 0.0:.2f}".replace("-", "−") for x in numbers[name]]
+
+    return [
+        Table.from_columns(
+            "Rank correlation of each map with the effect of covering a patch, with the effect\n"
+            "beyond ink, and with ink. Mean probability of the right class while the patches that\n"
+            "the map ranks first are covered (deletion: low is good), or shown (insertion).",
+            ("map", MAPS),
+            ("effect", column("with_effect")),
+            ("beyond ink", column("beyond_ink")),
+            ("ink", column("with_ink")),
+            ("deletion", column("deletion")),
+            ("insertion", column("insertion")),
+            ("difference", column("score")),
+        )
+    ]
+
+
+def _describe(numbers: Numbers) -> str:
+    found = dict(zip(MAPS, numbers["with_effect"], strict=True))
+    score = dict(zip(MAPS, numbers["score"], strict=True))
+    by_effect = max(LEARNED.values(), key=lambda name: found[name])
+    by_score = max(LEARNED.values(), key=lambda name: score[name])
+    i = MAPS.index(by_effect)
+    better, doubt = numbers["better_than_ink"][i], numbers["uncertainty"][i]
+    verdict = "better than" if better > doubt else "no better than"
+    return (
+        f"By correlation with the effect the best map is {by_effect} ({found[by_effect]:.2f}), "
+        f"{verdict} ink ({found[INK]:.2f}) by {better:.2f} ± {doubt:.2f}; plain attention has "
+        f"{found[LEARNED['mean']]:.2f}, a random map {found[RANDOM]:.2f}.\n"
+        f"By deletion and insertion the best is {by_score} ({score[by_score]:.2f}); ink has "
+        f"{score[INK]:.2f}, the effect itself {score[EFFECT]:.2f}."
+    ).replace("-0.", "−0.")
+
+
+def _draw(
+    pictures: Tensor,
+    maps: Mapping[str, Tensor],
+    curves: Mapping[str, Faithfulness],
+    shown: list[int],
+) -> Picture:
+    """Digits beside their maps, and the curves of some maps."""
+    with style():
+        figure = new_figure(12.6, 1.55 * len(shown) + 0.5)
+        halves: Any = figure.subfigures(1, 2, width_ratios=(1.35, 1))
+        left, right = halves
+        grid = left.subplots(len(shown), 1 + len(DRAWN), squeeze=False)
+        for row, number in zip(grid, shown, strict=True):
+            pixels = draw_pixels(row[0], array(pictures[number]))
+            for axes, name in zip(row[1:], DRAWN, strict=True):
+                draw_map(axes, array(maps[name][number]), pixels)
+        for axes, name in zip(grid[0], ("picture", *DRAWN.values()), strict=True):
+            axes.set_title(name, size=8)
+        for axes, kind in zip(right.subplots(1, 2, sharey=True), KINDS, strict=True):
+            _draw_curves(axes, kind, curves)
+    return Picture(figure, f"{len(shown)} digits, their maps, and deletion and insertion curves")
+
+
+def _draw_curves(axes: Axes, kind: str, curves: Mapping[str, Faithfulness]) -> None:
+    open_axes(axes)
+    for name, (colour, dashes) in zip(CURVES, LINES, strict=True):
+        axes.plot(
+            array(getattr(curves[name], kind).mean(dim=0)),
+            color=colour, linestyle=dashes, label=name,
+        )  # fmt: skip
+    axes.set(title=kind.capitalize(), xlabel=f"patches {KINDS[kind]}, the highest first")
+    axes.set_ylim(0, 1)
+    if kind == "deletion":
+        axes.set_ylabel("probability of the right class")
+        add_legend_above(axes)
