@@ -10,7 +10,7 @@ training pictures shows there.
 A digit is ink on an empty ground, and covering ink matters more. So a map must be compared with the
 ink itself: a map that falls on the digit may only have found what is bright. `beyond ink` is the
 correlation among patches that have the same rank in ink. The other rows for comparison are a random
-map, the maps of a model before training, and the effect itself.
+map, maps of models that are not trained, and the effect itself.
 """
 
 import math
@@ -32,7 +32,7 @@ from clearhead.inspection.picture import (
     open_axes,
     style,
 )
-from clearhead.inspection.picture_maps import METHODS, Faithfulness
+from clearhead.inspection.picture_maps import Faithfulness
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.lab.tools.training import train_temporarily
@@ -42,14 +42,13 @@ from clearhead.training.recipes.vit_digits import vit_digits
 from clearhead.training.tasks.pictures import PictureTask
 
 STEPS, N_PICTURES = 400, 400  # of the recipe's 800 steps; of its 2,000 test pictures
-FULL_PICTURES = 2000
+FULL_PICTURES, N_UNTRAINED = 2000, 8  # test pictures; models that are not trained
 # Names of maps, in the order of the table.
 LEARNED = {"mean": "mean attention", "rollout": "rollout", "gradient": "attention × gradient"}
 BEFORE = {method: f"{name}, untrained" for method, name in LEARNED.items()}
-INK, RANDOM, EFFECT = "ink", "random", "the effect itself"
+INK, RANDOM, EFFECT = "ink", "random", "effect of covering"
 MAPS = (*LEARNED.values(), *BEFORE.values(), INK, RANDOM, EFFECT)
-DRAWN = {EFFECT: "effect of covering", **{LEARNED[m]: LEARNED[m] for m in METHODS}}
-DRAWN |= {BEFORE["mean"]: "mean attention,\nuntrained"}
+DRAWN = (EFFECT, *LEARNED.values(), BEFORE["mean"])
 CURVES = (EFFECT, LEARNED["gradient"], LEARNED["mean"], RANDOM, INK)
 KINDS = {"deletion": "covered", "insertion": "shown"}
 N_DRAWN = 3  # digits
@@ -104,13 +103,24 @@ def collect_maps(
 ) -> dict[str, Tensor]:
     """Every map by its name in MAPS, (B, rows, columns) each."""
     torch.manual_seed(seed + 1)
-    untrained = VisionTransformer(model.config).to(images.device)
     maps = {name: picture_map(model, images, m, labels) for m, name in LEARNED.items()}
-    maps |= {name: picture_map(untrained, images, m, labels) for m, name in BEFORE.items()}
+    maps |= map_before_training(model, images, labels)
     maps[INK] = mean_by_patch(images, model.grid_of(images))
     maps[RANDOM] = torch.rand(maps[INK].shape).to(images.device)
     maps[EFFECT] = measure_covering(model, images, labels, cover)
     return maps
+
+
+def map_before_training(
+    model: VisionTransformer, images: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """Maps of untrained models: N_UNTRAINED of them, because they differ, a part for each."""
+    parts: dict[str, list[Tensor]] = {name: [] for name in BEFORE.values()}
+    for x, target in zip(images.chunk(N_UNTRAINED), labels.chunk(N_UNTRAINED), strict=True):
+        untrained = VisionTransformer(model.config).to(x.device)
+        for method, name in BEFORE.items():
+            parts[name].append(picture_map(untrained, x, method, target))
+    return {name: torch.cat(maps) for name, maps in parts.items()}
 
 
 def mean_by_patch(images: Tensor, grid: tuple[int, int]) -> Tensor:
@@ -220,8 +230,8 @@ def _draw(
             pixels = draw_pixels(row[0], array(pictures[number]))
             for axes, name in zip(row[1:], DRAWN, strict=True):
                 draw_map(axes, array(maps[name][number]), pixels)
-        for axes, name in zip(grid[0], ("picture", *DRAWN.values()), strict=True):
-            axes.set_title(name, size=8)
+        for axes, name in zip(grid[0], ("picture", *DRAWN), strict=True):
+            axes.set_title(name.replace(", ", ",\n"), size=8)
         for axes, kind in zip(right.subplots(1, 2, sharey=True), KINDS, strict=True):
             _draw_curves(axes, kind, curves)
     return Picture(figure, f"{len(shown)} digits, their maps, and deletion and insertion curves")
