@@ -223,7 +223,7 @@ def _look_at_images(
         names[label] if label == answer else f"{names[label]}\ntaken for {names[answer]}"
         for label, answer in zip(answers if labels is None else labels, answers, strict=True)
     ]
-    what = "the class token" if model.config.class_token else "the mean of all patches"
+    what = "the class token" if model.config.pool == "class" else "the mean of all patches"
     where = "a picture, with the answer below" if labels is None else "validation pictures"
     return Look(
         map_picture(images / 255, maps, labels=labels_below),
