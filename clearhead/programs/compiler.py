@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 UNREAD = "·"
-ROUNDING = 1e-9  # far above what float64 rounds in these models, and far below any gap
+ROUNDING = {8: 1e-9, 4: 1e-4}  # by bytes of a number: far above what is rounded in these models
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ class CompiledProgram:
         import torch
 
         rows = [self._read_ids(list(each)) for each in inputs]
+        if not rows:
+            raise ValueError("inputs is empty; give at least one sequence")
         length = max(map(len, rows))
         device = self.model.head.weight.device
         ids = torch.tensor([row + [0] * (length - len(row)) for row in rows], device=device)
@@ -124,7 +126,8 @@ class CompiledProgram:
         """Whether the model's answer is the interpreter's; a number may differ by its error."""
         if self.values is not None:
             return bool(exact == computed)
-        return abs(float(exact) - computed) <= self.error_bound + ROUNDING
+        rounding = ROUNDING[self.model.head.weight.itemsize] * max(1.0, abs(float(exact)))
+        return abs(float(exact) - computed) <= self.error_bound + rounding
 
     def _read_ids(self, tokens: Sequence[Any]) -> list[int]:
         check_input(self.plan, tokens)
@@ -170,9 +173,15 @@ def compile(
     """Set the weights of a transformer so that it computes a program.
 
     vocabulary: the tokens of the input; max_len: the most of them. sharpness: how much more
-    attention prefers a selected key, in steps of e; dtype: float64 unless given.
+    attention prefers a selected key, in steps of e; dtype: float64 unless given, or float32, which
+    rounds more.
     """
     plan = make_plan(program, vocabulary, max_len, sharpness=sharpness)
+    import torch
+
     from clearhead.programs.weights import build_model
+
+    if dtype not in (None, torch.float64, torch.float32):
+        raise ValueError(f"dtype must be torch.float64 or torch.float32, got {dtype}")
 
     return CompiledProgram(plan, build_model(plan, dtype))

@@ -24,6 +24,7 @@ from clearhead.programs.sequences import (
     Tokens,
     as_fraction,
     check_sequence,
+    too_deep,
 )
 
 
@@ -33,7 +34,10 @@ def interpret(program: Sequence, sequence: Iterable[Any]) -> list[Any]:
     inputs = list(sequence)
     if not inputs:
         raise ValueError("the sequence is empty, so there is no position to answer at")
-    return _Run(inputs)[program]
+    try:
+        return _Run(inputs)[program]
+    except RecursionError:
+        raise too_deep() from None
 
 
 class _Run:

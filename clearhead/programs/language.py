@@ -12,12 +12,13 @@ A program is an expression. It stands for a sequence: one value for each token o
 A categorical sequence has finitely many values, such as letters, and is copied by `aggregate`, so
 all selected values must be equal. A numeric sequence has exact fractions as values, and `aggregate`
 takes their mean. Everything is categorical unless it comes from a.numeric(); a.categorical() leads
-back. Numeric sequences are added, subtracted, scaled by a number, compared and mapped.
+back. Numeric sequences are added, subtracted, scaled by a number, compared and mapped. Values that
+are equal in Python, such as 1 and True, are one value.
 
 A program is run by `interpret` (interpreter.py), or by the weights that `compile` sets.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from clearhead.programs.selectors import Select, Selector, check_selector
@@ -79,6 +80,8 @@ def aggregate(selector: Selector, values: Sequence, default: Any = None) -> Sequ
     check_sequence("values of aggregate", values)
     if values.is_numeric:
         default = as_fraction(0 if default is None else default)
+    elif not isinstance(default, Hashable):
+        raise TypeError(f"default must be a value such as a letter or a number, got {default!r}")
     return Aggregate(selector, values, default)
 
 

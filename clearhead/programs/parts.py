@@ -19,6 +19,7 @@ from clearhead.programs.variables import Form, Number, Variable
 
 START, TOKEN = "start", "token"  # 1 at the start token, 1 at every other token
 Sentence = tuple[str, str, float]
+ROUNDING = 2.0**-44  # of the largest term: float64 has 52 bits, and a sum rounds many times
 SHARPNESS = 40.0  # e^−40 is 4e−18: beside 1, float64 has no digit left for the error
 
 
@@ -95,6 +96,7 @@ def build_units(form: Form, target: Variable, common: Any, sharpness: float) -> 
         for place in range(1, len(results)):
             if form.number is not None and results[place] != results[place - 1]:
                 step = Step.of(form.number, place)
+                _check_digits(form.number, step, form.label)
                 writes = _move(target, results[place - 1], results[place])
                 units += _step_above(form.number, step, gate, writes)
                 error = form.number.error + float(step.strength) * form.error
@@ -105,6 +107,15 @@ def build_units(form: Form, target: Variable, common: Any, sharpness: float) -> 
             f"{worst:.2g} times as large as it can correct; the default is {SHARPNESS:g}"
         )
     return units
+
+
+def _check_digits(number: Number, step: "Step", label: str) -> None:
+    """Refuse a step that floating point cannot tell from 0 beside the terms of the number."""
+    if step.width < number.largest_term * Fraction(ROUNDING):
+        raise ValueError(
+            f"{label!r} tells apart numbers that differ by {float(2 * step.width):.2g}, too little "
+            f"for floating point beside {float(number.largest_term):.2g}; group the values first"
+        )
 
 
 @dataclass(frozen=True)

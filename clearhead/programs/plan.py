@@ -6,14 +6,14 @@ plan.directions       the names of the numbers in the residual stream
 plan.error_bound      how far any number of the output can be from its exact value
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from clearhead.programs.parts import SHARPNESS, START, TOKEN, Head, Unit
 from clearhead.programs.planner import Planner
-from clearhead.programs.sequences import Sequence, check_sequence
-from clearhead.programs.variables import Variable, call
+from clearhead.programs.sequences import Sequence, check_sequence, too_deep
+from clearhead.programs.variables import MAX_VALUES, Variable, call
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,18 @@ def make_plan(
     check_sequence("program", program)
     check_max_len(max_len)
     check_sharpness(sharpness)
-    planner = Planner(check_vocabulary(vocabulary), max_len, sharpness)
+    planner = Planner(check_vocabulary(vocabulary), int(max_len), sharpness)
+    try:
+        return _lay_out(program, planner)
+    except RecursionError:
+        raise too_deep() from None
+    except OverflowError:
+        raise ValueError(
+            "the program has numbers that are too large for floating point; scale them down"
+        ) from None
+
+
+def _lay_out(program: Sequence, planner: Planner) -> Plan:
     answers: list[list[tuple[str, float]]]
     if program.is_numeric:
         number, values = planner.read_number(program), None
@@ -155,12 +166,18 @@ def make_plan(
         pairs = [(v, call(form.function, (v,), form.label)) for v in variable.values]
         answers = [[(variable.direction(v), 1.0) for v, out in pairs if out == x] for x in values]
         error = variable.error / 2
+        if error >= 0.5:
+            raise ValueError(
+                f"sharpness must be greater than {planner.sharpness:g}: the logits of the program "
+                f"can be off by {error:.2g}, too much for the greatest to be the answer; the "
+                f"default is {SHARPNESS:g}"
+            )
     remove_unread(planner, {who for parts in answers for who, _ in parts})
     return Plan(
         program,
         planner.vocabulary,
-        max_len,
-        sharpness,
+        planner.max_len,
+        planner.sharpness,
         tuple(sorted(planner.variables, key=lambda variable: variable.slot)),
         planner.defaults,
         tuple(planner.heads),
@@ -202,7 +219,12 @@ def _list_reads(planner: Planner) -> set[str]:
 
 def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
     """The tokens, each once."""
+    if not isinstance(vocabulary, Iterable):
+        raise TypeError(f"vocabulary must hold the tokens of the input, got {vocabulary!r}")
     own = tuple(vocabulary)
+    for token in own:
+        if not isinstance(token, Hashable) or token != token:
+            raise TypeError(f"vocabulary must hold letters, numbers or words, got {token!r}")
     if not own:
         raise ValueError("vocabulary is empty; give the tokens of the input, such as 'abc'")
     twice = [token for token in own if own.count(token) > 1]
@@ -212,11 +234,13 @@ def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def check_max_len(max_len: int) -> None:
-    """A whole number of at least 1."""
-    if not isinstance(max_len, int) or isinstance(max_len, bool):
+    """A whole number from 1 to MAX_VALUES, for each of which an index has a direction."""
+    if not hasattr(max_len, "__index__") or isinstance(max_len, bool):
         raise TypeError(f"max_len must be a whole number, got {max_len!r}")
     if max_len < 1:
         raise ValueError(f"max_len must be at least 1, got {max_len}")
+    if max_len > MAX_VALUES:
+        raise ValueError(f"max_len must be at most {MAX_VALUES:,}, got {max_len:,}")
 
 
 def check_sharpness(sharpness: float) -> None:

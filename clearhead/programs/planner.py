@@ -16,6 +16,7 @@ Maps of maps are joined into one function of stored variables while its table is
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from clearhead.programs import heads
@@ -173,6 +174,7 @@ def join_forms(sequence: Map, parts: list[Form]) -> Form | None:
         return None
     picks = [[variables.index(v) for v in part.variables] for part in parts]
 
+    @cache  # a part may be used several times
     def function(*values: Any) -> Any:
         inputs = [
             part.function(*(values[i] for i in pick), *([] if part.number is None else values[-1:]))

@@ -4,6 +4,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = COMPARISONS | {
 }
 
 
+MAX_LABEL = 200  # letters: where parts are used twice, labels would grow without end
+
+
 @dataclass(frozen=True, eq=False)
 class Named:
     """A part of a program; its label is its name, or what it computes."""
@@ -39,11 +43,14 @@ class Named:
 
         A word of the language, not a verb: `selector_width(same).named("count")`.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, got {name!r}")
         return replace(self, name=name)
 
-    @property
+    @cached_property
     def label(self) -> str:
-        return self.name or self.describe()
+        label = self.name or self.describe()
+        return label if len(label) <= MAX_LABEL else f"{label[:MAX_LABEL]}…"
 
     def describe(self) -> str:
         """What this part computes, in words."""
@@ -79,6 +86,8 @@ class Sequence(Named):
 
     def map(self, function: Callable[..., Any], *others: "Sequence", label: str = "") -> "Sequence":
         """function(a, b, …) at each position; of one numeric sequence at most."""
+        if not callable(function):
+            raise TypeError(f"map needs a function of the values, got {function!r}")
         for other in others:
             check_sequence("map", other)
         return Map(function, (self, *others), name=label)
@@ -101,7 +110,10 @@ class Sequence(Named):
     __and__, __or__ = _operator("and"), _operator("or")
 
     def __truediv__(self, number: Any) -> "Sequence":
-        return self.numeric() * (1 / as_fraction(number))
+        divisor = as_fraction(number)
+        if not divisor:
+            raise ValueError(f"{self.label} cannot be divided by 0; give another number")
+        return self.numeric() * (1 / divisor)
 
     def __neg__(self) -> "Sequence":
         return 0 - self
@@ -216,16 +228,19 @@ def _as_linear(part: Any) -> Linear:
 
 
 def _add(a: Linear, b: Linear, factor: Fraction) -> Linear:
-    """a + factor · b."""
-    scaled = tuple((factor * own, part) for own, part in b.terms)
-    return Linear((*a.terms, *scaled), a.constant + factor * b.constant)
+    """a + factor · b; a sequence of both has one term."""
+    factors = {part: own for own, part in a.terms}
+    for own, part in b.terms:
+        factors[part] = factors.get(part, Fraction(0)) + factor * own
+    terms = tuple((own, part) for part, own in factors.items())
+    return Linear(terms, a.constant + factor * b.constant)
 
 
 def as_fraction(number: Any) -> Fraction:
     """An exact fraction; booleans are 0 and 1."""
     try:
         return Fraction(number)
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise TypeError(
             f"a numeric sequence needs numbers, got {number!r}; map its values to numbers first"
         ) from None
@@ -240,3 +255,10 @@ def check_sequence(name: str, value: Any) -> Sequence:
     if not isinstance(value, Sequence):
         raise TypeError(f"{name} must be a sequence such as tokens or indices, got {value!r}")
     return value
+
+
+def too_deep() -> ValueError:
+    return ValueError(
+        "the program has too many parts inside each other; use fewer, such as one .map(f) for "
+        "several in a row"
+    )

@@ -39,10 +39,12 @@ class Variable:
     error: float = 0.0
 
     def __post_init__(self) -> None:
-        has_equal_words = len(set(map(str, self.values))) < len(self.values)  # such as 1 and "1"
-        self.words = {
-            value: repr(value) if has_equal_words else str(value) for value in self.values
-        }
+        words = list(map(str, self.values))
+        if has_equal(words):  # such as 1 and "1"
+            words = list(map(repr, self.values))
+        if has_equal(words):  # of objects that do not say who they are
+            words = [f"{word} ({number})" for number, word in enumerate(words, 1)]
+        self.words = dict(zip(self.values, words, strict=True))
 
     @property
     def directions(self) -> list[str]:
@@ -95,6 +97,15 @@ class Number:
     @property
     def error(self) -> float:
         return sum(float(max(map(abs, own))) * v.error for v, own in self.amounts.items())
+
+    @cached_property
+    def largest_term(self) -> Fraction:
+        """The absolute value that no direction's term exceeds; floating point rounds by it."""
+        terms = [Fraction(0)]
+        for variable, own in self.amounts.items():
+            values = map(abs, variable.values) if variable.is_numeric else [Fraction(1)]
+            terms.append(max(map(abs, own)) * max(values))
+        return max(terms)
 
     @property
     def slot(self) -> int:
@@ -160,6 +171,8 @@ def call(function: Callable[..., Any], values: tuple[Any, ...], label: str) -> A
     try:
         result = function(*values)
         hash(result)
+        if result != result:
+            raise ValueError("the result is not equal to itself")  # NaN
     except ValueProblem:
         raise
     except Exception as fault:
@@ -174,6 +187,10 @@ def call(function: Callable[..., Any], values: tuple[Any, ...], label: str) -> A
 
 class ValueProblem(ValueError):
     """A function of the program fails for a value of its inputs."""
+
+
+def has_equal(words: list[str]) -> bool:
+    return len(set(words)) < len(words)
 
 
 def order(values: Iterable[Any]) -> tuple[Any, ...]:

@@ -196,6 +196,75 @@ def test_the_steps_of_a_model_are_those_of_the_interpreter(name):
 # Mistakes
 
 
+def shift_by(vocabulary, max_len, **settings):
+    return compile(
+        aggregate(select(indices, indices - 1, "=="), tokens), vocabulary, max_len, **settings
+    )
+
+
+def nest(sequence, n, step):
+    for _ in range(n):
+        sequence = step(sequence)
+    return sequence
+
+
+class Anonymous:
+    """Equal by its key, but all look alike."""
+
+    def __init__(self, key):
+        self.key = key
+
+    def __repr__(self):
+        return "someone"
+
+    def __hash__(self):
+        return hash(self.key)
+
+    def __eq__(self, other):
+        return isinstance(other, Anonymous) and self.key == other.key
+
+
+def test_values_that_all_look_alike_have_directions_of_their_own():
+    a, b = Anonymous(1), Anonymous(2)
+    assert shift_by([a, b], 3)([a, b, a]) == [None, a, b]
+
+
+def test_letters_may_be_anything_even_the_names_of_directions():
+    vocabulary = ["", "\n", "\x00", "tokens = a", "start", "token", "ü", "😀", "a", " "]
+    compiled = shift_by(vocabulary, len(vocabulary))
+    assert compiled(vocabulary) == [None, *vocabulary[:-1]]
+
+
+@pytest.mark.parametrize("step", [lambda x: (x + x) % 7, lambda x: (x + 2 * x).named("x") % 5])
+def test_a_part_used_twice_again_and_again_is_computed_once(step):
+    program = nest(indices, 40, step)
+    assert len(program.label) < 300
+    assert compile(program, "ab", 3)("aba") == interpret(program, "aba")
+
+
+def test_sums_of_one_sequence_have_one_term():
+    program = nest(indices.numeric(), 30, lambda x: x + x)
+    assert program.label == f"{2**30}·indices"
+    assert compile(program, "ab", 3)("ab") == [0, 2**30]
+
+
+def test_selectors_of_selectors_have_short_labels():
+    selector = nest(same, 40, lambda s: s & s)
+    assert len(selector.label) < 300
+
+
+def test_in_float32_a_number_may_differ_by_what_float32_rounds():
+    program = aggregate(same, indices.numeric()) / 3
+    compiled = compile(program, "ab", 5, dtype=torch.float32)
+    assert all(map(compiled.agrees, interpret(program, "abaab"), compiled("abaab")))
+    assert not compiled.agrees(1.0, 1.01)
+
+
+def test_large_numbers_agree_as_far_as_floating_point_goes():
+    program = aggregate(same, indices.numeric() * 10**9) / 7
+    assert agree(program, "ab", 4)
+
+
 def fail(value):
     raise KeyError("no such thing")
 
@@ -235,6 +304,32 @@ def fail(value):
             ),
             TypeError,
             r"only one may be numeric; use \.categorical\(\)",
+        ),
+        (lambda: compile(tokens, 3, 3), TypeError, "vocabulary must hold the tokens .* got 3"),
+        (lambda: compile(tokens, [[1]], 3), TypeError, r"letters, numbers or words, got \[1\]"),
+        (lambda: compile(tokens, [float("nan")], 3), TypeError, "numbers or words, got nan"),
+        (lambda: compile(tokens, "ab", 20_001), ValueError, "max_len must be at most 20,000"),
+        (lambda: compile(tokens, "ab", 3, dtype=torch.half), ValueError, "dtype must be torch.fl"),
+        (lambda: compile(tokens, "ab", 3).encode([]), ValueError, "inputs is empty"),
+        (
+            lambda: compile(tokens.map(lambda t: float("nan")), "ab", 3),
+            ValueError,
+            "the result is not equal to itself",
+        ),
+        (
+            lambda: compile(nest(indices, 2000, lambda x: x + 1), "ab", 3),
+            ValueError,
+            "the program has too many parts inside each other; use fewer",
+        ),
+        (
+            lambda: compile(indices.numeric() * 10**400, "ab", 3),
+            ValueError,
+            "too large for floating point; scale them down",
+        ),
+        (
+            lambda: compile((indices / 10**10 + indices % 2 * 10**9).map(lambda x: x % 1), "ab", 3),
+            ValueError,
+            r"differ by 2e-10, too little for floating point beside 1e\+09; group",
         ),
         (
             lambda: compile(aggregate(same, (indices * indices).numeric()) > 0, "ab", 200),

@@ -6,7 +6,7 @@ from program_answers import find_values, list_inputs
 from random_programs import Maker
 
 from clearhead.inspection import record
-from clearhead.programs import compile
+from clearhead.programs import compile, interpret
 from clearhead.programs.catalogue import PROGRAMS
 
 
@@ -58,6 +58,19 @@ def test_a_feed_forward_layer_removes_the_error():
 def test_a_sharpness_at_which_the_bound_fails_is_refused():
     with pytest.raises(ValueError, match=r"sharpness must be greater than 1: 'count' reads"):
         compile(PROGRAMS["histogram"].build(), "ab", 4, sharpness=1)
+
+
+def test_a_sharpness_at_which_the_greatest_logit_may_be_wrong_is_refused():
+    with pytest.raises(ValueError, match=r"sharpness must be greater than 0.5: the logits of the"):
+        compile(PROGRAMS["shift"].build(), "ab", 4, sharpness=0.5)
+
+
+@pytest.mark.parametrize("sharpness", [2, 3, 5])
+def test_what_is_accepted_at_a_low_sharpness_is_right(sharpness):
+    example = PROGRAMS["shift"]
+    compiled = compile(example.build(), "ab", 4, sharpness=sharpness)
+    inputs = list_inputs("ab", 4)
+    assert compiled.run(inputs) == [interpret(example.build(), x) for x in inputs]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,6 +1,8 @@
 """The language by its interpreter: what each part means, how it is labelled, what is refused."""
 
 from fractions import Fraction
+from functools import reduce
+from operator import add
 
 import pytest
 
@@ -83,6 +85,16 @@ def test_labels_say_what_a_part_computes():
         (lambda: aggregate(same, indices.numeric(), "x"), TypeError, "needs numbers, got 'x'"),
         (lambda: selector_width(tokens), TypeError, "selector_width needs a selector"),
         (lambda: same & tokens, TypeError, "& needs a selector"),
+        (lambda: tokens.map(3), TypeError, "map needs a function of the values, got 3"),
+        (lambda: tokens.named(3), TypeError, "name must be a string, got 3"),
+        (lambda: indices / 0, ValueError, "indices cannot be divided by 0; give another number"),
+        (lambda: interpret(tokens.numeric(), ["1/0"]), TypeError, "needs numbers, got '1/0'"),
+        (lambda: aggregate(same, tokens, []), TypeError, r"default must be a value .* got \[\]"),
+        (
+            lambda: interpret(reduce(add, [1] * 2000, indices), "ab"),
+            ValueError,
+            "has too many parts inside each other",
+        ),
         (lambda: tokens.map(len, "a"), TypeError, "map must be a sequence"),
         (lambda: indices.numeric() * indices.numeric(), TypeError, r"no '\*'.* \.categorical\(\)"),
         (lambda: bool(tokens == "a"), TypeError, "has no truth value .* use &, | and ~"),
