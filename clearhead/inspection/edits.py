@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 from torch.utils.hooks import RemovableHandle
 
 from clearhead.attention.inputs import dense_mask
@@ -117,12 +118,13 @@ def change_call(
 
 
 def _attend_with(site: Site, inputs: Inputs, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """The mixture of the values by changed weights, in the textbook form."""
+    """The mixture of the values by changed weights, in the textbook form, dropout after them."""
     mechanism = site.module
     assert isinstance(mechanism, Mechanism)
     weights = mechanism.weights(inputs.q, inputs.k, mask=inputs.mask, bias=inputs.bias)
     allowed = dense_mask(inputs.mask, inputs.scores_shape, inputs.q.device)
-    return mix(compute(weights), inputs.v, allowed)
+    new = dropout(compute(weights), mechanism.dropout, mechanism.training)
+    return mix(new, inputs.v, allowed)
 
 
 def check_value(name: str, value: Tensor, new: Any) -> Tensor:

@@ -17,7 +17,7 @@ from clearhead.attention import (
     Mask,
     MultiHeadAttention,
 )
-from clearhead.generation import generate, pack
+from clearhead.generation import beam_search, generate, pack
 from clearhead.inspection import Trace, ablate, edit_mask, edits, patch, record, sharpen
 from clearhead.inspection.sites import find_layers, find_site
 from clearhead.layers import Block, Stack
@@ -188,6 +188,71 @@ def test_padding_may_be_nan_while_weights_are_changed() -> None:
         changed = attention(x, mask=mask)
     torch.testing.assert_close(changed[0, :5], attention(x, mask=mask)[0, :5])
     assert changed[0, :5].isfinite().all()
+
+
+def test_changed_weights_are_dropped_out_while_training_as_others_are() -> None:
+    attention = MultiHeadAttention(D, H, dropout=1.0)
+    with patch(attention, {"weights": lambda weights: weights}), record(attention) as trace:
+        attention(torch.randn(2, T, D))
+    (call,) = trace.attention.values()
+    assert (call.output == 0).all()
+
+
+def test_beams_of_a_changed_translator_are_those_of_one_without_the_columns() -> None:
+    model, (source, _) = build_case("translator")
+    names = ["decoder.blocks.0.cross_attention", "encoder.blocks.1.attention"]
+    changed = copy.deepcopy(model)
+    for name in names:
+        silence_columns(changed.get_submodule(name), head=1)
+    expected = beam_search(changed, source, 6)
+    with ablate(model, names[0], 1), ablate(model, names[1], 1):
+        found = beam_search(model, source, 6)
+    torch.testing.assert_close(vars(found), vars(expected))
+
+
+def test_text_beyond_the_context_length_is_changed_at_positions_of_the_kept_half() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 0, 1), ablate(model, 1, 0, positions=[0, 15]):
+        rolled = generate(model, tokens, 40, roll=True)
+        assert torch.equal(rolled, generate(model, tokens, 40, roll=True, cache=False))
+
+
+def test_gradients_through_every_intervention_are_those_of_the_function() -> None:
+    model = randomize(Stack([Block(D, H) for _ in range(2)]))
+    x = torch.randn(2, 4, D, dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor) -> Tensor:
+        with (
+            ablate(model, 0, 1, by="mean"),
+            sharpen(model, 2, layer=1, head=0),
+            edit_mask(model, Mask.causal(), layer=1, head=2),
+            patch(model, {"blocks.1.attention.weights": lambda weights: weights.square()}),
+        ):
+            return model(x)
+
+    assert torch.autograd.gradcheck(run, (x,))
+
+
+def test_a_patched_tensor_gets_a_gradient() -> None:
+    model, tokens = gpt(), draw_ids()
+    value = torch.zeros(2, T, D, dtype=torch.float64, requires_grad=True)
+    with patch(model, {"blocks.0": value}, positions=3):
+        model(tokens).sum().backward()
+    assert (value.grad[:, 3] != 0).all()
+    assert (value.grad[:, :3] == 0).all()
+
+
+def test_changes_end_in_any_order() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 0, 2):
+        expected = model(tokens)
+    first, second = ablate(model, 0, 1), ablate(model, 0, 2)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.equal(model(tokens), expected)
+    second.__exit__(None, None, None)
+    assert count_hooks(model) == 0
 
 
 def test_a_classifier_of_pictures_gets_the_mean_of_its_rows() -> None:
