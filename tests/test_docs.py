@@ -101,7 +101,7 @@ def test_every_measurement_named_in_the_pages_exists():
 # tests/lab compare the page with findings that take long, which they have at hand.
 ELSEWHERE = ("argmax", "positions", "learned-vs-designed")
 # Times, and what long training finds, vary by machine.
-VARYING = ("costs", "kernels", "heads", "induction", "sizes", "faithful")
+VARYING = ("costs", "kernels", "heads", "induction", "sizes", "faithful", "algorithm")
 
 
 @pytest.mark.parametrize("name", lab.EXPERIMENTS)

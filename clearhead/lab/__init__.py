@@ -20,6 +20,7 @@ heads.py                what the heads of a trained model do
 induction.py            how a model copies what followed last time
 faithful.py             which heat map predicts what covering a patch does
 known_circuits.py       whether the methods of inspection find what is there
+algorithm/              whether a trained model does what a program does
 tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
 This file imports nothing heavy, so that the command line can list the experiments at once.
@@ -50,6 +51,7 @@ EXPERIMENTS = {
     "induction": "A head that copies what followed last time needs one that looks a token back.",
     "faithful": "Where a ViT attends says little more than ink on what it needs; gradients help.",
     "known-circuits": "Patching and ablation find most of what a model uses; a gradient little.",
+    "algorithm": "A trained model finds a way of its own, which a program explains in part.",
 }
 
 

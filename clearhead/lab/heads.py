@@ -13,7 +13,7 @@ what a model with fewer heads could learn.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,15 +30,12 @@ from clearhead.inspection.matrices import (
 from clearhead.inspection.picture import Axes, Picture, panels
 from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
-from clearhead.lab.tools.training import train_temporarily
+from clearhead.lab.tools.training import train_substring_model
 from clearhead.models import SequenceClassifier
 from clearhead.models.model import evaluation_mode
-from clearhead.training import with_changes
 from clearhead.training.metrics import is_right
-from clearhead.training.recipes.substring import substring
-from clearhead.training.tasks.substrings import SubstringTask
 
-STEPS, N_TEXTS = 1400, 2000  # of the recipe's 2,200 steps; texts that are answered
+N_TEXTS = 2000  # texts that are answered
 N_DRAWN, COSTLY = 3, 0.01  # heads that are drawn; accuracy that a head must cost to count
 # Kinds of keys: five relative to a query that is a letter, two relative to [CLS].
 OF_LETTERS = ("previous", "itself", "next", "same_letter", "separator")
@@ -49,7 +46,7 @@ Numbers = dict[str, Any]  # floats and lists of floats
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
     """The heads of a trained model do different jobs, and it needs some of them."""
-    model, task = learn(seed, full, device)
+    model, task = train_substring_model(seed, full, device)
     texts = task.validation.batch(range(N_TEXTS)).to(device)
     with evaluation_mode(model), record(model) as trace:
         model(texts.inputs, token_mask=texts.token_mask)
@@ -65,17 +62,6 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
         numbers=numbers,
         picture=_draw(numbers, torch.stack(maps)[:, shown].cpu(), tokens),
     )
-
-
-def learn(
-    seed: int, full: bool, device: torch.device | str = "cpu"
-) -> tuple[SequenceClassifier, SubstringTask]:
-    """Train the recipe, shortened or whole."""
-    changes = ["model.positions=toeplitz", f"training.seed={seed}"]
-    short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
-    recipe = with_changes(substring(), changes if full else [*changes, *short])
-    run = train_temporarily(recipe, device).trained
-    return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)
 
 
 # The accuracy without heads

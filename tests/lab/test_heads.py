@@ -1,7 +1,5 @@
 """Heads: what it means to take one away, who attends to whom, and what a trained model needs."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from findings import Between, check_numbers
@@ -226,25 +224,12 @@ def test_tables_sentences_and_picture_contain_the_numbers(monkeypatch, model, tm
         asked.append(given)
         return model, SubstringData(haystack=(3, 8), needle=(1, 3)).open()
 
-    monkeypatch.setattr(heads, "learn", instead)
+    monkeypatch.setattr(heads, "train_substring_model", instead)
     finding = experiment(seed=5, full=True)
     assert asked == [(5, True, "cpu")]
     check_told(finding, LAYERS, HEADS)
     assert experiment(seed=5, full=True).numbers == finding.numbers
     assert finding.picture.save(tmp_path / "heads.png").stat().st_size > 10_000
-
-
-def test_learn_trains_the_shortened_or_the_whole_recipe(monkeypatch):
-    asked = []
-
-    def instead(recipe, device):
-        asked.append((recipe.training.steps, recipe.training.seed, recipe.model.positions))
-        return SimpleNamespace(trained=SimpleNamespace(model=None, task=None))
-
-    monkeypatch.setattr(heads, "train_temporarily", instead)
-    for full in (False, True):
-        heads.learn(7, full)
-    assert asked == [(heads.STEPS, 7, "toeplitz"), (2200, 7, "toeplitz")]
 
 
 # The trained model

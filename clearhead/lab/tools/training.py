@@ -2,11 +2,17 @@
 
 import signal
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import torch
 
+from clearhead.models import SequenceClassifier
 from clearhead.runs import Interrupted, RunResult, train
-from clearhead.training import Recipe
+from clearhead.training import Recipe, with_changes
+from clearhead.training.recipes.substring import substring
+from clearhead.training.tasks.substrings import SubstringTask
+
+SUBSTRING_STEPS = 1400  # of the recipe's 2,200
 
 
 def train_temporarily(
@@ -27,3 +33,14 @@ def train_temporarily(
             raise SystemExit(128 + stop.number) from None
         finally:
             torch.set_num_threads(n_threads)
+
+
+def train_substring_model(
+    seed: int, full: bool, device: torch.device | str = "cpu"
+) -> tuple[SequenceClassifier, SubstringTask]:
+    """Train the recipe `substring` with Toeplitz positions, shortened or whole."""
+    changes = ["model.positions=toeplitz", f"training.seed={seed}"]
+    short = [f"training.{name}={SUBSTRING_STEPS}" for name in ("steps", "eval_every", "save_every")]
+    recipe = with_changes(substring(), changes if full else [*changes, *short])
+    run = train_temporarily(recipe, device).trained
+    return cast(SequenceClassifier, run.model), cast(SubstringTask, run.task)

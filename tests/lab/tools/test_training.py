@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,3 +38,16 @@ def test_a_signal_ends_the_program_and_restores_the_threads(monkeypatch, number,
         train_temporarily(find_recipe("identity"), "cpu")
     assert getattr(stopped.value, "code", None) == code
     assert torch.get_num_threads() == threads
+
+
+def test_the_substring_model_is_trained_by_the_shortened_or_the_whole_recipe(monkeypatch):
+    asked = []
+
+    def instead(recipe, device):
+        asked.append((recipe.training.steps, recipe.training.seed, recipe.model.positions))
+        return SimpleNamespace(trained=SimpleNamespace(model=None, task=None))
+
+    monkeypatch.setattr(training, "train_temporarily", instead)
+    for full in (False, True):
+        training.train_substring_model(7, full)
+    assert asked == [(training.SUBSTRING_STEPS, 7, "toeplitz"), (2200, 7, "toeplitz")]

@@ -1,0 +1,252 @@
+"""Does the trained substring model do what a program does?
+
+A program is a guess that can be tested. Three of them (programs.py) find the needle in different
+ways; the experiment asks which is closest to what training found, by three measurements.
+
+Exchange within a model. Two texts differ in the needle only, or in the haystack only, and in the
+answer. After a layer, the tokens of one group take their values from the other text. If the answer
+follows, the difference was in these tokens: this shows who compares.
+
+    [CLS] a b c a | c a      yes            [CLS] a b c a | c b      no
+
+Exchange between models. After a layer, the stream of the trained model is replaced by a linear
+function of the program's stream for the same text, fitted on other texts. If the rest of the model
+still answers right, the program knows at each token all that this model uses there.
+
+Heads beside heads. For each head of the program, the head of the trained model that gives most
+weight to the keys which the program's head selects.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clearhead.inspection import ablate, patch
+from clearhead.lab import EXPERIMENTS
+from clearhead.lab.algorithm import report
+from clearhead.lab.algorithm.programs import CANDIDATES, SIDES, Candidate
+from clearhead.lab.algorithm.subjects import GROUPS, Subject, make_compiled, make_trained
+from clearhead.lab.algorithm.texts import (
+    NEEDLES,
+    SEPARATOR,
+    Pairs,
+    draw_pairs,
+    draw_texts,
+    is_found,
+)
+from clearhead.lab.tools.finding import Finding
+from clearhead.lab.tools.training import train_substring_model
+
+N_PAIRS, N_TEXTS = 200, 800  # of each length of the needle
+ALIGNED = ("aligned_layer", "aligned_head", "aligned_weight", "alike_weight", "right_without")
+IS_SELECTED = 0.05  # the weight from which a program's head selects a key; others have e^-40
+
+Numbers = dict[str, Any]
+
+
+def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
+    """A trained model solves the task in a way of its own, which programs explain in part."""
+    model, task = train_substring_model(seed, full, device)
+    trained = make_trained(model, task.train.tokenizer)
+    numbers = compare(trained, seed)
+    program = build(CANDIDATES[int(numbers["closest"])], int(numbers["step"]), trained)
+    return Finding(
+        claim=EXPERIMENTS["algorithm"],
+        tables=report.tabulate(numbers, program),
+        seen=report.describe(numbers),
+        numbers=numbers,
+        picture=report.draw(numbers, trained, program),
+    )
+
+
+def compare(trained: Subject, seed: int = 0) -> Numbers:
+    """All measurements, by name."""
+    draw = random.Random(seed)
+    texts = [draw_texts(draw, n, N_TEXTS) for n in NEEDLES]
+    pairs = {kind: [draw_pairs(draw, n, kind, N_PAIRS) for n in NEEDLES] for kind in GROUPS[:2]}
+    numbers: Numbers = {"accuracy": [measure_accuracy(trained, batch) for batch in texts]}
+
+    # Layer 0 is the same in all programs: letters read their neighbours, on one side.
+    for step, side in SIDES.items():
+        known = read_stream(build(CANDIDATES[0], step, trained), texts, layer=0)
+        numbers[f"right_{side}"] = measure_translation(known, trained, texts, layer=0)
+    step = max(SIDES, key=lambda step: sum(numbers[f"right_{SIDES[step]}"]))
+
+    # In layer 1 they differ.
+    programs = {each.name: build(each, step, trained) for each in CANDIDATES}
+    streams = {name: read_stream(program, texts, layer=1) for name, program in programs.items()}
+    streams["together"] = [torch.cat(each, dim=-1) for each in zip(*streams.values(), strict=True)]
+    for name, subject in {"trained": trained, **programs}.items():
+        numbers |= _name(name, measure_exchange(subject, pairs))
+    for name, known in streams.items():
+        numbers[f"right_{name}"] = measure_translation(known, trained, texts, layer=1)
+    tokens = read_stream(programs["needle"], texts, layer=None)
+    for layer in (0, 1):
+        numbers[f"right_alone_{layer}"] = measure_translation(tokens, trained, texts, layer)
+
+    closest = min(CANDIDATES, key=lambda each: measure_difference(numbers, each.name))
+    numbers |= {"step": float(step), "closest": float(CANDIDATES.index(closest))}
+    return numbers | align_heads(programs[closest.name], closest, trained, texts[-1])
+
+
+def measure_difference(numbers: Numbers, name: str) -> float:
+    """How differently a program and the model react to exchanges after layer 1.
+
+    This decides which program is closest. What programs know does not: those in which all tokens
+    fetch the needle know more than one in which only [CLS] needs it.
+    """
+    return sum(
+        abs(x - y)
+        for kind in GROUPS[:2]
+        for x, y in zip(
+            numbers[f"{name}_follows_{kind}_layer_1"],
+            numbers[f"trained_follows_{kind}_layer_1"],
+            strict=True,
+        )
+    )
+
+
+def build(candidate: Candidate, step: int, trained: Subject) -> Subject:
+    """A program, compiled where the trained model is."""
+    return make_compiled(candidate.build(step), trained.model.device)
+
+
+def measure_accuracy(subject: Subject, texts: Sequence[str]) -> float:
+    """The share of texts that are answered right."""
+    right = torch.tensor([is_found(text) for text in texts])
+    return float((subject.answer(subject.encode(texts)).cpu() == right).float().mean())
+
+
+# Exchange within a model
+
+
+def measure_exchange(subject: Subject, pairs: dict[str, list[Pairs]]) -> dict[str, Tensor]:
+    """For each kind of pair, how many answers follow a group of tokens after a layer: (L, 3)."""
+    return {
+        kind: torch.stack([exchange_tokens(subject, batch) for batch in batches]).mean(dim=0)
+        for kind, batches in pairs.items()
+    }
+
+
+def exchange_tokens(subject: Subject, pairs: Pairs) -> Tensor:
+    """The share of answers that become those of the other text, (L, groups).
+
+    Only pairs count whose answers the model tells apart.
+    """
+    ids, others = (subject.encode(texts) for texts in zip(*pairs, strict=True))
+    before, goal = subject.answer(ids), subject.answer(others)
+    trace = subject.trace(others)
+    rows = []
+    for layer in range(subject.model.config.n_layers):
+        name = f"stack.blocks.{layer}"
+        for group in GROUPS:
+            positions = subject.find_positions(group, ids.size(1))
+            with patch(subject.model, {name: trace[name].output}, positions=positions):
+                follows = subject.answer(ids) == goal
+            rows.append(follows[before != goal].float().mean())
+    return torch.stack(rows).view(-1, len(GROUPS)).cpu()
+
+
+# Exchange between models
+
+
+def measure_translation(
+    known: Sequence[Tensor], trained: Subject, texts: Sequence[Sequence[str]], layer: int
+) -> list[float]:
+    """The accuracy with a program's stream in place of the model's, for each needle length.
+
+    known: what the program knows of each batch of texts, (B, T, D). One linear function for [CLS]
+    and one for all other tokens are fitted on the first half of the texts, and used on the second.
+    """
+    name, half = f"stack.blocks.{layer}", len(texts[0]) // 2
+    wanted = [trained.trace(trained.encode(batch))[name].output for batch in texts]
+    functions = [
+        fit_linear(
+            *(torch.cat([x[:half, part].flatten(0, 1) for x in xs]) for xs in (known, wanted))
+        )
+        for part in (slice(0, 1), slice(1, None))
+    ]
+    results = []
+    for batch, stream in zip(texts, known, strict=True):
+        translated = stream[half:] @ functions[1]
+        translated[:, 0] = stream[half:, 0] @ functions[0]
+        with patch(trained.model, {name: translated.to(wanted[0])}):
+            results.append(measure_accuracy(trained, batch[half:]))
+    return results
+
+
+def _join_rows(streams: Sequence[Tensor], half: int, tokens: slice) -> Tensor:
+    """The values of these tokens in the first half of each batch, (rows, D)."""
+    return torch.cat([stream[:half, tokens].flatten(0, 1) for stream in streams])
+
+
+def fit_linear(inputs: Tensor, outputs: Tensor) -> Tensor:
+    """The matrix W with the least |inputs · W − outputs|², (inputs, outputs).
+
+    A pseudo-inverse, because directions of a program depend on each other: a token is one of four.
+    """
+    outputs = outputs.to(inputs)
+    gram = inputs.mT @ inputs
+    return torch.linalg.pinv(gram, hermitian=True) @ (inputs.mT @ outputs)
+
+
+def read_stream(
+    program: Subject, texts: Sequence[Sequence[str]], layer: int | None
+) -> list[Tensor]:
+    """What a program knows of each batch after a layer; with None, of each token alone.
+
+    [CLS] knows what the program's separator does. A constant 1 is added.
+    """
+    streams = []
+    for batch in texts:
+        trace = program.trace(program.encode(batch))
+        if layer is None:
+            stream = trace["stack.blocks.0"].input
+        else:
+            stream = trace[f"stack.blocks.{layer}"].output
+        stream = torch.cat((stream[:, SEPARATOR : SEPARATOR + 1], stream[:, 1:]), dim=1)
+        streams.append(torch.cat((stream, torch.ones_like(stream[..., :1])), dim=-1))
+    return streams
+
+
+# Heads beside heads
+
+
+def align_heads(
+    program: Subject, candidate: Candidate, trained: Subject, texts: Sequence[str]
+) -> Numbers:
+    """For each head of the program: the closest head, its weight there, and what it is worth."""
+    ids = trained.encode(texts)
+    weights = torch.stack(trained.trace(ids).weights())  # (L, B, H, T, T)
+    selected = program.trace(program.encode(texts)).weights()
+    found: dict[str, list[float]] = {name: [] for name in ALIGNED}
+    for part in program.heads:
+        group = candidate.readers[part.layer]
+        queries = trained.find_positions(group, ids.size(1))
+        asked = program.find_positions(group, ids.size(1))
+        keys = selected[part.layer][:, part.head, asked] > IS_SELECTED  # (B, T, T)
+        keys[..., 0] = False  # the start token, on which a program's head falls back
+        asks = keys.any(dim=-1)
+        given = (weights[..., queries, :] * keys[:, None]).sum(dim=-1)  # (L, B, H, T)
+        share = given.movedim(2, 1)[:, :, asks].mean(dim=-1)  # (L, H)
+        layer, head = divmod(int(share.argmax()), share.size(1))
+        with ablate(trained.model, layer, head, by="mean"):
+            right = measure_accuracy(trained, texts)
+        alike = float(keys.float().mean(dim=-1)[asks].mean())
+        for name, value in zip(
+            ALIGNED, (layer, head, float(share.max()), alike, right), strict=True
+        ):
+            found[name].append(float(value))
+    return dict(found)
+
+
+def _name(name: str, exchanged: dict[str, Tensor]) -> Numbers:
+    """A number for each kind of pair and layer: the shares that follow the three groups."""
+    return {
+        f"{name}_follows_{kind}_layer_{layer}": row.tolist()
+        for kind, table in exchanged.items()
+        for layer, row in enumerate(table)
+    }
