@@ -239,7 +239,7 @@ def faithfulness_picture(found: Mapping[str, Faithfulness]) -> Picture:
 def _write_numbers(axes: Axes, matrix: Array, is_dark: Array) -> None:
     """Two digits in each cell, if there are few cells."""
     if matrix.size <= 144:
-        write_cells(axes, matrix, lambda x: f"{x:.2f}".replace("-", "−"), is_dark)
+        write_cells(axes, matrix, lambda x: f"{x:z.2f}".replace("-", "−"), is_dark)  # no −0.00
 
 
 def _find_dark_cells(matrix: Array) -> Array:

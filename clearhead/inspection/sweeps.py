@@ -28,6 +28,7 @@ from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_choice, format_shape
 
 PARTS = ("block", "attention", "feed_forward")
+SHOWN = 8  # places in the text of a sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,19 @@ class Sweep:
             )
         both = torch.stack((self.values.flatten(), other.values.flatten())).double()
         return float(torch.corrcoef(both)[0, 1])
+
+    def __repr__(self) -> str:
+        """The metric, and the places that move it most, the largest effect first."""
+        L, N = self.values.shape
+        goal = "" if self.goal is None else f", {self.goal:.4g} on the clean input"
+        order = self.effect.flatten().abs().argsort(descending=True, stable=True)
+        cells = [divmod(i, N) for i in order[:SHOWN].tolist()]
+        lines = [
+            f"{self.layers[layer]} {self.over} {i}  {float(self.effect[layer, i]):+9.4f}"
+            for layer, i in cells
+        ]
+        first = f"Sweep of {L} × {N} places: the metric is {self.unchanged:.4g} unchanged{goal}"
+        return "\n".join([first, *(f"  {line}" for line in lines)])
 
 
 def patch_sweep(

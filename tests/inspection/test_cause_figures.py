@@ -10,6 +10,7 @@ from model_cases import H, L, T, V, build_case, draw_ids, gpt
 
 from clearhead.inspection import (
     Picture,
+    Sweep,
     attribution,
     attribution_picture,
     faithfulness_picture,
@@ -59,6 +60,11 @@ def test_sweeps_write_their_numbers() -> None:
     over = patch_sweep(model, draw_ids(seed=1), draw_ids(seed=2), METRIC, over="position")
     labels = sweep_picture(over, tokens=list("abcdefg")).figure.axes[0].get_xticklabels()
     assert [label.get_text() for label in labels] == list("abcdefg")
+
+
+def test_an_effect_that_rounds_to_zero_has_no_sign() -> None:
+    sweep = Sweep(torch.tensor([[-0.001, -0.5]]), 0.0, None, ["blocks.0.attention"], "head")
+    assert texts(sweep_picture(sweep)) == ["0.00", "−0.50"]
 
 
 def test_head_scores_have_a_table_for_each_kind() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.attention import MultiHeadAttention
 from clearhead.inspection import (
+    Sweep,
     ablate,
     attribution,
     estimate_sweep,
@@ -168,6 +169,19 @@ def test_a_metric_that_does_not_use_a_value_has_no_effect_there() -> None:
     with patch(model, {"blocks.1": lambda x: x.detach().requires_grad_()}):
         estimate = estimate_sweep(model, clean, corrupted, METRIC)
     assert (estimate.effect == 0).all()
+
+
+def test_a_sweep_prints_the_places_that_move_the_metric_most() -> None:
+    names = ["stack.blocks.0.attention", "stack.blocks.1.attention"]
+    sweep = Sweep(torch.tensor([[1.0, 1.5, 0.75], [1.0, 4.0, 1.0]]), 1.0, 5.0, names, "head")
+    first, *lines = repr(sweep).splitlines()
+    assert first == "Sweep of 2 × 3 places: the metric is 1 unchanged, 5 on the clean input"
+    assert lines[:3] == [
+        "  stack.blocks.1.attention head 1    +3.0000",
+        "  stack.blocks.0.attention head 1    +0.5000",
+        "  stack.blocks.0.attention head 2    -0.2500",
+    ]
+    assert "clean" not in repr(head_importance(gpt(), draw_ids(), METRIC))
 
 
 def test_bad_pairs_metrics_and_choices_are_named() -> None:
