@@ -68,6 +68,13 @@ def test_a_table_lists_the_largest_term_first_and_the_logit_last() -> None:
     assert lines[-1].startswith("logit")
 
 
+def test_a_broken_model_has_broken_terms_and_is_not_taken_for_another_kind() -> None:
+    model = gpt()
+    model.head.weight.data[3] = torch.nan
+    assert logit_lens(model, draw_ids())[..., 3].isnan().all()
+    assert attribution(model, draw_ids(), target=3).total.isnan().all()
+
+
 def test_nothing_remains_and_training_mode_comes_back() -> None:
     model = gpt().train()
     attribution(model, draw_ids())

@@ -394,11 +394,13 @@ def test_a_translator_that_writes_word_by_word_is_changed_at_the_same_positions(
 
 def test_positions_in_front_of_the_blocks_are_refused_while_tokens_are_cached() -> None:
     model, tokens = gpt(), draw_ids()
-    with patch(model, {"embedding": lambda x: 0 * x}, positions=0):
-        model(tokens)
+    change = {"embedding": lambda x: 0 * x}
+    with patch(model, change, positions=0):
+        expected = model(tokens)
+    with patch(model, change, positions=0):
         with pytest.raises(ValueError, match=r"use a place inside the blocks, .* or cache=False"):
             generate(model, tokens, 3)
-        generate(model, tokens, 3, cache=False)
+        assert torch.equal(model(tokens), expected)  # also after the exception
     assert count_hooks(model) == 0
 
 
@@ -498,6 +500,40 @@ def test_a_change_entered_while_another_thread_ends_its_own_is_applied(
     assert (trace["stack.blocks.0.attention"].output == 0).all()
     thread.join()
     assert count_hooks(model) == 0
+
+
+def call_elsewhere(run: Callable[[], object]) -> Callable[[Tensor], Tensor]:
+    """A change that changes nothing, but lets another thread run something meanwhile."""
+
+    def wait(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        return x
+
+    return wait
+
+
+def test_positions_are_those_of_the_own_thread() -> None:
+    model, tokens = gpt(), draw_ids()
+    with ablate(model, 0, positions=[2, 9]):
+        expected = generate(model, tokens, 6)
+    disturb = {"blocks.0.norm_attention": call_elsewhere(lambda: model(tokens[:, :3]))}
+    with ablate(model, 0, positions=[2, 9]), patch(model, disturb):
+        assert torch.equal(generate(model, tokens, 6), expected)
+
+
+def test_a_shared_mechanism_is_changed_for_the_own_thread_and_after_an_exception() -> None:
+    mechanism = DotProductAttention()
+    model = randomize(Stack([Block(D, H, mechanism=mechanism) for _ in range(2)]))
+    x = torch.randn(2, T, D, dtype=torch.float64)
+    with ablate(model, 1):
+        expected = model(x)
+        with patch(model, {"blocks.1.attention.proj_q": call_elsewhere(lambda: model(x))}):
+            assert torch.equal(model(x), expected)
+        with pytest.raises(ZeroDivisionError):
+            enter(patch(model, {"blocks.1.attention.proj_out": lambda _: 1 / 0}), lambda: model(x))
+        assert torch.equal(model(x), expected)
 
 
 def test_a_compiled_model_is_refused_because_its_graph_would_not_see_the_change() -> None:

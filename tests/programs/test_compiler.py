@@ -1,5 +1,6 @@
 """Compiled models: ordinary weights, right on random programs, as exact as their bound says."""
 
+import numpy as np
 import pytest
 import torch
 from program_answers import find_values, list_inputs
@@ -227,6 +228,10 @@ class Anonymous:
 def test_values_that_all_look_alike_have_directions_of_their_own():
     a, b = Anonymous(1), Anonymous(2)
     assert shift_by([a, b], 3)([a, b, a]) == [None, a, b]
+
+
+def test_max_len_may_be_a_number_of_numpy():
+    assert type(make_plan(tokens, "ab", np.int64(3)).max_len) is int
 
 
 def test_letters_may_be_anything_even_the_names_of_directions():
