@@ -265,7 +265,7 @@ def _compute_mask(make: Mask | Callable[[Tensor], Tensor], old: Tensor) -> Tenso
     """The new mask in place of the old (B, H, T, S): joined to it, or what the function returns."""
     if isinstance(make, Mask):
         return (make & old).dense(*old.shape[-2:], device=old.device).expand(old.shape)
-    new = make(old)
+    new = make(old.clone())  # the function may write into it
     if not isinstance(new, Tensor) or new.dtype != torch.bool or new.shape != old.shape:
         given = format_shape(new) if isinstance(new, Tensor) else type(new).__name__
         raise ValueError(

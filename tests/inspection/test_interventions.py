@@ -318,6 +318,20 @@ def test_a_mask_function_may_allow_the_future() -> None:
     assert (trace["stack.blocks.0.attention"].weights > 0).all()
 
 
+def test_a_mask_function_may_write_into_the_mask_of_one_head() -> None:
+    model, tokens = gpt(), draw_ids()
+
+    def forbid(mask: Tensor) -> Tensor:
+        mask[..., 1:, 0] = False
+        return mask
+
+    with edit_mask(model, forbid, layer=0, head=1), record(model) as trace:
+        model(tokens)
+    weights = trace["stack.blocks.0.attention"].weights
+    assert (weights[:, 1, 1:, 0] == 0).all()
+    assert (weights[:, [0, 2], 1:, 0] > 0).all()
+
+
 def test_edited_masks_of_all_heads_stay_structured() -> None:
     """So that the fused kernel keeps its causal form."""
     model, tokens = gpt(), draw_ids()
