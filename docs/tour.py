@@ -16,7 +16,8 @@
 # ([tour.ipynb](tour.ipynb)); `python tour.py` runs it and saves the pictures in the folder tour.
 #
 # 1. attention, by its equation · 2. masks · 3. the fused kernel and its weights · 4. positions · 5. a transformer set
-# by hand, and the same one trained · 6. a run, from training to its report · 7. the laboratory
+# by hand, and the same one trained · 6. a run, from training to its report · 7. find a head and break it ·
+# 8. the laboratory
 
 # %% [markdown]
 # ## 1. Attention is a weighted mean
@@ -137,7 +138,39 @@ show(look_at(run, "abccab|cca").picture, "needle")
 # `clearhead recipes list` for the other recipes.
 
 # %% [markdown]
-# ## 7. The laboratory
+# ## 7. Find a head and break it
+#
+# Two layers of attention learn, in half a minute, to continue a text that repeats: … k a r l m k a → r. A head of the
+# first layer looks one token back; with its help heads of the second find what followed last time (induction heads).
+# `head_scores` finds them, and inside `with ablate(...)` a head adds nothing.
+
+# %%
+from clearhead.inspection import ablate, head_scores, head_scores_picture
+from clearhead.lab import induction
+
+model = induction.build(seed=0)
+induction.train(model, seed=0, steps=450)
+texts, period = induction.draw_texts(256, torch.Generator().manual_seed(1), "cpu")
+scores = head_scores(model, n_tokens=16)
+print(f"all heads: {induction.accuracy(model, texts, period):.0%} right")
+silenced = {
+    "the previous-token head": scores.best("previous"),
+    "one induction head": scores.best(),
+    "both": (1, [0, 1]),
+}
+for name, (layer, head) in silenced.items():
+    with ablate(model, layer, head):
+        print(
+            f"without {name} (layer {layer}, {head}): {induction.accuracy(model, texts, period):.0%}"
+        )
+show(head_scores_picture(scores), "heads")
+
+# %% [markdown]
+# Silencing one of two induction heads costs little: the other does the same work. Without both, nothing is left but
+# chance, 5 %. [inspection](inspection.md#change-one-thing) shows what else can be changed and measured.
+
+# %% [markdown]
+# ## 8. The laboratory
 #
 # Each claim of a course has an experiment, which states the claim, prints its numbers and draws one picture.
 

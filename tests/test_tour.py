@@ -33,7 +33,7 @@ def test_every_cell_of_the_tour_runs_and_its_pictures_are_drawn(tmp_path, monkey
     names = {"get_ipython": None}  # as in a notebook
     pictures = [value for cell in cells() if (value := shown(cell, names)) is not None]
     pictures = [value for value in pictures if hasattr(value, "_repr_html_")]
-    assert len(pictures) == 6
+    assert len(pictures) == 7
     assert all("data:image/png;base64," in picture._repr_html_() for picture in pictures)
     said = capsys.readouterr().out
     for words in (
@@ -42,6 +42,7 @@ def test_every_cell_of_the_tour_runs_and_its_pictures_are_drawn(tmp_path, monkey
         "CAC → CCC",
         "'answer': 'CCC'",
         "report: runs/substring-0001/report.html",
+        "without the previous-token head (layer 0, ",
     ):
         assert words in said
     assert names["learned"].metrics["val_loss"] < 1e-4
@@ -49,8 +50,8 @@ def test_every_cell_of_the_tour_runs_and_its_pictures_are_drawn(tmp_path, monkey
 
 def test_the_tour_has_a_heading_for_each_part_that_it_announces():
     text = TOUR.read_text(encoding="utf-8")
-    assert [f"## {n}." in text for n in range(1, 8)] == [True] * 7
-    assert len(cells()) == 8  # a cell for each, and two for the fifth
+    assert [f"## {n}." in text for n in range(1, 9)] == [True] * 8
+    assert len(cells()) == 9  # a cell for each, and two for the fifth
 
 
 def test_the_executed_notebook_has_the_cells_of_the_tour():
@@ -64,7 +65,7 @@ def test_the_executed_notebook_has_the_cells_of_the_tour():
     assert [line for line in lines if f"# {line}".rstrip() not in tour] == []
     kinds = [output["output_type"] for cell in code for output in cell["outputs"]]
     assert "error" not in kinds
-    assert kinds.count("execute_result") == 6
+    assert kinds.count("execute_result") == 7
 
 
 def test_as_a_program_it_saves_its_pictures_and_says_where(tmp_path, monkeypatch, capsys):

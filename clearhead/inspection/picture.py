@@ -33,6 +33,9 @@ Array = np.ndarray[Any, Any]
 
 PADDING = 0.06  # around a picture, in inches
 MAX_DPI = 2400
+SCREEN_DPI = (
+    120  # in a notebook or a page, which would be half as large again with the 160 of files
+)
 # The forms of a file, and the metadata without which the same picture is the same file.
 UNDATED: dict[str, dict[str, Any] | None] = {
     "png": None,
@@ -114,9 +117,9 @@ class Picture:
         return box.transformed(self.figure.dpi_scale_trans.inverted()).padded(PADDING)
 
     def _repr_html_(self) -> str:
-        png = self._render("png")
+        png = self._render("png", SCREEN_DPI)
         pixels = int.from_bytes(png[16:20], "big")  # the width, by the PNG standard
-        width = round(pixels / STYLE["savefig.dpi"] * 96)  # a browser has 96 pixels per inch
+        width = round(pixels / SCREEN_DPI * 96)  # a browser has 96 pixels per inch
         return (
             f'<img alt="{html.escape(self.description)}" style="width:{width}px;max-width:100%" '
             f'src="data:image/png;base64,{base64.b64encode(png).decode()}">'
