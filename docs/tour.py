@@ -160,9 +160,8 @@ silenced = {
 }
 for name, (layer, head) in silenced.items():
     with ablate(model, layer, head):
-        print(
-            f"without {name} (layer {layer}, {head}): {induction.accuracy(model, texts, period):.0%}"
-        )
+        right = induction.accuracy(model, texts, period)
+    print(f"without {name} (layer {layer}, {head}): {right:.0%}")
 show(head_scores_picture(scores), "heads")
 
 # %% [markdown]

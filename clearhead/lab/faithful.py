@@ -41,7 +41,7 @@ from clearhead.training import with_changes
 from clearhead.training.recipes.vit_digits import vit_digits
 from clearhead.training.tasks.pictures import PictureTask
 
-STEPS, N_PICTURES = 400, 400  # of the recipe's 800 steps; of its 2,000 test pictures
+STEPS, N_PICTURES = 400, 300  # of the recipe's 800 steps; of its 2,000 test pictures
 FULL_PICTURES, N_UNTRAINED = 2000, 8  # test pictures; models that are not trained
 # Names of maps, in the order of the table.
 LEARNED = {"mean": "mean attention", "rollout": "rollout", "gradient": "attention × gradient"}
