@@ -50,18 +50,25 @@ class HeadScores:
 
 
 def head_scores(
-    model: Model, *, n_tokens: int | None = None, batch_size: int = 8, seed: int = 0
+    model: Model,
+    *,
+    n_tokens: int | None = None,
+    batch_size: int = 8,
+    start: int | None = None,
+    seed: int = 0,
 ) -> HeadScores:
     """Score every head of a model that reads tokens, such as a GPT.
 
     n_tokens: the length of each of the two copies, half the context length but at most 50 unless
-    given.
+    given. start: the id of a token that stands before them, for a model that expects one.
     """
-    tokens = draw_repeated(model, n_tokens, batch_size, seed)
+    tokens = draw_repeated(model, n_tokens, batch_size, seed, start)
     n = tokens.size(1) // 2
     with evaluation_mode(model), record(model) as trace:
         model(tokens)
     weights = torch.stack(trace.weights())  # (L, B, H, T, T)
+    if start is not None:
+        weights = weights[..., 1:, 1:]  # the scores are about the copies
     second = weights[..., n:, :]  # the queries of the second copy
 
     def look_back(steps: int) -> Tensor:
@@ -77,8 +84,13 @@ def head_scores(
     )
 
 
-def draw_repeated(model: Model, n_tokens: int | None, batch_size: int, seed: int) -> Tensor:
-    """Random tokens, each row twice in succession: (batch_size, 2 n_tokens)."""
+def draw_repeated(
+    model: Model, n_tokens: int | None, batch_size: int, seed: int, start: int | None = None
+) -> Tensor:
+    """Random tokens, each row twice in succession, after the start token: (batch_size, T).
+
+    The start token is not among the random ones.
+    """
     config = getattr(model, "config", None)
     vocab_size = getattr(config, "vocab_size", None) or getattr(config, "d_input", None)
     if config is None or not vocab_size or not hasattr(config, "max_len"):
@@ -86,8 +98,15 @@ def draw_repeated(model: Model, n_tokens: int | None, batch_size: int, seed: int
             f"{type(model).__name__} does not read tokens, so tokens cannot be repeated; "
             f"entropy and distance of any weights are in clearhead.inspection"
         )
-    n = min(config.max_len // 2, 50) if n_tokens is None else n_tokens
+    n_before = 0 if start is None else 1
+    n = min((config.max_len - n_before) // 2, 50) if n_tokens is None else n_tokens
     check_positive(n_tokens=n, batch_size=batch_size)
     generator = torch.Generator().manual_seed(seed)
-    once = torch.randint(vocab_size, (batch_size, n), generator=generator)
-    return torch.cat((once, once), dim=1).to(model.device)
+    once = torch.randint(vocab_size - n_before, (batch_size, n), generator=generator)
+    if start is None:
+        return torch.cat((once, once), dim=1).to(model.device)
+    if not 0 <= start < vocab_size:
+        raise ValueError(f"start must be an id below {vocab_size}, got {start}")
+    once += once >= start
+    first = torch.full((batch_size, 1), start)
+    return torch.cat((first, once, once), dim=1).to(model.device)

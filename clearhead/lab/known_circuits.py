@@ -8,6 +8,9 @@ known purpose. So a method can be scored: which share of the used parts does it 
     gradient     estimate the patch by one gradient (attribution patching)
     attribution  what the part adds to the logits directly
 
+Some heads of the programs are of a known kind, such as those that look one token back. The scores
+of heads must tell them: those of a kind should have the highest score of it.
+
 A part counts as found if its effect is at least 1 % of the largest. Patching can find only what
 differs between the two inputs: they are equally long, so a part that computes the length is not
 found. A gradient sees little, because the softmax of a compiled head is sharp, as good as constant,
@@ -22,7 +25,7 @@ import torch
 from torch import Tensor
 
 from clearhead import programs
-from clearhead.inspection import ablate, attribution, estimate_sweep, patch_sweep
+from clearhead.inspection import ablate, attribution, estimate_sweep, head_scores, patch_sweep
 from clearhead.inspection.matrices import array, draw_weights, write_cells
 from clearhead.inspection.picture import Picture, panels
 from clearhead.lab import EXPERIMENTS
@@ -31,6 +34,14 @@ from clearhead.programs import PROGRAMS, CompiledProgram, Part
 
 N_PAIRS, LARGE = 32, 0.01  # pairs of inputs; the share of the largest effect that counts as found
 METHODS = ("patching", "ablation", "gradient", "attribution")
+
+# Heads of a known kind: the program, the layer and the number of the head.
+KINDS = {
+    "previous": [("shift", 0, 0), ("induction", 0, 0), ("induction", 1, 0)],
+    "duplicate": [("identity", 0, 0), ("unique", 0, 0), ("histogram", 0, 0), ("induction", 0, 1)],
+    "induction": [("induction", 2, 0)],
+}
+LETTERS, LONGEST = "abcdefghijkl", 17  # so many that few random tokens are equal by chance
 
 Effects = dict[str, Tensor]  # "head" (L, H) and "feed_forward" (L,): how much each part matters
 
@@ -52,9 +63,10 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
             numbers[method].append(float(sum(part.is_used for part in found)))
             false += sum(not part.is_used for part in found)
         numbers["falsely_found"].append(float(false))
+    numbers |= score_kinds(seed, device)
     return Finding(
         claim=EXPERIMENTS["known-circuits"],
-        tables=[_tabulate(numbers)],
+        tables=[_tabulate(numbers), _tabulate_kinds(numbers)],
         seen=_describe(numbers),
         numbers=numbers,
         picture=_draw(numbers),
@@ -170,7 +182,37 @@ def _make_tables(compiled: CompiledProgram) -> Effects:
     return {"head": zeros(config.n_layers, config.n_heads), "feed_forward": zeros(config.n_layers)}
 
 
-# Table, sentences and picture
+def score_kinds(seed: int, device: torch.device | str) -> dict[str, Any]:
+    """For each kind, the lowest score among its heads and the highest among all others."""
+    scores = {}
+    for name in {name: None for heads in KINDS.values() for name, _, _ in heads}:
+        compiled = programs.compile(PROGRAMS[name].build(), LETTERS, LONGEST)
+        found = head_scores(compiled.model.to(device), batch_size=64, start=0, seed=seed)
+        for part in compiled.circuit:
+            if part.is_used and part.head is not None:
+                scores[name, part.layer, part.head] = {
+                    kind: float(getattr(found, kind)[part.layer, part.head]) for kind in KINDS
+                }
+    return {
+        "own_score": [min(scores[head][kind] for head in KINDS[kind]) for kind in KINDS],
+        "other_score": [
+            max(each[kind] for head, each in scores.items() if head not in KINDS[kind])
+            for kind in KINDS
+        ],
+    }
+
+
+# Tables, sentences and picture
+
+
+def _tabulate_kinds(numbers: dict[str, Any]) -> Table:
+    return Table.from_columns(
+        "The scores of heads whose kind is known, and the highest score of other heads.",
+        ("kind", list(KINDS)),
+        ("heads", [len(heads) for heads in KINDS.values()]),
+        ("lowest score", numbers["own_score"]),
+        ("of other heads", numbers["other_score"]),
+    )
 
 
 def _tabulate(numbers: dict[str, Any]) -> Table:
@@ -192,9 +234,11 @@ def _share(numbers: dict[str, Any], method: str) -> float:
 def _describe(numbers: dict[str, Any]) -> str:
     shares = ", ".join(f"{method} {_share(numbers, method):.0%}" for method in METHODS)
     false = int(sum(numbers["falsely_found"]))
+    told = sum(x > y for x, y in zip(numbers["own_score"], numbers["other_score"], strict=True))
     return (
         f"Of {sum(numbers['used']):.0f} parts that {len(PROGRAMS)} programs use: {shares}.\n"
-        f"{false} parts are found that a program does not use."
+        f"{false} parts are found that a program does not use. The scores of heads tell "
+        f"{told} of {len(KINDS)} kinds of heads from all others."
     )
 
 

@@ -73,6 +73,23 @@ def test_scores_are_means_over_the_second_copy() -> None:
     assert torch.equal(tokens[:, :6], tokens[:, 6:])
 
 
+def test_a_start_token_stands_before_the_copies_and_is_not_scored() -> None:
+    model = gpt()
+    tokens = draw_repeated(model, 6, 4, seed=3, start=2)
+    assert tokens.shape == (4, 13)
+    assert (tokens[:, 0] == 2).all()
+    assert not (tokens[:, 1:] == 2).any()
+    assert torch.equal(tokens[:, 1:7], tokens[:, 7:])
+    with record(model) as trace:
+        model(tokens)
+    weights = trace["stack.blocks.1.attention"].weights
+    by_hand = torch.stack([weights[:, :, t, t - 5] for t in range(7, 13)]).mean(dim=(0, 1))
+    found = head_scores(model, n_tokens=6, batch_size=4, seed=3, start=2)
+    torch.testing.assert_close(found.induction[1], by_hand.detach())
+    with pytest.raises(ValueError, match=r"start must be an id below \d+, got 400"):
+        head_scores(model, start=400)
+
+
 def test_a_picture_model_has_no_tokens_to_repeat() -> None:
     for name in ("vit", "joined heads"):  # one has other settings, the other none
         with pytest.raises(ValueError, match="does not read tokens"):

@@ -18,6 +18,7 @@ def test_no_method_finds_more_than_is_used_and_each_finds_the_last_step(finding)
     used = finding.numbers["used"]
     expected = {"used": used, "falsely_found": [0.0] * len(PROGRAMS)}
     expected |= {method: [Between(1, n) for n in used] for method in METHODS}
+    expected |= {"own_score": [Between(0.25, 1)] * 3, "other_score": [Between(0, 0.3)] * 3}
     check_numbers(finding, expected)
 
 
@@ -28,6 +29,15 @@ def test_ablation_finds_most_and_a_gradient_little(finding) -> None:
     assert shares["patching"] > 0.75
     assert shares["gradient"] < 0.4
     assert shares["attribution"] < 0.4
+
+
+def test_heads_of_a_known_kind_have_the_highest_score_of_it(finding) -> None:
+    for own, other in zip(
+        finding.numbers["own_score"], finding.numbers["other_score"], strict=True
+    ):
+        assert own > other + 0.05
+    assert finding.numbers["own_score"][0] == pytest.approx(1)  # exactly one token back
+    assert "3 of 3 kinds" in finding.seen
 
 
 @pytest.mark.parametrize("name", ["sort", "substring", "balanced"])
