@@ -10,7 +10,7 @@ through all later norms in the same way.
 
 import re
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -178,10 +178,12 @@ def _read_head(stream: Stream, ids: Tensor) -> tuple[Tensor, Tensor]:
     return weight, weight.new_zeros(len(ids)) if bias is None else bias[ids]
 
 
-def _read_ids(name: str, ids: int | Tensor, logits: Tensor) -> Tensor:
+def _read_ids(name: str, ids: Any, logits: Tensor) -> Tensor:
     """One token or class for each row, (B,)."""
     B, V = logits.shape
     if not isinstance(ids, Tensor):
+        for i in ids if isinstance(ids, list | tuple) else [ids]:
+            check_whole(name, i)
         ids = torch.tensor(ids, device=logits.device)
     check_int_tensor(name, ids)
     if ids.shape not in ((), (B,)):

@@ -25,7 +25,7 @@ from clearhead.inspection.sites import HEAD_IN_BLOCK, count_heads, find_layers
 from clearhead.inspection.sweep_rows import Metric, change_each, check_sizes, measure
 from clearhead.layers.block import Block
 from clearhead.models.model import evaluation_mode
-from clearhead.shapes import check_choice, format_shape
+from clearhead.shapes import check_choice, check_whole, format_shape
 
 PARTS = ("block", "attention", "feed_forward")
 SHOWN = 8  # places in the text of a sweep
@@ -54,9 +54,10 @@ class Sweep:
     def recovered(self) -> Tensor:
         """The share of the way from the corrupted input's metric to the clean input's."""
         if self.goal is None or math.isclose(self.goal, self.unchanged, rel_tol=1e-6):
+            goal = "there is no goal" if self.goal is None else f"the goal is {self.goal:.4g}"
             raise ValueError(
                 f"nothing can be recovered: without a change the metric is {self.unchanged:.4g}, "
-                f"and the goal is {self.goal}; use patch_sweep on inputs with different answers"
+                f"and {goal}; use patch_sweep on inputs with different answers"
             )
         return self.effect / (self.goal - self.unchanged)
 
@@ -149,8 +150,15 @@ def head_importance(
 
 def logit_difference(target: int, against: int, position: int = -1) -> Metric:
     """A metric: how far the logit of one token is above that of another, at one position."""
+    check_whole("target", target, least=0)
+    check_whole("against", against, least=0)
 
     def subtract(logits: Tensor) -> Tensor:
+        if max(target, against) >= logits.size(-1):
+            raise IndexError(
+                f"target and against must be below {logits.size(-1)}, the number of logits, "
+                f"got {target} and {against}"
+            )
         row = logits[:, position] if logits.ndim == 3 else logits
         return row[:, target] - row[:, against]
 

@@ -85,6 +85,7 @@ def test_nothing_remains_and_training_mode_comes_back() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        ({"target": "e"}, "target must be a whole number, got 'e' of type str"),
         ({"target": V}, f"target must be from 0 to {V - 1}"),
         ({"target": torch.tensor([1, 2, 3])}, r"one number or have shape \(2,\), got \(3,\)"),
         ({"target": 0, "against": -1}, "against must be from 0"),
@@ -92,7 +93,7 @@ def test_nothing_remains_and_training_mode_comes_back() -> None:
     ],
 )
 def test_bad_targets_are_named(arguments: dict[str, object], words: str) -> None:
-    with pytest.raises((ValueError, IndexError), match=words):
+    with pytest.raises((TypeError, ValueError, IndexError), match=words):
         attribution(gpt(), draw_ids(), **arguments)  # type: ignore[arg-type]
 
 

@@ -194,6 +194,14 @@ def test_bad_pairs_metrics_and_choices_are_named() -> None:
         patch_sweep(model, clean, corrupted, METRIC, over="neuron")
     with pytest.raises(ValueError, match="nothing can be recovered"):
         _ = patch_sweep(model, clean, clean, METRIC).recovered
+    with pytest.raises(ValueError, match="and there is no goal; use patch_sweep"):
+        _ = head_importance(model, clean, METRIC).recovered
+    with pytest.raises(TypeError, match="inputs must be a tensor or a tuple of them, got str"):
+        patch_sweep(model, "abc", "abd", METRIC)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="target must be a whole number, got 'e'"):
+        logit_difference("e", 1)  # type: ignore[arg-type]
+    with pytest.raises(IndexError, match=f"must be below {V}, the number of logits, got {V} and 1"):
+        patch_sweep(model, clean, corrupted, logit_difference(V, 1))
     with pytest.raises(ValueError, match="different places"):
         patch_sweep(model, clean, corrupted, METRIC).correlation(
             patch_sweep(model, clean, corrupted, METRIC, over="position")
