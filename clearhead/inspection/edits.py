@@ -1,11 +1,11 @@
-"""Change a value inside a model while a `with` is open: the hooks behind every intervention.
+"""Change an activation of a model inside a `with`: the hooks behind every intervention.
 
     with change(find_site(model, "blocks.1.feed_forward"), lambda x: 0 * x):
         model(tokens)
 
-Several changes of one place apply in the order in which they were entered, and `record` shows the
-changed values, whether it was entered before or after them. Calls made by other threads are not
-changed. When the `with` ends, also by an exception, no hook remains.
+Several changes of one activation are applied in the order of their `with` statements. `record`
+shows the changed values, whichever of the two was entered first. A change affects only calls made
+by the thread that entered it. When the `with` ends, even by an exception, its hooks are removed.
 """
 
 import threading
@@ -45,7 +45,7 @@ class Inputs:
 
 @contextmanager
 def change(site: Site, new_value: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the value at a place by new_value(value) inside a `with`."""
+    """Replace the activation at a site by new_value(activation), of the same shape."""
 
     def compute(value: Tensor) -> Tensor:
         if not isinstance(value, Tensor):
@@ -75,14 +75,14 @@ def change(site: Site, new_value: Callable[[Tensor], Tensor]) -> Iterator[None]:
 
 @contextmanager
 def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor]]:
-    """Keep the values at some places during one pass inside a `with`: name → value.
+    """Collect the activations of these names during one forward pass: name → tensor.
 
-    The values are those of the computation itself, so gradients with respect to them can be taken,
-    also if no parameter needs one.
+    The tensors are part of the autograd graph, so a gradient with respect to them can be computed,
+    even if no parameter requires one.
     """
     values: dict[str, Tensor] = {}
 
-    def keep(name: str) -> Callable[[Tensor], Tensor]:
+    def make_store(name: str) -> Callable[[Tensor], Tensor]:
         def store(value: Tensor) -> Tensor:
             if name in values:
                 raise ValueError(
@@ -98,7 +98,7 @@ def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor
 
     with ExitStack() as edits:
         for name in names:
-            edits.enter_context(change(find_site(model, name), keep(name)))
+            edits.enter_context(change(find_site(model, name), make_store(name)))
         yield values
 
 
@@ -109,16 +109,17 @@ def change_call(
     inputs: Callable[[Any], Any] | None = None,
     output: Callable[[Any, Tensor], Tensor] | None = None,
 ) -> Iterator[None]:
-    """Replace the arguments of a call, or its output given the arguments, inside a `with`.
+    """Replace the arguments of every call of a site's module, or its output, inside a `with`.
 
-    The arguments are the Inputs of a mechanism, and the first argument of any other module.
+    inputs: old arguments → new ones. output: (arguments, old output) → new output. The arguments
+    are an Inputs for a mechanism, and the first argument for any other module.
     """
     with _edit(site, before=inputs, after=output):
         yield
 
 
 def _attend_with(site: Site, inputs: Inputs, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """The mixture of the values by changed weights, in the textbook form, dropout after them."""
+    """The output of a mechanism with changed weights: dropout(compute(weights)) v."""
     mechanism = site.module
     assert isinstance(mechanism, Mechanism)
     weights = mechanism.weights(inputs.q, inputs.k, mask=inputs.mask, bias=inputs.bias)
@@ -128,7 +129,7 @@ def _attend_with(site: Site, inputs: Inputs, compute: Callable[[Tensor], Tensor]
 
 
 def check_value(name: str, value: Tensor, new: Any) -> Tensor:
-    """A tensor of the same shape; brought to the dtype and device of the old one."""
+    """Check that new is a tensor of the old shape; return it in the old dtype, on its device."""
     if not isinstance(new, Tensor):
         raise TypeError(f"the new value of {name!r} must be a tensor, got {type(new).__name__}")
     if new.shape != value.shape:
@@ -141,16 +142,20 @@ def check_value(name: str, value: Tensor, new: Any) -> Tensor:
 
 # Hooks
 
-_LOCK = threading.Lock()  # threads may change one module at the same time
+_LOCK = threading.Lock()  # two threads may edit the same module at the same time
 
 
 @dataclass(eq=False)
 class _Edit:
-    """One change of one module's calls, for the thread and, if given, the holder that made it."""
+    """One change of one module's calls; it applies only to calls of the thread that made it.
+
+    before: arguments → new arguments. after: (arguments, output) → new output. is_open: False while
+    a module shared by several attentions is called by another attention than the one to change.
+    """
 
     before: Callable[[Any], Any] | None
     after: Callable[[Any, Tensor], Tensor] | None
-    is_open: bool  # False while another holder than the one meant calls a shared module
+    is_open: bool
 
     def __post_init__(self) -> None:
         self.thread = threading.get_ident()
@@ -164,11 +169,12 @@ class _Editor:
     """All changes of one module: one pair of hooks, which runs before those of `record`."""
 
     def __init__(self) -> None:
-        # A new tuple for each change, because another thread may be going through the old one.
+        # Replaced, never modified, because another thread may be iterating over it.
         self.edits: tuple[_Edit, ...] = ()
         self.hooks: list[RemovableHandle] = []
 
-    def watch(self, module: nn.Module) -> None:
+    def attach(self, module: nn.Module) -> None:
+        """Register the hooks."""
         self.hooks = [
             module.register_forward_pre_hook(self.before, prepend=True, with_kwargs=True),
             module.register_forward_hook(self.after, prepend=True, with_kwargs=True),
@@ -176,31 +182,31 @@ class _Editor:
 
     @property
     def changes_values(self) -> bool:
-        """So that generation/fast does not copy a model that is being changed."""
+        """Whether a change is active; generation/fast asks, and then refuses to pack the model."""
         return bool(self.edits)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Editor":
-        """Of a copied module: it is not changed."""
+        """An editor without edits: the changes apply to the original module, not to a copy."""
         return _Editor()
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A forward pre-hook: the changed arguments."""
+        """The forward pre-hook: return the changed arguments."""
         for edit in self.edits:
             if edit.before is not None and edit.is_active:
                 args, kwargs = _write_arguments(
-                    edit.before(_read(module, args, kwargs)), args, kwargs
+                    edit.before(_read_arguments(module, args, kwargs)), args, kwargs
                 )
         return args, kwargs
 
     def after(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> Any:
-        """A forward hook: the changed output."""
+        """The forward hook: return the changed output."""
         for edit in self.edits:
             if edit.after is not None and edit.is_active:
-                output = edit.after(_read(module, args, kwargs), output)
+                output = edit.after(_read_arguments(module, args, kwargs), output)
         return output
 
 
@@ -210,7 +216,7 @@ def _edit(
     before: Callable[[Any], Any] | None = None,
     after: Callable[[Any, Tensor], Tensor] | None = None,
 ) -> Iterator[None]:
-    """Apply a change to every call of a site's module inside a `with`."""
+    """Apply a change to every call of a site's module; remove it and unused hooks at the end."""
     edit = _Edit(before, after, is_open=site.holder is None)
     with _LOCK:
         editor = _find_editor(site.module)
@@ -230,7 +236,7 @@ def _edit(
 
 @contextmanager
 def _open_inside(holder: nn.Module, edit: _Edit) -> Iterator[None]:
-    """Open an edit while the holder runs, and only then."""
+    """Open an edit only while the attention that holds a shared mechanism runs."""
 
     def set_open(is_open: bool) -> Callable[..., None]:
         def hook(*_: Any) -> None:
@@ -247,18 +253,18 @@ def _open_inside(holder: nn.Module, edit: _Edit) -> Iterator[None]:
 
 
 def _find_editor(module: nn.Module) -> _Editor:
-    """The editor that hooks a module, a new one if there is none."""
+    """The editor attached to a module; attach a new one if there is none."""
     owners = [getattr(hook, "__self__", None) for hook in module._forward_hooks.values()]
     for owner in owners:
         if isinstance(owner, _Editor):
             return owner
     editor = _Editor()
-    editor.watch(module)
+    editor.attach(module)
     return editor
 
 
-def _read(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a change of the arguments gets: Inputs of a mechanism, the first argument otherwise."""
+def _read_arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The Inputs of a mechanism; the first argument of any other module."""
     if isinstance(module, Mechanism):
         return Inputs(*args, **kwargs)
     return args[0] if args else next(iter(kwargs.values()))
@@ -267,6 +273,7 @@ def _read(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def _write_arguments(
     new: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """args and kwargs with the new arguments, in the form of _read_arguments."""
     if isinstance(new, Inputs):
         return (new.q, new.k, new.v), {"mask": new.mask, "bias": new.bias}
     if args:

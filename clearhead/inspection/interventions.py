@@ -1,18 +1,20 @@
 """Change one thing inside a model and see what it causes.
 
-    with ablate(model, layer=3, head=2):                       silence a head
+    with ablate(model, layer=3, head=2):                       set a head's output to 0
         model(tokens)
-    with patch(model, {"blocks.1.attention": other}):          activations of another sentence
+    with patch(model, {"blocks.1.attention": other}):          use activations of another input
         model(tokens)
     with sharpen(model, 4, layer=0):                           softmax(4 · scores)
         model(tokens)
     with edit_mask(model, allowed, layer=0, head=1):           who may attend to whom
         model(tokens)
 
-They nest, and work together with `record`, `generate`, caches, batches and gradients. The weights
-are never touched: hooks change values that pass through, and are gone when the `with` ends. The
-output projection is linear, so what a head adds to the residual stream is exactly its own columns
-times its mixture: a head whose mixture is 0 adds nothing. Names: see sites.py.
+Interventions can be nested, and work with `record`, `generate`, caches, batches and gradients. No
+parameter is modified: forward hooks change activations, and are removed when the `with` ends.
+
+The output of a head is its mixture of values, (B, H, T, Dv). The output projection is linear, so a
+head adds exactly its mixture times its own columns of that projection to the residual stream. A
+head whose mixture is 0 adds nothing. sites.py explains the names of activations.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -54,14 +56,17 @@ def ablate(
     reference: Trace | None = None,
     seed: int = 0,
 ) -> Iterator[None]:
-    """Remove what heads, or another part of a model, contribute.
+    """Replace the output of heads, or of another part of a model, inside a `with`.
 
-    layer: the number of an attention, or a name, also of another part such as
-    "blocks.1.feed_forward". head: None means all. by: "zero"; "mean", the mean over the batch and
-    all positions; "resample", the value in another row of the batch. reference: a trace of other
-    inputs, which then gives the mean or the rows. positions: which tokens, counted from the start
-    of the sequence, cached ones and padding included, or if negative from the end of each call;
-    None means all.
+    layer: the number of an attention layer, from 0, or the name of any part, such as
+        "blocks.1.feed_forward".
+    head: one head or several; None means all.
+    by: "zero"; "mean", the mean over the batch and all positions; "resample", the value of another
+        row of the batch.
+    positions: the tokens to change; None means all. They count from the start of the sequence,
+        cached tokens and padding included; negative ones count from the last token of each call.
+    reference: a trace of other inputs, from which to take the mean or the rows.
+    seed: of the random choice of rows for "resample".
     """
     check_choice("by", by, ("zero", "mean", "resample"))
     check_whole("seed", seed)
@@ -84,11 +89,11 @@ def patch(
     head: Heads = None,
     positions: Selection = None,
 ) -> Iterator[None]:
-    """Replace values inside a model: name → a tensor, or a function of the old value.
+    """Replace activations inside a `with`: name → a tensor, or a function of the old value.
 
-    A tensor has the shape of the value or broadcasts to it. Of an attention it is the mixture of
-    every head, (B, H, T, Dv), as `record` shows it, or the output after proj_out, (B, T, D). head
-    and positions: replace only these; positions as in ablate.
+    A tensor has the shape of the activation or broadcasts to it. For an attention this is the
+    output of every head, (B, H, T, Dv), as in `record`; a tensor (B, T, D) replaces the output of
+    proj_out instead. head, positions: change only these; positions as in ablate.
     """
     if not isinstance(values, Mapping):
         raise TypeError(
@@ -97,10 +102,10 @@ def patch(
         )
     with ExitStack() as edits:
         for name, value in values.items():
-            site = _find_patched(model, name, value)
+            site = _find_target(model, name, value)
             heads = None if head is None else check_heads(model, [site], head)
             place = Place(site, heads, read_positions(positions))
-            edits.enter_context(change_at(model, place, _compute(site.name, value)))
+            edits.enter_context(change_at(model, place, _make_function(site.name, value)))
         yield
 
 
@@ -108,11 +113,12 @@ def patch(
 def sharpen(
     model: nn.Module, factor: float, *, layer: int | str | None = None, head: Heads = None
 ) -> Iterator[None]:
-    """Multiply the scores by a factor before the softmax: above 1 sharper, below 1 flatter.
+    """Multiply the scores by a factor before the softmax, inside a `with`.
 
-    layer: a number or a name, None means all; head: None means all.
+    factor: above 1 sharpens the attention, below 1 flattens it. layer: a number or a name, None
+    means all; head: None means all.
     """
-    check_number("factor", factor, low=0, high=1e6)  # far more would overflow to infinite scores
+    check_number("factor", factor, low=0, high=1e6)  # larger ones may overflow to infinite scores
 
     def scale(heads: list[int] | None) -> Callable[[Inputs], Inputs]:
         def multiply(inputs: Inputs) -> Inputs:
@@ -142,26 +148,27 @@ def edit_mask(
     layer: int | str | None = None,
     head: Heads = None,
 ) -> Iterator[None]:
-    """Change who may attend to whom, True = may attend.
+    """Change the attention mask inside a `with`; True = may attend.
 
-    A mask or a tensor that broadcasts to (B, H, T, S) is joined to the model's own by &. A function
-    gets the model's own mask, (B, H, T, S), and returns the one to use, so it can also allow more.
-    layer: a number or a name, None means all; head: None means all.
+    mask: a mask, or a tensor that broadcasts to (B, H, T, S), is combined with the model's own mask
+    by &, so it can only forbid more. A function gets the model's own mask, (B, H, T, S), and
+    returns the one to use, so it can also allow more. layer: a number or a name, None means all;
+    head: None means all.
     """
-    make = mask if callable(mask) else Mask.of(mask)
+    new_mask = mask if callable(mask) else Mask.of(mask)
 
     def change_mask(heads: list[int] | None) -> Callable[[Inputs], Inputs]:
         def compute(inputs: Inputs) -> Inputs:
             own, shape = inputs.mask, inputs.scores_shape
-            if heads is None and isinstance(make, Mask):
-                return replace(inputs, mask=make & own)
+            if heads is None and isinstance(new_mask, Mask):
+                return replace(inputs, mask=new_mask & own)
             dense = dense_mask(own, shape, inputs.q.device)
             old = (
                 torch.ones(shape, dtype=torch.bool, device=inputs.q.device)
                 if dense is None
                 else dense.expand(shape)
             )
-            new = _compute_mask(make, old)
+            new = _compute_mask(new_mask, old)
             if heads is not None:
                 selected = select_heads(heads, old)
                 new = torch.where(selected, new, old)
@@ -175,12 +182,15 @@ def edit_mask(
         yield
 
 
-# What replaces them
+# New values
 
 
 @dataclass(frozen=True, eq=False)
 class _Replacement:
-    """What stands in place of an ablated value: zeros, a mean, or another row of a batch."""
+    """A function from an ablated activation to its replacement: 0, a mean, or another row.
+
+    by: as in ablate. stored: the same activation on other inputs; None means take it from x.
+    """
 
     by: str
     stored: Tensor | None
@@ -196,10 +206,10 @@ class _Replacement:
                 f"reference must have heads and widths like this call's, {format_shape(x)}, "
                 f"got {format_shape(source)}"
             )
-        return self._mean(source) if self.by == "mean" else self._other_rows(source, x)
+        return self._average(source) if self.by == "mean" else self._draw_rows(source, x)
 
-    def _mean(self, source: Tensor) -> Tensor:
-        """Over the batch and all positions, for each head."""
+    def _average(self, source: Tensor) -> Tensor:
+        """The mean over the batch and all positions, for each head: (1, H, 1, Dv) or (1, 1, D)."""
         axes = (0, -2) if source.ndim > 2 else (0,)
         if all(source.size(axis) == 1 for axis in axes):
             raise ValueError(
@@ -208,8 +218,8 @@ class _Replacement:
             )
         return source.mean(dim=axes, keepdim=True)
 
-    def _other_rows(self, source: Tensor, x: Tensor) -> Tensor:
-        """A row of the source for each row of x: never the same row of the same batch."""
+    def _draw_rows(self, source: Tensor, x: Tensor) -> Tensor:
+        """A random row of the source for each row of x; if the source is x, never the same row."""
         B, is_own = len(x), self.stored is None
         if is_own and B == 1:
             raise ValueError(
@@ -225,8 +235,8 @@ class _Replacement:
         return source[((torch.arange(B) + shift) % len(source)).to(source.device)]
 
 
-def _find_patched(model: nn.Module, name: str, value: NewValue) -> Site:
-    """The place that a new value is for."""
+def _find_target(model: nn.Module, name: str, value: NewValue) -> Site:
+    """The site a new value replaces: for an attention and a tensor (B, T, D), its proj_out."""
     if not isinstance(value, Tensor) and not callable(value):
         raise TypeError(
             f"the new value of {name!r} must be a tensor or a function, got {type(value).__name__}"
@@ -239,10 +249,10 @@ def _find_patched(model: nn.Module, name: str, value: NewValue) -> Site:
     return site
 
 
-def _compute(name: str, value: NewValue) -> Callable[[Tensor], Tensor]:
-    """A function of the old value: the new one, checked."""
+def _make_function(name: str, value: NewValue) -> Callable[[Tensor], Tensor]:
+    """A function from the old value to the new one, which it checks."""
 
-    def give(old: Tensor) -> Tensor:
+    def return_tensor(old: Tensor) -> Tensor:
         assert isinstance(value, Tensor)
         if value.ndim != old.ndim or not broadcasts_to(value, tuple(old.shape)):
             batch = ""
@@ -254,18 +264,18 @@ def _compute(name: str, value: NewValue) -> Callable[[Tensor], Tensor]:
             )
         return value.to(old)
 
-    def call(old: Tensor) -> Tensor:
+    def call_function(old: Tensor) -> Tensor:
         assert not isinstance(value, Tensor)
-        return check_value(name, old, value(old.clone()))  # the function may write into its own
+        return check_value(name, old, value(old.clone()))  # a copy, which it may modify in place
 
-    return give if isinstance(value, Tensor) else call
+    return return_tensor if isinstance(value, Tensor) else call_function
 
 
-def _compute_mask(make: Mask | Callable[[Tensor], Tensor], old: Tensor) -> Tensor:
-    """The new mask in place of the old (B, H, T, S): joined to it, or what the function returns."""
-    if isinstance(make, Mask):
-        return (make & old).dense(*old.shape[-2:], device=old.device).expand(old.shape)
-    new = make(old.clone())  # the function may write into it
+def _compute_mask(mask: Mask | Callable[[Tensor], Tensor], old: Tensor) -> Tensor:
+    """The old mask (B, H, T, S) combined with a mask by &, or the result of a function of it."""
+    if isinstance(mask, Mask):
+        return (mask & old).dense(*old.shape[-2:], device=old.device).expand(old.shape)
+    new = mask(old.clone())  # a copy, which it may modify in place
     if not isinstance(new, Tensor) or new.dtype != torch.bool or new.shape != old.shape:
         given = format_shape(new) if isinstance(new, Tensor) else type(new).__name__
         raise ValueError(
