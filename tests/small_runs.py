@@ -1,5 +1,6 @@
 """Runs that take a moment: the smallest settings of a recipe, and what a test asks of a command."""
 
+import json
 import os
 import signal
 import subprocess
@@ -61,6 +62,40 @@ def run_outside(*arguments, **variables):
     process = start_outside(*arguments, **variables)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
+
+
+# Runs commands one after the other and prints how each has ended.
+IN_TURN = """
+import contextlib, io, json, sys
+from clearhead.cli.main import main
+ends = []
+for words in json.loads(sys.argv[1]):
+    sys.argv, out, err, code = ["clearhead", *words], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    ends.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(ends))
+"""
+
+
+def check_in_turn(commands, folder):
+    """Each command ends well and prints something: all in one process, since importing torch for
+    each takes longer than most of them."""
+    package = str(Path(clearhead.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": package},
+    )
+    assert done.returncode == 0, done.stderr
+    for words, (code, out, err) in zip(commands, json.loads(done.stdout), strict=True):
+        assert code == 0, (words, err)
+        assert out.strip(), words
 
 
 def assert_a_mistake(code, out, err):

@@ -1,7 +1,6 @@
 """The examples and commands in README.md and docs/ are true: they are run here."""
 
 import doctest
-import json
 import os
 import re
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from findings import PAGES, ROOT, check_page, is_rounded, numbers_in, section_of
+from small_runs import check_in_turn
 
 import clearhead
 from clearhead import lab
@@ -49,45 +49,20 @@ def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
     assert result.failed == 0
 
 
-# Runs commands one after the other, as their users would, and prints how each has ended.
-IN_TURN = """
-import contextlib, io, json, sys
-from clearhead.cli.main import main
-ends = []
-for command in sys.argv[1:]:
-    sys.argv, out, err, code = command.split(), io.StringIO(), io.StringIO(), 0
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code or 0
-    ends.append([command, code, out.getvalue(), err.getvalue()])
-print(json.dumps(ends))
-"""
+TRAININGS = [command for command in COMMANDS if command.startswith("clearhead train")]
 
 
 @pytest.mark.parametrize(
     "commands",
     [
-        [command for command in COMMANDS if not command.startswith("clearhead train")],
-        pytest.param(
-            [command for command in COMMANDS if command.startswith("clearhead train")],
-            marks=pytest.mark.slow,
-        ),
+        [command for command in COMMANDS if command not in TRAININGS],
+        pytest.param(TRAININGS, marks=pytest.mark.slow),
     ],
-    ids=["quick", "train"],
+    ids=["quick", "trainings"],
 )
 def test_commands_named_in_the_pages_work(commands, tmp_path):
-    """In one process: importing torch for each would take longer than they do."""
-    done = subprocess.run(
-        [sys.executable, "-c", IN_TURN, *commands], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stdout)
-    assert [command for command, *_ in ends] == commands
-    for command, code, out, err in ends:
-        assert code == 0, (command, err)
-        assert out.strip(), command
+    assert commands
+    check_in_turn([command.split()[1:] for command in commands], tmp_path)
 
 
 def test_every_measurement_named_in_the_pages_exists():

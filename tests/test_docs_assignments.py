@@ -5,12 +5,11 @@ Its Python lines are run by test_docs.py, like those of every page.
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import typer
+from small_runs import check_in_turn
 
 from clearhead import lab
 from clearhead.cli.main import app
@@ -97,24 +96,10 @@ def test_experiments_named_on_the_page_exist():
     assert named <= set(lab.EXPERIMENTS)
 
 
-def run_command(arguments, folder):
-    run = subprocess.run(
-        [sys.executable, "-m", "clearhead.cli.main", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    return run.stdout
-
-
-@pytest.mark.parametrize(
-    "command",
-    [x for x in COMMANDS if x[0] in ("plot", "recipes") and x not in OF_RUNS],
-    ids=" ".join,
-)
-def test_commands_that_need_no_run_work(command, tmp_path):
-    assert run_command(command, tmp_path).strip()
+def test_commands_that_need_no_run_work(tmp_path):
+    commands = [x for x in COMMANDS if x[0] in ("plot", "recipes") and x not in OF_RUNS]
+    assert commands
+    check_in_turn(commands, tmp_path)
 
 
 @pytest.mark.slow
@@ -123,11 +108,12 @@ def test_trainings_start_and_the_commands_after_them_work(tmp_path):
     """Two steps of every training; photographs are left out, because they must be fetched."""
     (tmp_path / "play.txt").write_text(PLAY)
     (tmp_path / "pairs.tsv").write_text("".join(f"go {n}\tgeh {n}\n" for n in range(200)))
-    for name, *rest in TRAININGS:
-        if "cifar10" not in name:
-            run_command(["train", name, *rest, *BRIEFLY, "--threads", "1"], tmp_path)
-    for command in OF_RUNS:
-        assert run_command(command, tmp_path).strip()
+    trainings = [
+        ["train", name, *rest, *BRIEFLY, "--threads", "1"]
+        for name, *rest in TRAININGS
+        if "cifar10" not in name
+    ]
+    check_in_turn([*trainings, *OF_RUNS], tmp_path)
 
 
 def test_every_erratum_has_a_claim_and_lines_that_show_it():
