@@ -24,6 +24,8 @@ SMALL = [
     "training.save_every=2",
     "training.log_every=1",
 ]
+# of any recipe
+BRIEFLY = ["training.steps=2", "training.eval_every=2", "training.save_every=2"]
 
 
 def small_recipe(*changes):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from small_runs import check_in_turn
+from small_runs import BRIEFLY, check_in_turn
 
 from clearhead import lab
 from clearhead.cli.main import app
@@ -29,7 +29,6 @@ COMMANDS = [
 TRAININGS = [command[1:] for command in COMMANDS if command[0] == "train"]
 OF_RUNS = [command for command in COMMANDS if any(x.startswith("runs/") for x in command)]
 PLAY = "\n\n".join(f"{name}:\nGood day, {name}. We know't well." for name in ("ANN", "BEN") * 40)
-BRIEFLY = ["training.steps=2", "training.eval_every=2", "training.save_every=2"]
 
 
 def split_items():

@@ -283,7 +283,8 @@ def test_ten_dialogues_are_learned_by_heart(tmp_path):
     from clearhead.training import find_recipe, train, with_changes
 
     (tmp_path / "play.txt").write_text(play(400))
-    changes = [f"data.path={tmp_path / 'play.txt'}", "data.min_count=1"]
+    changes = [f"data.path={tmp_path / 'play.txt'}", "data.min_count=1", "model.n_layers=2"]
+    changes += ["model.d_model=64", "training.batch_size=4", "training.eval_every=300"]
     recipe = with_changes(find_recipe("dialogue"), changes)
     assert train(recipe, tmp_path, overfit=10, threads=1).metrics["val_loss"] < 0.05
 

@@ -87,11 +87,14 @@ def test_the_first_steps_are_those_of_the_exercise_as_it_is_written(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "losses"), [("identity-sgd", IDENTITY), ("first-sgd", FIRST)])
+@pytest.mark.parametrize(("name", "losses"), [("identity-sgd", IDENTITY), ("first-sgd", FIRST[:4])])
 def test_the_recipes_print_the_published_losses(name, losses, tmp_path):
-    run = train(find_recipe(name), tmp_path, threads=1).run
+    """The second up to step 3000: every step is of the same length."""
+    steps = list(range(0, 1000 * len(losses), 1000))
+    recipe = with_changes(find_recipe(name), [f"training.steps={steps[-1] + 1}"])
+    run = train(recipe, tmp_path, threads=1).run
     lines = [line for line in RunFolder(run).read_metrics() if "loss" in line]
-    assert [line["step"] for line in lines] == list(range(0, 10_001, 1000))
+    assert [line["step"] for line in lines] == steps
     assert [line["loss"] for line in lines] == pytest.approx(losses, rel=1e-4)
 
 

@@ -180,10 +180,13 @@ def test_wrong_settings_are_named(settings, words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7, 8])  # 7 and 8: with AdamW these stopped at a loss of 0.06
-@pytest.mark.parametrize(("rule", "most"), [("identity", 1e-5), ("first", 1e-8), ("unique", 1e-6)])
+@pytest.mark.parametrize(
+    ("rule", "most", "seed"), [("identity", 1e-5, 7), ("first", 1e-8, 8), ("unique", 1e-6, 0)]
+)
 def test_the_recipes_reach_their_losses(rule, most, seed, tmp_path):
-    """Published, after 10,000 steps of one sequence: identity 4e-4, first 1e-5 to 1e-4."""
+    """With AdamW the seeds 7 and 8 stopped at a loss of 0.06.
+
+    Published, after 10,000 steps of one sequence: identity 4e-4, first 1e-5 to 1e-4."""
     from clearhead.training import find_recipe, train, with_changes
 
     recipe = with_changes(find_recipe(rule), [f"training.seed={seed}"])
