@@ -144,10 +144,10 @@ def read_positions(positions: Selection) -> list[int] | slice | None:
     """One position or several as a list."""
     if positions is None or isinstance(positions, slice):
         return positions
-    return _read_numbers("positions", positions)
+    return read_numbers("positions", positions)
 
 
-def _read_numbers(name: str, given: Any) -> list[int]:
+def read_numbers(name: str, given: Any) -> list[int]:
     """One whole number or several as a list."""
     numbers: Any = given.tolist() if isinstance(given, Tensor) else given
     if is_whole(numbers):
@@ -186,7 +186,7 @@ def find_all_places(model: nn.Module, layer: int | str | None, head: Heads) -> l
 
 def check_heads(model: nn.Module, sites: Sequence[Site], head: int | Sequence[int]) -> list[int]:
     """Numbers of heads that the layer has."""
-    heads = _read_numbers("head", head)
+    heads = read_numbers("head", head)
     n_heads = count_heads(sites, model)
     if n_heads is None:
         raise ValueError(f"{sites[0].name!r} has no heads; leave head out")

@@ -107,9 +107,10 @@ def gradient_mode(model: nn.Module) -> Iterator[None]:
 
 def as_arguments(inputs: Arguments) -> tuple[Any, ...]:
     """What a model is called with: one tensor, or several such as a translator's two."""
-    if isinstance(inputs, str) or not isinstance(inputs, Tensor | Sequence):
+    arguments = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    if not arguments or not isinstance(arguments[0], Tensor):
         raise TypeError(
             f"inputs must be a tensor or a tuple of them, got {type(inputs).__name__}; encode a "
             f"text first: torch.tensor([tokenizer.encode(text)])"
         )
-    return (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    return arguments

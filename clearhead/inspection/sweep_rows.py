@@ -118,6 +118,8 @@ def check_sizes(values: dict[str, Tensor]) -> tuple[int, int]:
 
 def measure(metric: Metric, logits: Tensor) -> Tensor:
     """One number for each row of logits."""
+    if not callable(metric):
+        raise TypeError(f"metric must be a function of logits, got {metric!r}")
     values = metric(logits)
     if not isinstance(values, Tensor) or values.shape != logits.shape[:1]:
         given = format_shape(values) if isinstance(values, Tensor) else type(values).__name__

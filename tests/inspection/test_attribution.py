@@ -97,6 +97,13 @@ def test_bad_targets_are_named(arguments: dict[str, object], words: str) -> None
         attribution(gpt(), draw_ids(), **arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("inputs", [None, [1, 2], "ab", {"tokens": draw_ids()}, ()])
+def test_inputs_are_tensors(inputs: object) -> None:
+    for read in (attribution, logit_lens):
+        with pytest.raises(TypeError, match="inputs must be a tensor or a tuple of them"):
+            read(gpt(), inputs)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", ["encoder", "gru", "smallest"])
 def test_models_without_such_a_stream_are_refused(name: str) -> None:
     model, inputs = build_case(name)

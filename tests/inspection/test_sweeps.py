@@ -215,6 +215,8 @@ def test_bad_pairs_metrics_and_choices_are_named() -> None:
     translator, inputs = build_case("translator")
     with pytest.raises(ValueError, match=r"'decoder.blocks.0' has 7 heads or positions but 'enc"):
         patch_sweep(translator, inputs, inputs, METRIC, over="position")
+    with pytest.raises(TypeError, match="metric must be a function of logits, got 3"):
+        patch_sweep(model, clean, corrupted, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the inputs have no row"):
         patch_sweep(model, clean[:0], corrupted[:0], METRIC)
     gru, inputs = build_case("gru")
