@@ -882,8 +882,8 @@ INSPECTION = [
     Mutant(
         "an edited mask replaces the model's own",
         "inspection/interventions.py",
-        "replace(inputs, mask=make & own)",
-        "replace(inputs, mask=make)",
+        "replace(inputs, mask=new_mask & own)",
+        "replace(inputs, mask=new_mask)",
         "inspection/test_interventions.py",
     ),
     Mutant(

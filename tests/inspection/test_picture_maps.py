@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from model_cases import build_case, gpt
+from model_cases import H, L, build_case, gpt
 from torch import Tensor, nn
 
 from clearhead.inspection import (
     class_token_map,
     measure_covering,
     measure_faithfulness,
+    patch,
     picture_map,
     record,
 )
@@ -93,6 +94,22 @@ def test_the_map_of_a_pooled_model_is_that_of_its_patches_not_of_its_class_token
     attention = torch.stack(trace.weights()).mean(dim=(0, 2))  # (B, T, T)
     expected = attention[:, 1:, 1:].mean(dim=1).unflatten(1, (2, 2))
     torch.testing.assert_close(picture_map(model, images), expected.detach())
+
+
+def test_a_gradient_map_is_the_formula_written_out() -> None:
+    """R ← R + Ā R, Ā = mean over heads of max(0, weights ⊙ ∂logit/∂weights)."""
+    model, (images,) = build_case("vit")
+    names = [f"stack.blocks.{layer}.attention" for layer in range(L)]
+    zeros = [torch.zeros(2, H, 5, 5, dtype=torch.float64, requires_grad=True) for _ in names]
+    add = {f"{name}.weights": zero.add for name, zero in zip(names, zeros, strict=True)}
+    with patch(model, add), record(model) as trace:
+        model(images)[:, 3].sum().backward()
+    expected = torch.eye(5, dtype=torch.float64).repeat(2, 1, 1)
+    for name, zero in zip(names, zeros, strict=True):
+        terms = trace[name].weights * zero.grad
+        expected = expected + torch.where(terms > 0, terms, 0).mean(dim=1) @ expected
+    found = picture_map(model, images, "gradient", torch.tensor([3, 3]))
+    torch.testing.assert_close(found.flatten(1), expected[:, 0, 1:])
 
 
 def test_a_gradient_map_needs_no_parameter_with_a_gradient_and_works_inside_inference_mode() -> (
