@@ -1,12 +1,18 @@
 """Faithful: ranks and correlations by hand, the rows for comparison, and the whole experiment."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 from findings import Between, check_numbers
 
-from clearhead.inspection import measure_covering, picture_map
+from clearhead.inspection import (
+    Faithfulness,
+    measure_covering,
+    measure_faithfulness,
+    picture_map,
+)
 from clearhead.lab import faithful
 from clearhead.lab.faithful import BEFORE, EFFECT, INK, LEARNED, MAPS, RANDOM
 from clearhead.models import VisionTransformer, ViTConfig
@@ -50,7 +56,8 @@ def test_the_correlation_is_that_of_each_picture_by_itself() -> None:
 def test_ink_is_the_mean_brightness_of_each_patch() -> None:
     images = torch.zeros(1, 2, 6, 9)
     images[0, 0, 3:, 3:6] = 1.0  # the patch in row 1, column 1, in one of two channels
-    assert faithful.mean_by_patch(images, (2, 3)).tolist() == [[[0, 0, 0], [0, 0.5, 0]]]
+    images[0, :, 0, 8] = 9.0  # one of the nine pixels of the last patch of row 0
+    assert faithful.mean_by_patch(images, (2, 3)).tolist() == [[[0, 0, 1], [0, 0.5, 0]]]
 
 
 def test_the_effect_agrees_with_itself_and_random_maps_with_nothing() -> None:
@@ -96,8 +103,19 @@ def test_the_whole_experiment_on_a_few_digits(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(faithful, "vit_digits", small_recipe)
     monkeypatch.setattr(faithful, "STEPS", 2)
     monkeypatch.setattr(faithful, "N_PICTURES", 25)
+    covers = []
+
+    def measure(*given: Any, cover: torch.Tensor) -> Faithfulness:
+        covers.append(cover)
+        return measure_faithfulness(*given, cover=cover)
+
+    monkeypatch.setattr(faithful, "measure_faithfulness", measure)
     finding = faithful.experiment()
     numbers = finding.numbers
+    task = small_recipe().data.open()
+    mean = task.predictor.normalise(task.train.images).mean(dim=0)
+    assert len(covers) == len(MAPS)
+    torch.testing.assert_close(torch.stack(covers), mean.expand(len(MAPS), -1, -1, -1))
     assert find(numbers, "with_effect", EFFECT) == pytest.approx(1)
     assert find(numbers, "with_ink", INK) == pytest.approx(1)
     # Whatever the model: to cover what lowers the logit most is a good order of deletion.
