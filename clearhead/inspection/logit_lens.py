@@ -1,8 +1,8 @@
-"""The logit lens (nostalgebraist 2020): what would the model say after each of its layers?
+"""The logit lens (nostalgebraist 2020): the output layer applied after each block.
 
-    lens[l] = norm(x_l) W_headᵀ        x_l is the residual stream after l blocks
+    lens[l] = norm(x_l) Wᵀ        x_l is the residual stream after l blocks
 
-The first row is read before any block, the last one is the model's own output.
+lens[0] comes from the embedding alone; lens[L] is the output of the model.
 """
 
 import torch
@@ -12,10 +12,10 @@ from clearhead.inspection.residual import Arguments, read_stream
 
 
 def logit_lens(model: nn.Module, tokens: Arguments) -> Tensor:
-    """Logits before the first block and after each: (L + 1, B, T, V).
+    """Logits before the first block and after each block: (L + 1, B, T, V).
 
-    tokens: the input of the model, pictures of a VisionTransformer for instance, whose lens is
-    (L + 1, B, C); or a tuple of inputs, as a translator has.
+    tokens: the input of the model, or a tuple of inputs, as for a translator. For a
+    VisionTransformer the input is a batch of pictures, and the result is (L + 1, B, C).
     """
     stream, states = read_stream(model, tokens)
     with torch.no_grad():

@@ -1,4 +1,7 @@
-"""Some heads and positions of a site: where exactly an intervention acts."""
+"""Which heads and positions of a site an intervention changes.
+
+A Site (sites.py) is one named activation of a model. A Place is the part of it to change.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,32 +32,32 @@ class Place:
     heads: list[int] | None
     positions: list[int] | slice | None = None
 
-    def merge(self, old: Tensor, new: Tensor, progress: "Progress | None" = None) -> Tensor:
-        """new, which broadcasts to old, at this place, old elsewhere."""
-        if self.heads is None and progress is None:
+    def merge(self, old: Tensor, new: Tensor, tracker: "PositionTracker | None" = None) -> Tensor:
+        """The new values at this place, the old values elsewhere; new broadcasts to old."""
+        if self.heads is None and tracker is None:
             return new.expand_as(old)
         selected = torch.ones(1, 1, dtype=torch.bool, device=old.device)  # (T, 1)
-        if progress is not None:
-            selected = self._select_positions(old, progress).to(old.device)
+        if tracker is not None:
+            selected = self._select_positions(old, tracker).to(old.device)
         if self.heads is not None:
             selected = selected & select_heads(self.heads, old)
         return torch.where(selected, new, old)
 
-    def _select_positions(self, x: Tensor, progress: "Progress") -> Tensor:
+    def _select_positions(self, x: Tensor, tracker: "PositionTracker") -> Tensor:
         """True for the rows of x (B, ..., T, ·) at these positions: (T, 1)."""
         if x.ndim < 3:
             raise ValueError(
                 f"positions={self.positions} was given but {self.site.name!r} has none here: its "
                 f"shape is {format_shape(x)}"
             )
-        is_keys = self.site.part in ("k", "v")  # which hold the cached ones, too
-        first = 0 if is_keys else progress.read(self.site.name)
+        is_keys = self.site.part in ("k", "v")  # keys and values include the cached tokens
+        first = 0 if is_keys else tracker.count_cached(self.site.name)
         n = first + x.size(-2)
         if isinstance(self.positions, slice):
             wanted = set(range(n)[self.positions])
         else:
             numbers = self.positions or []
-            if outside := [i for i in numbers if i < -n or (i >= n and not progress.can_grow)]:
+            if outside := [i for i in numbers if i < -n or (i >= n and not tracker.can_grow)]:
                 raise IndexError(f"positions has no {outside[0]}: the sequence has {n} tokens")
             wanted = {i if i >= 0 else n + i for i in numbers}
         return torch.tensor([[first + t in wanted] for t in range(x.size(-2))])
@@ -62,32 +65,31 @@ class Place:
 
 @contextmanager
 def change_at(model: nn.Module, place: Place, make: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace the value at a place by make(value), which broadcasts to it, inside a `with`."""
-    progress = None if place.positions is None else Progress()
+    """Replace the values x of a place by make(x), which broadcasts to x, inside a `with`."""
+    tracker = None if place.positions is None else PositionTracker()
     with ExitStack() as edits:
-        edits.enter_context(change(place.site, lambda x: place.merge(x, make(x), progress)))
-        if (
-            progress is not None
-        ):  # after the change, so that its hooks run before those of the change
-            edits.enter_context(progress.follow(model))
+        edits.enter_context(change(place.site, lambda x: place.merge(x, make(x), tracker)))
+        if tracker is not None:
+            # Its hooks are prepended, so entered last they run before those of the change.
+            edits.enter_context(tracker.track(model))
         yield
 
 
-class Progress:
-    """How many tokens a model has read, as the arguments of its stacks of blocks say.
+class PositionTracker:
+    """Finds the position of a call's first token, from the caches that the model is called with.
 
-    past: the number of cached tokens before those of the call. can_grow: whether a later call may
-    continue the sequence, so that a position after its end is no mistake.
+    past: the number of cached tokens. can_grow: whether a later call may continue the sequence; if
+    so, a position after its end is not an error.
     """
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
-        self.read_outside: str | None = None  # the place that was changed in front of the stack
+        self.read_outside: str | None = None  # a site read before the stack is entered
         self.leave()
 
     @contextmanager
-    def follow(self, model: nn.Module) -> Iterator[None]:
-        """Read the arguments of every stack, or block or attention outside of one."""
+    def track(self, model: nn.Module) -> Iterator[None]:
+        """Read the arguments of each outermost stack, block or attention, inside a `with`."""
         kinds = (Stack, Block, MultiHeadAttention)
         found = [module for module in model.modules() if isinstance(module, kinds)]
         inner = {part for module in found for part in module.modules() if part is not module}
@@ -102,7 +104,7 @@ class Progress:
             yield
 
     def enter(self, _: nn.Module, __: tuple[Any, ...], arguments: dict[str, Any]) -> None:
-        """A forward pre-hook."""
+        """The forward pre-hook: read the caches and the mask of a call."""
         if threading.get_ident() != self.thread:
             return
         caches: list[KVCache] = list(arguments.get("caches") or ())
@@ -120,19 +122,19 @@ class Progress:
             )
 
     def leave(self, *_: Any) -> None:
-        """A forward hook."""
+        """The forward hook: forget the call."""
         if threading.get_ident() == self.thread:
             self.is_inside, self.past, self.can_grow = False, 0, False
 
-    def read(self, name: str) -> int:
-        """The number of cached tokens before those of the call of this place."""
+    def count_cached(self, name: str) -> int:
+        """The number of cached tokens before the current call; name: the site that asks."""
         if not self.is_inside:
             self.read_outside = name
         return self.past
 
 
 def select_heads(heads: list[int], x: Tensor) -> Tensor:
-    """True for these heads: broadcasts to x (B, H, T, ·)."""
+    """A boolean mask (H, 1, 1), True for these heads; x is (B, H, T, ·)."""
     if x.ndim != 4:
         raise ValueError(f"head={heads} was given but this value has no heads: {format_shape(x)}")
     selected = torch.zeros(x.size(1), 1, 1, dtype=torch.bool, device=x.device)
@@ -141,14 +143,14 @@ def select_heads(heads: list[int], x: Tensor) -> Tensor:
 
 
 def read_positions(positions: Selection) -> list[int] | slice | None:
-    """One position or several as a list."""
+    """One position or several → a list; a slice or None stays as it is."""
     if positions is None or isinstance(positions, slice):
         return positions
     return read_numbers("positions", positions)
 
 
 def read_numbers(name: str, given: Any) -> list[int]:
-    """One whole number or several as a list."""
+    """One whole number or several → a list of ints."""
     numbers: Any = given.tolist() if isinstance(given, Tensor) else given
     if is_whole(numbers):
         return [int(numbers)]
@@ -161,7 +163,7 @@ def read_numbers(name: str, given: Any) -> list[int]:
 def find_places(
     model: nn.Module, layer: int | str, head: Heads, positions: Selection = None
 ) -> list[Place]:
-    """The places of some heads of one layer."""
+    """The places that hold these heads of one layer, at these positions."""
     sites, where = find_layer(model, layer), read_positions(positions)
     if head is None:
         return [Place(site, None, where) for site in sites]
@@ -172,7 +174,7 @@ def find_places(
 
 
 def find_all_places(model: nn.Module, layer: int | str | None, head: Heads) -> list[Place]:
-    """The places of some heads of one attention, or of all."""
+    """The places that hold these heads of one attention layer, or of all layers."""
     names = list(find_layers(model)) if layer is None else [layer]
     places = [place for name in names for place in find_places(model, name, head)]
     for place in places:
@@ -185,7 +187,7 @@ def find_all_places(model: nn.Module, layer: int | str | None, head: Heads) -> l
 
 
 def check_heads(model: nn.Module, sites: Sequence[Site], head: int | Sequence[int]) -> list[int]:
-    """Numbers of heads that the layer has."""
+    """Check that the layer has these heads; return them as a list."""
     heads = read_numbers("head", head)
     n_heads = count_heads(sites, model)
     if n_heads is None:

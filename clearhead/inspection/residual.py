@@ -2,8 +2,9 @@
 
     x_0 = embedding        x_{l+1} = x_l + attention_l + feed_forward_l        logits = norm(x_L) Wᵀ
 
-logit_lens.py reads logits from every x_l, attribution.py splits the logits into the terms of the
-sum. Both need a model that ends in a stack of blocks and a linear head.
+W is the weight of the output layer (`model.head`). logit_lens.py computes logits from every x_l;
+attribution.py splits the logits into the terms of the sum. Both need a model that ends in a stack
+of blocks and a linear output layer.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ Arguments = Tensor | Sequence[Any]
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The stack that ends in the logits, and the linear layer that reads them."""
+    """The last stack of blocks of a model, and the output layer that computes the logits."""
 
     model: nn.Module
     name: str  # of the stack
@@ -40,10 +41,10 @@ class Stream:
         return [(f"{self.name}.blocks.{layer}", block) for layer, block in enumerate(blocks)]
 
     def select_read(self, x: Tensor, position: int | slice = slice(None)) -> Tensor:
-        """The tokens whose mean the head reads, (..., T, D) → (..., P, D).
+        """The P tokens whose mean is the input of the output layer: (..., T, D) → (..., P, D).
 
-        A VisionTransformer reads its class token or all patches. Any other model reads each token
-        by itself, here the one at this position.
+        For a VisionTransformer these are the class token or all patches. Any other model computes
+        logits from each token separately, so it is the token at this position.
         """
         config: Any = getattr(self.model, "config", None)
         pool = getattr(config, "pool", None)
@@ -53,7 +54,7 @@ class Stream:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether a whole input has one row of logits."""
+        """Whether the model has one row of logits for a whole input, as a VisionTransformer."""
         return hasattr(getattr(self.model, "config", None), "pool")
 
     def read_logits(self, x: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ class Stream:
         return self.model.logits(x) if isinstance(self.model, GPT) else self.head(x)
 
     def check_end(self, x: Tensor, logits: Tensor) -> None:
-        """Refuse a model whose logits are not those that its head reads after the last block."""
+        """Refuse a model that computes more than norm and output layer after the last block x."""
         if not torch.allclose(self.read_logits(x), logits, rtol=1e-3, atol=1e-3, equal_nan=True):
             raise ValueError(
                 f"{type(self.model).__name__} computes more than a norm and its head after the "
@@ -72,7 +73,7 @@ class Stream:
 
 
 def find_stream(model: nn.Module) -> Stream:
-    """The residual stream of a model; a translator's is that of its decoder."""
+    """The residual stream that ends in the logits; for a translator, that of its decoder."""
     check_model(model)
     stacks = [(name, part) for name, part in model.named_modules() if isinstance(part, Stack)]
     head = getattr(model, "head", None)
@@ -106,7 +107,7 @@ def gradient_mode(model: nn.Module) -> Iterator[None]:
 
 
 def as_arguments(inputs: Arguments) -> tuple[Any, ...]:
-    """What a model is called with: one tensor, or several such as a translator's two."""
+    """The positional arguments of a model: one tensor, or several, as for a translator."""
     arguments = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     if not arguments or not isinstance(arguments[0], Tensor):
         raise TypeError(

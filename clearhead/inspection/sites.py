@@ -1,17 +1,17 @@
-"""The places inside a model, by name: what `record` shows and what interventions change.
+"""Sites: the activations of a model by name, as `record` shows and interventions change them.
 
     blocks.1                      a block: its output, (B, T, D)
-    blocks.1.attention            an attention: the mixture of each head, (B, H, T, Dv)
+    blocks.1.attention            an attention: the output of each head, (B, H, T, Dv)
     blocks.1.attention.weights    its weights, (B, H, T, S); also .q, .k and .v
     blocks.1.feed_forward         any other module: its output
-    blocks.1.input                what goes into a module
+    blocks.1.input                any module: its input
 
-A name may leave out its beginning, as here "stack.", if only one module ends this way. The names of
-TransformerLens are understood too: "blocks.1.attn.hook_z" is "blocks.1.attention". Its shapes are
-not: heads come before positions here.
+Any suffix of a name is enough if it is unique: here the prefix "stack." is left out. The names of
+TransformerLens are accepted too: "blocks.1.attn.hook_z" is "blocks.1.attention". The shapes remain
+those of this library, in which heads come before positions.
 
-An attention has the name of the module whose `.mechanism` it is. These names do not change within a
-major version.
+The mechanism of an attention module goes by the name of that module: "blocks.1.attention", not
+"blocks.1.attention.mechanism". These names do not change within a major version.
 """
 
 import difflib
@@ -29,7 +29,7 @@ from clearhead.shapes import check_whole
 HEAD_IN_BLOCK = re.compile(r"(?<=\battention)\.heads\.\d+$")
 PARTS_OF_ATTENTION = ("q", "k", "v", "weights")
 
-# TransformerLens → here. A name of one module there may be the input or output of another here.
+# TransformerLens name → name here. A hook there may be the input or output of a module here.
 ALIASES = (
     (r"hook_embed", "embedding"),
     (r"blocks\.(\d+)\.hook_resid_pre", r"blocks.\1.input"),
@@ -51,10 +51,10 @@ Selection = int | slice | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Site:
-    """One place: a part of what a module computes.
+    """One activation: the output, the input or another value of a module.
 
-    part: "output", "input" or, of a mechanism, "q", "k", "v" or "weights". holder: if the module
-    serves several attentions, the one that is meant; else None.
+    part: "output" or "input"; for a mechanism also "q", "k", "v" or "weights". holder: if several
+    attention modules share the mechanism, the one whose calls count; otherwise None.
     """
 
     name: str
@@ -69,13 +69,14 @@ class Site:
 
 
 def check_model(model: nn.Module) -> None:
+    """Refuse anything but a module."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
 
 
 def _check_not_compiled(model: nn.Module) -> None:
-    """Refuse a model whose compiled graph would not see a change."""
-    is_wrapped = hasattr(model, "_orig_mod")  # by torch.compile
+    """Refuse a model compiled by torch.compile: its graph would ignore new hooks."""
+    is_wrapped = hasattr(model, "_orig_mod")  # the wrapper of torch.compile
     if is_wrapped or any(module._compiled_call_impl is not None for module in model.modules()):
         raise ValueError(
             "model is compiled, and its graph would not see a change; change and run the plain "
@@ -84,15 +85,15 @@ def _check_not_compiled(model: nn.Module) -> None:
 
 
 def find_recorded(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
-    """Each mechanism and block: its names, and for each name the module that holds it there.
+    """Every mechanism and block of a model → {its name: its parent module}.
 
-    One mechanism may serve several attentions; then it has a name for each of them.
+    Several attention modules may share one mechanism; it then has a name for each of them.
     """
     check_model(model)
     modules = dict(model.named_modules(remove_duplicate=False))
     names = [name for name, module in modules.items() if isinstance(module, Mechanism | Block)]
     found: dict[nn.Module, dict[str, nn.Module]] = {}
-    for name in names:  # in the model's order
+    for name in names:
         module, (parent, _, own) = modules[name], name.rpartition(".")
         holders = found.setdefault(module, {})
         if holders and (isinstance(module, Block) or modules[parent] in holders.values()):
@@ -102,7 +103,7 @@ def find_recorded(model: nn.Module) -> dict[nn.Module, dict[str, nn.Module]]:
 
 
 def find_site(model: nn.Module, name: str) -> Site:
-    """The place of this name."""
+    """The site of this name, or of the only name with this suffix."""
     check_model(model)
     _check_not_compiled(model)
     if not isinstance(name, str):
@@ -121,8 +122,10 @@ def find_site(model: nn.Module, name: str) -> Site:
 
 
 def find_layers(model: nn.Module) -> dict[str, list[Site]]:
-    """The attention layers in the model's order, by name; JoinedHeads in a block are one layer with
-    a site for each head."""
+    """The attention layers in the order of the model: name → sites.
+
+    A layer has one site. Only JoinedHeads have one for each head.
+    """
     layers: dict[str, list[Site]] = {}
     for site in _list_attentions(model):
         layers.setdefault(HEAD_IN_BLOCK.sub("", site.name), []).append(site)
@@ -130,7 +133,7 @@ def find_layers(model: nn.Module) -> dict[str, list[Site]]:
 
 
 def find_layer(model: nn.Module, layer: int | str) -> list[Site]:
-    """An attention by its number, from 0, or by its name."""
+    """The sites of an attention layer by its number, from 0; by name, those of any part."""
     layers = find_layers(model)
     _check_not_compiled(model)
     if not layers:
@@ -155,7 +158,7 @@ def find_layer(model: nn.Module, layer: int | str) -> list[Site]:
 
 
 def count_heads(sites: Sequence[Site], model: nn.Module) -> int | None:
-    """The number of heads of one layer; None if only a call can tell."""
+    """The number of heads of one layer; None if its module has no n_heads."""
     if len(sites) > 1 or HEAD_IN_BLOCK.search(sites[0].name):
         return len(sites)
     name = sites[0].name
@@ -166,7 +169,7 @@ def count_heads(sites: Sequence[Site], model: nn.Module) -> int | None:
 
 
 def _list_sites(model: nn.Module) -> list[Site]:
-    """Every place of a model. An attention's name means its mechanism, not the whole module."""
+    """Every site of a model. The name of an attention means its mechanism, not the whole module."""
     attentions = _list_attentions(model)
     names = {site.name for site in attentions}
     parts = [
@@ -177,7 +180,7 @@ def _list_sites(model: nn.Module) -> list[Site]:
     modules = [
         (name, module)
         for name, module in model.named_modules()
-        if name and not isinstance(module, nn.ModuleList)  # which is never called
+        if name and not isinstance(module, nn.ModuleList)  # never called itself
     ]
     outputs = [Site(name, module) for name, module in modules if name not in names]
     inputs = [Site(f"{name}.input", module, "input") for name, module in modules]
@@ -185,6 +188,7 @@ def _list_sites(model: nn.Module) -> list[Site]:
 
 
 def _list_attentions(model: nn.Module) -> list[Site]:
+    """The output site of every mechanism."""
     return [
         Site(name, module, holder=holder if len(holders) > 1 else None)
         for module, holders in find_recorded(model).items()
@@ -194,7 +198,7 @@ def _list_attentions(model: nn.Module) -> list[Site]:
 
 
 def _translate(name: str) -> str:
-    """A name of TransformerLens as a name here; any other name as it is."""
+    """Replace a TransformerLens name by the name used here; leave any other name as it is."""
     for pattern, ours in ALIASES:
         if match := re.fullmatch(pattern, name):
             return match.expand(ours)
