@@ -1,19 +1,19 @@
-"""Looking inside a model: its calls recorded from outside, measured and drawn.
+"""Looking inside a model: record its calls with hooks, measure them, change them, draw them.
 
-sites.py              the places inside a model, by name
+sites.py              the activations of a model, by name
 record.py             with record(model) as trace: the calls of every attention and block
-interventions.py      with ablate(model, ...): change one thing, and see what it causes
-places.py             which heads and positions of a site
+interventions.py      with ablate(model, ...): change one activation, and see what it causes
+places.py             which heads and positions of a site to change
 edits.py              the hooks behind every intervention
-residual.py           the residual stream, and how logits are read from it
-logit_lens.py         what a model would say after each layer
-attribution.py        a logit as the sum of what each part contributes
-sweeps.py             which heads and positions matter: every place changed in one batch
-sweep_rows.py         that batch: its rows differ in one value
+residual.py           the residual stream, and how logits are computed from it
+logit_lens.py         the logits a model would give after each layer
+attribution.py        a logit as the sum of the contributions of all parts
+sweeps.py             which heads and positions matter: change each of them, in one batch
+sweep_rows.py         that batch: its rows differ in one activation
 head_scores.py        induction, previous-token and duplicate-token heads
 circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
-picture_maps.py       which patches a VisionTransformer uses, and how far such a map is right
+picture_maps.py       heat maps of the patches a VisionTransformer uses, and their faithfulness
 figures.py            attention and masks as pictures
 cause_figures.py      lens, attribution, sweeps, scores, maps and curves as pictures
 position_figures.py   positions as pictures

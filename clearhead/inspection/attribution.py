@@ -2,10 +2,11 @@
 
     logit = norm(x_L) · w + b        x_L = embedding + Σ_l (Σ_h head_lh + feed_forward_l)
 
-A norm divides by a number that depends on the whole sum. With that number kept as it was, the norm
-is linear, so the logit is exactly the sum of what each term contributes. What a term causes in
-later layers counts for those layers. With norms after each sum, as in BERT, every term passes
-through all later norms in the same way.
+A norm divides by a scale that depends on the whole sum. With the scale fixed at its actual value
+the norm is linear, so the logit is exactly the sum of the contributions of all terms. Only direct
+contributions count: what a later layer computes from a term is the contribution of that layer. In
+a model with post-norm blocks, such as BERT, each term passes through all later norms, with their
+scales fixed as well.
 """
 
 import re
@@ -29,19 +30,19 @@ Terms = dict[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """One logit of each row as a sum: name of a part → what it contributes, (B,)."""
+    """One logit of each row as a sum: name of a part → its contribution, (B,)."""
 
     terms: Terms
-    target: Tensor = field(repr=False)  # (B,): whose logit it is
+    target: Tensor = field(repr=False)  # (B,): the token or class of the logit
 
     @property
     def total(self) -> Tensor:
-        """The sum of all terms, (B,): the logit, before a soft cap."""
+        """The sum of all terms, (B,): the logit, before soft-capping if the model has it."""
         return torch.stack(list(self.terms.values())).sum(dim=0)
 
     @property
     def heads(self) -> Tensor:
-        """What each head contributes, (B, L, H); 0 for a head that a layer does not have."""
+        """The contribution of each head, (B, L, H); 0 where a layer has fewer heads."""
         found = {name: re.fullmatch(r"layer (\d+) head (\d+)", name) for name in self.terms}
         cells = {name: (int(m[1]), int(m[2])) for name, m in found.items() if m}
         L, H = (1 + max(cell[axis] for cell in cells.values()) for axis in (0, 1))
@@ -68,9 +69,10 @@ def attribution(
 ) -> Attribution:
     """Split one logit of each row into the contributions of embedding, heads and feed-forwards.
 
-    tokens: as in logit_lens. target: a token or class, or one for each row (B,); the most likely
-    unless given. against: another one, whose logit is subtracted. position: which token's logits;
-    a VisionTransformer has one row of logits for each picture, so position is not used.
+    tokens: as in logit_lens. target: a token or class, or one for each row (B,); by default the
+    most likely one. against: another token or class; the logit is then the difference target −
+    against. position: the position whose logits are split; not used for a VisionTransformer, which
+    has one row of logits for each picture.
     """
     stream = find_stream(model)
     with evaluation_mode(model):
@@ -90,11 +92,11 @@ def attribution(
     return Attribution(shares | {"head bias": bias}, ids)
 
 
-# The residual stream as a sum of terms, each (B, P, D): P is the number of tokens the head reads
+# The residual stream as a sum of terms, each (B, P, D), at the P tokens of Stream.select_read
 
 
 def _list_names(stream: Stream) -> list[str]:
-    """The places whose values the terms are made of."""
+    """The names of all activations that are needed to compute the terms."""
     mixtures = [site.name for sites in find_layers(stream.model).values() for site in sites]
     names = [name for name in mixtures if name.startswith(f"{stream.name}.")]
     names.append(stream.named_blocks[-1][0])
@@ -106,7 +108,7 @@ def _list_names(stream: Stream) -> list[str]:
 
 
 def _split_stream(stream: Stream, values: Terms) -> Terms:
-    """The terms of the stream after its last norm."""
+    """Split the stream after its last norm into terms: name of a part → (B, P, D)."""
     terms = {"embedding": values[f"{stream.named_blocks[0][0]}.input"]}
     for layer, (name, block) in enumerate(stream.named_blocks):
         feed_forward = {f"layer {layer} feed-forward": values[f"{name}.feed_forward"]}
@@ -126,7 +128,7 @@ def _split_stream(stream: Stream, values: Terms) -> Terms:
 
 
 def _split_attention(name: str, layer: int, block: Block, values: Terms) -> Terms:
-    """What each head adds: its mixture times its own columns of the output projection."""
+    """The terms of one attention: each head's output times its columns of proj_out; the bias."""
     kind = "cross head" if name.endswith("cross_attention") else "head"
     projection = cast(nn.Linear, block.get_submodule(f"{name.rpartition('.')[2]}.proj_out"))
     mixtures = [values[name]] if name in values else _list_joined(name, values)
@@ -149,7 +151,7 @@ def _list_joined(name: str, values: Terms) -> list[Tensor]:
 
 
 def _normalize(terms: Terms, norm: nn.Module, before: Tensor) -> Terms:
-    """Every term through a norm that divides by what it divided `before` by, their sum."""
+    """Apply a norm to every term, with the scale that it has for `before`, the sum of all terms."""
     if isinstance(norm, nn.Identity):
         return terms
     if not isinstance(norm, LayerNorm | RMSNorm):
@@ -169,17 +171,17 @@ def _normalize(terms: Terms, norm: nn.Module, before: Tensor) -> Terms:
     return terms
 
 
-# The logit that is split
+# The output layer, and which of its rows
 
 
 def _read_head(stream: Stream, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The head's weight (B, D) and bias (B,) for these tokens."""
+    """The rows of the output layer for these tokens or classes: weight (B, D) and bias (B,)."""
     weight, bias = stream.head.weight[ids], stream.head.bias
     return weight, weight.new_zeros(len(ids)) if bias is None else bias[ids]
 
 
 def _read_ids(name: str, ids: Any, logits: Tensor) -> Tensor:
-    """One token or class for each row, (B,)."""
+    """Check one token or class, or one for each row; return them as (B,)."""
     B, V = logits.shape
     if not isinstance(ids, Tensor):
         for i in ids if isinstance(ids, list | tuple) else [ids]:

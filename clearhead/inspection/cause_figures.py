@@ -1,8 +1,8 @@
-"""What a part of a model does, as pictures: lens, attribution, sweeps, scores, maps and curves.
+"""Pictures of the measures of cause: lens, attribution, sweeps, head scores, maps and curves.
 
     sweep_picture(patch_sweep(model, clean, corrupted, metric)).save("sweep.png")
 
-Every function takes what a measure returns and gives a Picture.
+Every function takes the result of a measure and returns a Picture.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,16 +38,17 @@ from clearhead.inspection.picture_maps import Faithfulness
 from clearhead.inspection.sweeps import Sweep
 from clearhead.shapes import check_positive, check_whole, format_shape
 
-MAX_SINGLE = 4  # pictures with a row for each; more are drawn two in a row
-MAP_COLOURS = "viridis"  # lightness grows with the number, so that it can be read in grey too
+MAX_SINGLE = 4  # up to so many pictures, each has its own row; more are drawn two in a row
+MAP_COLOURS = "viridis"  # lightness grows with the value, so it can be read in grey too
 
 
 def lens_picture(
     lens: Tensor, vocabulary: Sequence[str], tokens: Sequence[str] | None = None, batch: int = 0
 ) -> Picture:
-    """The most likely token after each layer, (L + 1, B, T, V); the darker, the more certain.
+    """A table of the most likely token after each layer, darker where it is more probable.
 
-    vocabulary: the name of every token; tokens: of the T tokens that were read.
+    lens: (L + 1, B, T, V), from logit_lens. vocabulary: the text of each of the V tokens. tokens:
+    the texts of the T input tokens. batch: which row of the batch.
     """
     if lens.ndim != 4:
         raise ValueError(f"lens must have shape (L + 1, B, T, V), got {format_shape(lens)}")
@@ -78,7 +79,7 @@ def lens_picture(
 
 
 def attribution_picture(found: Attribution, batch: int = 0, most: int = 14) -> Picture:
-    """The terms of a logit as bars, the largest first; the last bar is the sum of all others."""
+    """The `most` largest terms of a logit as bars, in order; one more bar for the sum of others."""
     check_whole("batch", batch, -len(found.target), len(found.target) - 1)
     check_positive(most=most)
     terms = sorted(
@@ -103,9 +104,10 @@ def attribution_picture(found: Attribution, batch: int = 0, most: int = 14) -> P
 def sweep_picture(
     sweep: Sweep, tokens: Sequence[str] | None = None, title: str | None = None
 ) -> Picture:
-    """How much a change at each place moves the metric: a row for each layer.
+    """A sweep as a table of colours, with a row for each layer.
 
-    Of a patch_sweep the share of the clean answer that comes back, of head_importance the effect.
+    For patch_sweep it shows `recovered`, for head_importance `effect`. tokens: the names of the
+    columns, if the sweep is over positions.
     """
     is_patch = sweep.goal is not None
     matrix = array(sweep.recovered if is_patch else sweep.effect)
@@ -128,7 +130,7 @@ def sweep_picture(
 
 
 def head_scores_picture(scores: HeadScores) -> Picture:
-    """How much each head is of each kind: three tables, layers by heads."""
+    """The previous-token, duplicate-token and induction scores: three tables, layers by heads."""
     kinds = ("previous", "duplicate", "induction")
     L, H = scores.previous.shape
     size = inches(L, 0.5, 4), inches(H, 0.9, 4)
@@ -154,9 +156,9 @@ def map_picture(
 ) -> Picture:
     """Pictures (B, channels, height, width) from 0 to 1, each beside its maps (B, rows, columns).
 
-    The maps are drawn as they are, each above its own scale, so that what is seen is the map and
-    not the picture. Draw a map of an untrained model too, for comparison. labels stand below the
-    pictures. More than 4 pictures are drawn two in a row.
+    maps: title → maps. They are drawn beside the picture, not over it, each with its own scale of
+    colours below. Add a map of an untrained model for comparison. labels: texts below the pictures.
+    More than 4 pictures are drawn two in a row.
     """
     pixels = array(images)
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3):
@@ -166,7 +168,7 @@ def map_picture(
     _check_maps(maps, len(pixels))
     in_row = 1 if len(pixels) <= MAX_SINGLE else 2
     columns, rows = 1 + len(maps), -(-len(pixels) // in_row)
-    lines = max((label.count("\n") for label in labels or ()), default=0)  # beyond the first
+    lines = max((label.count("\n") for label in labels or ()), default=0)  # after the first line
     size = 1.35 * columns * in_row + 0.2, (1.6 + 0.13 * lines) * rows + 0.4
     with panels(*size, columns * in_row, rows) as (figure, grid):
         for number, pixel in enumerate(pixels):
@@ -203,7 +205,7 @@ def draw_pixels(axes: Axes, pixels: Array) -> Array:
 
 
 def draw_map(axes: Axes, heat: Array, picture: Array) -> None:
-    """A map as large as its picture, and below it the colours from its lowest to its highest."""
+    """Draw a map in the size of its picture; below it, its colours from lowest to highest value."""
     low, high = float(heat.min()), float(heat.max())
     axes.imshow(heat, extent=image_box(picture), cmap=MAP_COLOURS, vmin=low, vmax=high)
     strip = axes.inset_axes((0.0, -0.1, 1.0, 0.05))
@@ -219,7 +221,7 @@ def _remove_frame(axes: Axes) -> None:
 
 
 def faithfulness_picture(found: Mapping[str, Faithfulness]) -> Picture:
-    """Deletion and insertion curves of several maps, means over pictures, with their scores."""
+    """Deletion and insertion curves, as means over pictures; found: name of a map → its curves."""
     with panels(8.6, 3.2, 2, sharey=True) as (figure, grid):
         for axes, kind in zip(grid, ("deletion", "insertion"), strict=True):
             open_axes(axes)
@@ -237,13 +239,13 @@ def faithfulness_picture(found: Mapping[str, Faithfulness]) -> Picture:
 
 
 def _write_numbers(axes: Axes, matrix: Array, is_dark: Array) -> None:
-    """Two digits in each cell, if there are few cells."""
+    """Write each number with two decimals into its cell, if there are few cells."""
     if matrix.size <= 144:
         write_cells(axes, matrix, lambda x: f"{x:z.2f}".replace("-", "−"), is_dark)  # no −0.00
 
 
 def _find_dark_cells(matrix: Array) -> Array:
-    """Where draw_bias draws a dark cell: low numbers if there are both signs, else large ones."""
+    """True where draw_bias draws a dark cell: low values if both signs occur, else large ones."""
     top = np.abs(matrix).max(initial=1e-12)
     has_both = matrix.min(initial=0) < 0 < matrix.max(initial=0)
     return matrix < 0.35 * top if has_both else np.abs(matrix) > 0.55 * top

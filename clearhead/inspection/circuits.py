@@ -1,11 +1,11 @@
-"""What a head's weights alone say: what it reads, what it writes, who listens to whom.
+"""The circuits of a head, read from its weights without running the model (Elhage et al. 2021).
 
-    QK = W_q W_kᵀ / √Dh       the score of two tokens is x_t QK x_sᵀ
-    OV = W_v W_o              a token that is attended to adds x_s OV to the residual stream
+    QK = W_q W_kᵀ / √Dh       the score of query t and key s is x_t QK x_sᵀ
+    OV = W_v W_o              attending to token s adds x_s OV to the residual stream
 
-Both are D × D matrices of rank Dh, here with rows as inputs. The gain of a norm in front of the
-attention is part of them, its centring and its division by each token's length are not. Rotary
-positions turn QK with the distance of two tokens: it is that of distance 0. (Elhage et al. 2021)
+Both are D × D matrices of rank at most Dh; tokens are row vectors. They include the gain of the
+norm before the attention, but not its centring, nor its division by the scale of each token. With
+rotary positions QK depends on the distance of the two tokens; here it is QK at distance 0.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from clearhead.shapes import check_choice, check_positive, check_whole
 
 
 def qk_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
-    """Which token attends to which: (D, D), rows of the query's token, columns of the key's."""
+    """The matrix QK of a head, (D, D): rows for the query's input, columns for the key's."""
     attention, gain, source_gain = _find_attention(model, layer, head)
     if attention.norm_q is not None:
         raise ValueError("with qk_norm a score is not a product of two tokens; QK does not exist")
@@ -33,7 +33,7 @@ def qk_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
 
 
 def ov_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
-    """What a token adds where it is attended to: (D, D), rows of its input, columns of the sum."""
+    """The matrix OV of a head, (D, D): rows for the input, columns for what is added to it."""
     attention, _, source_gain = _find_attention(model, layer, head)
     shared = _rows(head // (attention.n_heads // attention.n_kv_heads), attention.d_head)
     v = source_gain * attention.proj_v.weight[shared].detach()  # (Dh, D)
@@ -43,11 +43,12 @@ def ov_matrix(model: nn.Module, layer: int | str, head: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Circuit:
-    """The strongest directions of a head: singular values and the tokens nearest to each.
+    """The largest singular values of OV or QK, and the tokens closest to the singular vectors.
 
-    values (K,). reads, writes: for each direction the ids of the tokens that point into it most,
-    (K, n). Of QK, `reads` are the queries' tokens and `writes` the keys'. A direction and its
-    opposite are the same singular direction; the sign is that of the tokens listed.
+    values (K,): the singular values. reads, writes (K, n): the ids of the n tokens with the largest
+    dot product with the left and the right singular vector. For QK, reads are tokens of the query
+    and writes tokens of the key. The sign of a pair of singular vectors is arbitrary; it is chosen
+    such that the token with the largest absolute product on the left has a positive one.
     """
 
     values: Tensor
@@ -58,9 +59,10 @@ class Circuit:
 def find_circuit(
     model: nn.Module, layer: int | str, head: int, kind: str = "ov", *, k: int = 3, n: int = 5
 ) -> Circuit:
-    """The k largest singular values of OV or QK, and n tokens that each direction reads and writes.
+    """The k largest singular values of OV or QK, with n tokens for each pair of singular vectors.
 
-    Tokens are compared with the embedding table, and what OV writes with the head of the model.
+    Singular vectors are compared with the rows of the embedding table; the right ones of OV, which
+    are written to the residual stream, with the rows of the output layer.
     """
     check_choice("kind", kind, ("ov", "qk"))
     check_positive(k=k, n=n)
@@ -68,7 +70,7 @@ def find_circuit(
     left, values, right = torch.linalg.svd(matrix.double())
     embedding = _find_table(model, "embedding")
     table = _find_table(model, "head") if kind == "ov" else embedding
-    # A pair of directions has a common sign: the one in which the first reads most.
+    # Both vectors of a pair change sign together.
     read = embedding @ left[:, :k]  # (V, k)
     sign = read.gather(0, read.abs().argmax(dim=0, keepdim=True)).sign()
     written = table @ right[:k].T * sign
@@ -81,13 +83,14 @@ def find_circuit(
 
 
 def composition(model: nn.Module, kind: str = "k") -> Tensor:
-    """How much each head reads what each earlier head writes: (L, H, L, H), the writer first.
+    """Composition scores: how much head 2 reads of what an earlier head 1 writes.
 
-    kind: through its queries "q", its keys "k" or its values "v":
+    Returns (L, H, L, H), head 1 on the first two axes; 0 unless head 1 is in an earlier layer.
+    kind: whether head 2 reads it for its queries, keys or values. In the Frobenius norm:
 
-        ‖OV_1 QK_2‖ / (‖OV_1‖ ‖QK_2‖), ‖OV_1 QK_2ᵀ‖ / …, ‖OV_1 OV_2‖ / …
-
-    in the Frobenius norm; 0 where the writer is not in an earlier layer.
+        "q"   ‖OV_1 QK_2‖  / (‖OV_1‖ ‖QK_2‖)
+        "k"   ‖OV_1 QK_2ᵀ‖ / (‖OV_1‖ ‖QK_2‖)
+        "v"   ‖OV_1 OV_2‖  / (‖OV_1‖ ‖OV_2‖)
     """
     check_choice("kind", kind, ("q", "k", "v"))
     if sum(isinstance(module, Stack) for module in model.modules()) > 1:
@@ -117,7 +120,10 @@ def composition(model: nn.Module, kind: str = "k") -> Tensor:
 def _find_attention(
     model: nn.Module, layer: int | str, head: int
 ) -> tuple[MultiHeadAttention, Tensor, Tensor]:
-    """The attention of a layer, and the gains (D,) of the norms of its queries and its source."""
+    """The attention of a layer, and the gains of the norms before its queries and its keys.
+
+    A gain is (D,), or a single 1 where no norm comes before.
+    """
     sites = find_layer(model, layer)
     modules = dict(model.named_modules(remove_duplicate=False))
     attention = modules.get(sites[0].name)
@@ -134,7 +140,7 @@ def _find_attention(
     if not isinstance(block, Block) or not block.pre_norm:
         return attention, ones, ones
     gain = getattr(block.norm_cross if is_cross else block.norm_attention, "gain", ones).detach()
-    return attention, gain, ones if is_cross else gain  # the source of a cross-attention has none
+    return attention, gain, ones if is_cross else gain  # no norm before cross-attention keys
 
 
 def _norm(matrices: Tensor) -> Tensor:
@@ -143,11 +149,12 @@ def _norm(matrices: Tensor) -> Tensor:
 
 
 def _rows(head: int, d_head: int) -> slice:
+    """The rows of one head in a projection."""
     return slice(head * d_head, (head + 1) * d_head)
 
 
 def _find_table(model: nn.Module, name: str) -> Tensor:
-    """The embedding or head of a model as a row for each token, (V, D) in float64."""
+    """The weight of the embedding or the output layer, a row for each token: (V, D), float64."""
     part = getattr(model, name, None)
     if not isinstance(part, nn.Embedding | nn.Linear):
         raise ValueError(f"{type(model).__name__} has no {name!r} with a row for each token")

@@ -1,11 +1,12 @@
-"""What kind of head is it? Scores on random tokens that occur twice (Olsson et al. 2022).
+"""What kind of head is it? Scores on a repeated random sequence (Olsson et al. 2022).
 
-    tokens      r_1 … r_n r_1 … r_n         random, so nothing but repetition can be used
-    previous    weight on the token before
+    tokens      r_1 … r_n r_1 … r_n     the second half can be predicted only by the repetition
+    previous    weight on the previous token
     duplicate   weight on the earlier copy of the same token
-    induction   weight on the token after the earlier copy: what came next last time
+    induction   weight on the token after the earlier copy
 
-Each is a mean over the second copy: 1 = the head does only that, and about 1 / (2n) by chance.
+Each score is the mean over all queries of the second half. A head that does nothing else scores 1;
+uniform attention scores 1 / (2n), or about 0.7 / n with a causal mask.
 """
 
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from clearhead.shapes import check_choice, check_positive
 class HeadScores:
     """Scores of every head, (L, H) each.
 
-    entropy (nats) and distance (tokens) are means over all tokens: how broadly and how far a head
-    looks.
+    previous, duplicate, induction: as above. entropy (nats) and distance (tokens) are means over
+    all queries: how spread out the attention is, and how far back it reaches.
     """
 
     previous: Tensor
@@ -59,8 +60,8 @@ def head_scores(
 ) -> HeadScores:
     """Score every head of a model that reads tokens, such as a GPT.
 
-    n_tokens: the length of each of the two copies, half the context length but at most 50 unless
-    given. start: the id of a token that stands before them, for a model that expects one.
+    n_tokens: the length n of one copy; by default half the context length, but at most 50. start:
+    the id of a start token to put first, for a model that expects one.
     """
     tokens = draw_repeated(model, n_tokens, batch_size, seed, start)
     n = tokens.size(1) // 2
@@ -68,7 +69,7 @@ def head_scores(
         model(tokens)
     weights = torch.stack(trace.weights())  # (L, B, H, T, T)
     if start is not None:
-        weights = weights[..., 1:, 1:]  # the scores are about the copies
+        weights = weights[..., 1:, 1:]  # without the start token
     second = weights[..., n:, :]  # the queries of the second copy
 
     def look_back(steps: int) -> Tensor:
@@ -87,9 +88,10 @@ def head_scores(
 def draw_repeated(
     model: Model, n_tokens: int | None, batch_size: int, seed: int, start: int | None = None
 ) -> Tensor:
-    """Random tokens, each row twice in succession, after the start token: (batch_size, T).
+    """Rows of random tokens, each repeated once, after the start token if there is one.
 
-    The start token is not among the random ones.
+    Returns (batch_size, 2 n_tokens), or (batch_size, 1 + 2 n_tokens) with a start token, which is
+    not drawn again.
     """
     config = getattr(model, "config", None)
     vocab_size = getattr(config, "vocab_size", None) or getattr(config, "d_input", None)

@@ -1,14 +1,15 @@
-"""Which patches does a VisionTransformer use? Heat maps, and a test of how far they are right.
+"""Which patches does a VisionTransformer use? Heat maps, and measures of their faithfulness.
 
     mean       the attention of the class token, averaged over heads and layers
-    rollout    the layers multiplied (measures.py)
-    gradient   R ← R + Ā R from the first layer on, R = 1 at first, Ā = mean over heads of
+    rollout    the product of the attention matrices of all layers (measures.py)
+    gradient   R ← R + Ā R for each layer, beginning with R = I; Ā = mean over heads of
                max(0, weights ⊙ ∂logit/∂weights): attention that raises the logit (Chefer 2021)
 
-The true effect is measured instead of guessed: cover one patch, and see how much of the logit is
-lost. A map is faithful if it says the same; if covering the patches it ranks first hurts the answer
-most (deletion), and if they alone suffice for it (insertion) (Petsiuk et al. 2018). Compare it with
-a random order, and with the brightness of the patches: `clearhead lab faithful`.
+The effect of a patch can be measured: cover it, and see by how much the logit falls. A map is
+faithful if it agrees with the measured effects. There are two other tests (Petsiuk et al. 2018).
+Deletion: covering the patches that the map ranks first should lower the probability of the answer
+quickly. Insertion: showing only these patches should raise it quickly. Compare every result with a
+random order and with the brightness of the patches: `clearhead lab faithful`.
 """
 
 from dataclasses import dataclass
@@ -37,29 +38,30 @@ METHODS = ("mean", "rollout", "gradient")
 def picture_map(
     model: VisionTransformer, images: Tensor, method: str = "mean", target: Tensor | None = None
 ) -> Tensor:
-    """How much each patch counts: images (B, channels, height, width) → (B, rows, columns).
+    """Heat maps of the patches: images (B, channels, height, width) → (B, rows, columns).
 
-    target (B,): the classes whose logits "gradient" follows; the most likely unless given. If the
-    model reads its answer from all patches, the map is the mean over their attention.
+    method: "mean", "rollout" or "gradient", as above. target (B,): the classes whose logits are
+    differentiated for "gradient"; by default the most likely ones. For a model that pools all
+    patches instead of using a class token, the map is the mean over the attention of all patches.
     """
     _check_model(model)
     check_choice("method", method, METHODS)
     if method == "gradient":
-        tokens = _gradient_rollout(model, images, target)
+        tokens = _roll_out_gradient(model, images, target)
     else:
         with evaluation_mode(model), record(model) as trace:
             model(images)
         tokens = (rollout if method == "rollout" else mean_attention)(trace)  # (B, T, T)
-    first = int(model.config.class_token)  # the first patch
+    first = int(model.config.class_token)  # index of the first patch
     read = tokens[:, :1] if model.config.pool == "class" else tokens[:, first:]
     return read.mean(dim=1)[:, first:].unflatten(-1, model.grid_of(images))
 
 
-def _gradient_rollout(model: VisionTransformer, images: Tensor, target: Tensor | None) -> Tensor:
-    """How much each token's output depends on each input token, (B, T, T)."""
+def _roll_out_gradient(model: VisionTransformer, images: Tensor, target: Tensor | None) -> Tensor:
+    """The matrix R − I of the method "gradient": output tokens by input tokens, (B, T, T)."""
     names = [f"{site.name}.weights" for sites in find_layers(model).values() for site in sites]
     with gradient_mode(model), capture(model, names) as values:
-        logits = model(images.clone())  # a tensor of inference_mode becomes an ordinary one
+        logits = model(images.clone())  # a copy, because inference tensors have no gradient
         chosen = logits.gather(1, _read_target(target, logits)[:, None]).sum()
         gradients = torch.autograd.grad(chosen, [values[name] for name in names])
     T = values[names[0]].size(-1)
@@ -76,10 +78,10 @@ def measure_covering(
     target: Tensor | None = None,
     cover: Tensor | None = None,
 ) -> Tensor:
-    """The logit that is lost if one patch is covered, for each patch: (B, rows, columns).
+    """By how much the logit falls when one patch is covered, for each patch: (B, rows, columns).
 
-    target (B,): the classes whose logits are followed, the model's own answers unless given.
-    cover: as in cover_patches.
+    target (B,): the classes of the logits; by default the model's answers. cover: as in
+    cover_patches. Needs one forward pass for each patch.
     """
     _check_model(model)
     grid = model.grid_of(images)
@@ -97,8 +99,9 @@ def measure_covering(
 class Faithfulness:
     """The probability of the answer as patches are covered in the order of a map.
 
-    deletion (B, P + 1): the first patches covered, more and more; insertion (B, P + 1): all but the
-    first covered, fewer and fewer. A faithful map has a low deletion and a high insertion curve.
+    deletion (B, P + 1): with the first 0, 1, …, P patches covered. insertion (B, P + 1): with all
+    patches covered except the first 0, 1, …, P. Patches with the highest values in the map come
+    first, so a faithful map has a low deletion curve and a high insertion curve.
     """
 
     deletion: Tensor
@@ -119,10 +122,10 @@ def measure_faithfulness(
     cover: Tensor | None = None,
     max_rows: int = 512,
 ) -> Faithfulness:
-    """Cover patches in the order of maps (B, rows, columns), and the reverse of covering.
+    """Cover patches in the order of maps (B, rows, columns), and uncover them in the same order.
 
-    target (B,): the classes whose probability is followed, the model's own answers unless given.
-    cover: as in cover_patches.
+    target (B,): the classes whose probability is measured; by default the model's answers. cover:
+    as in cover_patches. max_rows: the largest batch size, if it is at least B.
     """
     _check_model(model)
     grid = model.grid_of(images)
@@ -139,7 +142,7 @@ def measure_faithfulness(
     with evaluation_mode(model):
         ids = _read_target(target, model(images))
 
-        def follow(covered: Tensor) -> Tensor:
+        def measure(covered: Tensor) -> Tensor:
             """covered (P + 1, B, P) → the probability of the target, (B, P + 1)."""
             size = max(1, max_rows // len(images))
             parts = []
@@ -150,16 +153,16 @@ def measure_faithfulness(
                 parts.append(probs.unflatten(0, (len(chunk), len(images))).squeeze(-1))
             return torch.cat(parts).T
 
-        return Faithfulness(follow(rank < steps), follow(rank >= steps))
+        return Faithfulness(measure(rank < steps), measure(rank >= steps))
 
 
 def cover_patches(
     images: Tensor, covered: Tensor, grid: tuple[int, int], cover: Tensor | None = None
 ) -> Tensor:
-    """Paint patches over: covered (B, P), True = covered.
+    """Replace patches of images (B, channels, height, width); returns images of the same shape.
 
-    cover (channels, height, width): the picture that is seen there, such as the mean of a data set;
-    unless given, the mean colour of each picture itself.
+    covered (B, P): True for the patches to replace. cover (channels, height, width): the picture
+    shown there, such as the mean of a data set; by default the mean colour of each picture.
     """
     rows, columns = grid
     cells = covered.unflatten(1, grid).unsqueeze(1)  # (B, 1, rows, columns)
@@ -183,7 +186,7 @@ def _check_model(model: VisionTransformer) -> None:
 
 
 def _read_target(target: Tensor | None, logits: Tensor) -> Tensor:
-    """A class for each row, (B,)."""
+    """Check the target classes (B,); by default the most likely class of each row."""
     if target is None:
         return logits.argmax(-1)
     check_int_tensor("target", target)

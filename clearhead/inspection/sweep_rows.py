@@ -1,8 +1,8 @@
-"""A batch whose rows differ in one value: what patch_sweep and head_importance run.
+"""The batch that patch_sweep and head_importance run: each copy of the inputs has one change.
 
-The batch holds one unchanged copy of the inputs and a copy for each change. Before its block a
-changed row is the unchanged one, so it need not be computed: rows are added block by block, about
-half of the work.
+The batch holds one unchanged copy of the inputs and a copy for each change. Before the block of its
+change a copy equals the unchanged one and need not be computed. So copies are added block by block,
+which saves about half of the work.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +30,8 @@ def change_each(
 ) -> tuple[Tensor, float]:
     """The metric after each change, (L, N), and without a change.
 
-    new: values (B, N, ...) for each of L places. N is the number of heads or positions, axis 1 of
-    every value.
+    new: name → the values (B, N, ...) to put there, for L activations. N is the number of heads or
+    positions; each change replaces one entry of this axis.
     """
     check_positive(max_rows=max_rows)
     B, N = check_sizes(new)
@@ -52,7 +52,7 @@ def _run_changed(
     cells: list[tuple[str, int]],
     new: dict[str, Tensor],
 ) -> Tensor:
-    """Logits of the unchanged inputs, then of a copy for each cell, changed there: (name, i)."""
+    """Logits of the unchanged inputs, then of one changed copy for each cell (name, i)."""
     grows = _can_grow(model, arguments, new)
     with ExitStack() as edits:
         for name in dict.fromkeys(name for name, _ in cells):
@@ -67,14 +67,14 @@ def _run_changed(
 
 
 def _can_grow(model: nn.Module, arguments: tuple[Any, ...], names: Iterable[str]) -> bool:
-    """Whether rows may be added between blocks: no mask belongs to a row, and all share a stack."""
+    """Whether rows may be added between blocks: one input without a mask, and a single stack."""
     n_stacks = sum(isinstance(module, Stack) for module in model.modules())
     are_in_blocks = all("blocks" in name.split(".") for name in names)
     return len(arguments) == 1 and n_stacks == 1 and are_in_blocks
 
 
 def _add_rows(model: nn.Module, name: str, n: int, B: int) -> AbstractContextManager[None]:
-    """Add n copies of the first B rows, the unchanged ones, in front of the block of a place."""
+    """Add n copies of the first B rows, the unchanged ones, before the block of this name."""
     parts = name.split(".")
     block = ".".join(parts[: parts.index("blocks") + 2])
 
@@ -85,7 +85,7 @@ def _add_rows(model: nn.Module, name: str, n: int, B: int) -> AbstractContextMan
 
 
 def _put(new: Tensor, rows: list[tuple[int, int]]) -> Callable[[Tensor], Tensor]:
-    """Replace entry i of axis 1 by the new value, in each of these (copy of the batch, i)."""
+    """Make a function that replaces entry i of axis 1 in copy c of the batch; rows: (c, i), …"""
     copies, entries = (list(column) for column in zip(*rows, strict=True))
 
     def put(value: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def _repeat_rows(x: Any, n: int) -> Any:
 
 
 def check_sizes(values: dict[str, Tensor]) -> tuple[int, int]:
-    """B and N, which all values (B, N, ...) have in common."""
+    """Check that all values (B, N, ...) have the same B and N; return them."""
     sizes = {name: tuple(value.shape[:2]) for name, value in values.items()}
     B, N = next(iter(sizes.values()))
     if not B:
@@ -117,7 +117,7 @@ def check_sizes(values: dict[str, Tensor]) -> tuple[int, int]:
 
 
 def measure(metric: Metric, logits: Tensor) -> Tensor:
-    """One number for each row of logits."""
+    """Apply a metric: one number for each row of logits."""
     if not callable(metric):
         raise TypeError(f"metric must be a function of logits, got {metric!r}")
     values = metric(logits)

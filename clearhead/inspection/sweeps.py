@@ -1,14 +1,15 @@
-"""Which heads, layers and positions matter: one measurement for every place, in few passes.
+"""Which heads, layers and positions matter: change each of them in turn, in few forward passes.
 
-    sweep = patch_sweep(model, clean, corrupted, metric)          (L, H): a head at a time
+    sweep = patch_sweep(model, clean, corrupted, metric)          (L, H): one head at a time
     sweep.recovered                                               0 as corrupted … 1 as clean
 
-Activation patching (Vig et al. 2020; Meng et al. 2022): the model reads the corrupted input, with
-one value replaced by that of the clean input. If the answer comes back, the value carried it. All
-places are rows of one batch: row r has its own place r replaced. A row joins the batch in front of
-the block where it is changed, so L · H patches cost about half a pass over L · H rows.
+Activation patching (Vig et al. 2020; Meng et al. 2022): run the model on a corrupted input, but
+replace one activation by its value on the clean input. If this restores the clean answer, the
+activation carries the information that matters. All patches run in one batch: row r has patch r.
+Before the block of its patch a row equals the unpatched one, so it is added to the batch only
+there. L · H patches cost about half as much as a forward pass over L · H rows.
 
-Attribution patching (Nanda 2023) estimates all of them by one gradient:
+Attribution patching (Nanda 2023) estimates all effects from one gradient:
 
     effect ≈ (clean value − corrupted value) · ∂ metric / ∂ value
 """
@@ -28,15 +29,16 @@ from clearhead.models.model import evaluation_mode
 from clearhead.shapes import check_choice, check_whole, format_shape
 
 PARTS = ("block", "attention", "feed_forward")
-SHOWN = 8  # places in the text of a sweep
+SHOWN = 8  # how many effects the repr of a sweep lists
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One number for each place: the mean of the metric over the batch after a change there.
+    """The metric after each change, as a mean over the batch.
 
-    values (L, H) or (L, T), a row for each of the layers. unchanged: the metric without a change;
-    goal: that of the clean input, None if there is no such input.
+    values: (L, H) or (L, T). unchanged: the metric without a change; goal: the metric of the clean
+    input, or None if there is none. layers: the L names of the changed activations. over: "head" or
+    "position", the meaning of the second axis.
     """
 
     values: Tensor
@@ -47,12 +49,12 @@ class Sweep:
 
     @property
     def effect(self) -> Tensor:
-        """How much each change moves the metric."""
+        """values − unchanged: how much each change moves the metric."""
         return self.values - self.unchanged
 
     @property
     def recovered(self) -> Tensor:
-        """The share of the way from the corrupted input's metric to the clean input's."""
+        """effect / (goal − unchanged): 0 = as corrupted, 1 = the clean metric is restored."""
         if self.goal is None or math.isclose(self.goal, self.unchanged, rel_tol=1e-6):
             goal = "there is no goal" if self.goal is None else f"the goal is {self.goal:.4g}"
             raise ValueError(
@@ -62,7 +64,7 @@ class Sweep:
         return self.effect / (self.goal - self.unchanged)
 
     def correlation(self, other: "Sweep") -> float:
-        """Pearson's correlation with another sweep of the same places, such as an estimate."""
+        """Pearson's correlation with another sweep of the same shape, such as an estimate."""
         if self.values.shape != other.values.shape:
             raise ValueError(
                 f"the sweeps have different places: {format_shape(self.values)} and "
@@ -72,7 +74,7 @@ class Sweep:
         return float(torch.corrcoef(both)[0, 1])
 
     def __repr__(self) -> str:
-        """The metric, and the places that move it most, the largest effect first."""
+        """The metric without a change, then the largest effects."""
         L, N = self.values.shape
         goal = "" if self.goal is None else f", {self.goal:.4g} on the clean input"
         order = self.effect.flatten().abs().argsort(descending=True, stable=True)
@@ -95,12 +97,12 @@ def patch_sweep(
     part: str = "block",
     max_rows: int = 512,
 ) -> Sweep:
-    """Replace one value of the corrupted run by that of the clean run, at every place in turn.
+    """Patch one activation of the corrupted run with its value in the clean run; repeat for all.
 
-    clean, corrupted: inputs of the same shape. metric: logits of N rows → N numbers. over: "head",
-    each head of each attention, (L, H); or "position", (L, T), the output of a part of each layer
-    at one token, with part "block" (the residual stream), "attention" or "feed_forward". max_rows:
-    the largest batch, for less memory.
+    clean, corrupted: inputs of the same shape. metric: logits of N rows → N numbers.
+    over="head" patches each head of each attention, (L, H). over="position" patches the output of
+    one part of each layer at one token, (L, T); part: "block" (the residual stream), "attention" or
+    "feed_forward". max_rows: the largest batch size; a smaller one needs less memory.
     """
     names = _find_names(model, over, part)
     _check_pair(clean, corrupted)
@@ -132,10 +134,11 @@ def estimate_sweep(
 def head_importance(
     model: nn.Module, inputs: Arguments, metric: Metric, *, by: str = "ablation"
 ) -> Sweep:
-    """The metric without each head, (L, H): the lower the effect, the more the head matters.
+    """The metric after setting one head to 0, for each head: (L, H).
 
-    by: "ablation" silences one head in each row of a batch; "gradient" estimates the same by one
-    gradient (Michel et al. 2019).
+    If high values of the metric are good, heads with the most negative effect matter most.
+    by: "ablation" measures, with one head ablated in each row of a batch; "gradient" estimates the
+    same from one gradient (Michel et al. 2019).
     """
     check_choice("by", by, ("ablation", "gradient"))
     names = _find_names(model, "head", "block")
@@ -149,7 +152,7 @@ def head_importance(
 
 
 def logit_difference(target: int, against: int, position: int = -1) -> Metric:
-    """A metric: how far the logit of one token is above that of another, at one position."""
+    """Make a metric: the logit of target minus the logit of against, at one position."""
     check_whole("target", target, least=0)
     check_whole("against", against, least=0)
 
@@ -165,13 +168,16 @@ def logit_difference(target: int, against: int, position: int = -1) -> Metric:
     return subtract
 
 
-# The gradient
+# Estimates by a gradient
 
 
 def _estimate_each(
     model: nn.Module, inputs: Arguments, metric: Metric, new: dict[str, Tensor]
 ) -> tuple[Tensor, float]:
-    """The metric after each change, to first order, (L, N), and without a change."""
+    """The metric after each change, to first order, (L, N); and without a change.
+
+    new: as in sweep_rows.change_each.
+    """
     check_sizes(new)
     with gradient_mode(model), capture(model, new) as values:
         arguments = (x.clone() if isinstance(x, Tensor) else x for x in as_arguments(inputs))
@@ -195,7 +201,7 @@ def _estimate_each(
 
 
 def _find_names(model: nn.Module, over: str, part: str) -> list[str]:
-    """The name of the value that is changed in each layer."""
+    """The name of the activation to change in each layer."""
     check_choice("over", over, ("head", "position"))
     check_choice("part", part, PARTS)
     if over == "head":
@@ -215,7 +221,7 @@ def _find_names(model: nn.Module, over: str, part: str) -> list[str]:
 
 
 def _check_pair(clean: Arguments, corrupted: Arguments) -> None:
-    """Two inputs of the same shapes."""
+    """Check that both inputs have the same shapes."""
     shapes = [
         [tuple(x.shape) for x in as_arguments(inputs) if isinstance(x, Tensor)]
         for inputs in (clean, corrupted)
