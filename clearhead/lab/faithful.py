@@ -177,22 +177,21 @@ def measure_maps(maps: Mapping[str, Tensor]) -> Numbers:
 # Table, sentences and picture
 
 
-def _tabulate(numbers: Numbers) -> list[Table]:
-    def column(name: str) -> list[str]:
-        return [f"{round(x, 2) + 0.0:.2f}".replace("-", "−") for x in numbers[name]]
+def _format(x: float) -> str:
+    """Two digits, and never −0.00."""
+    return f"{round(x, 2) + 0.0:.2f}".replace("-", "−")
 
+
+def _tabulate(numbers: Numbers) -> list[Table]:
+    columns = {"effect": "with_effect", "beyond ink": "beyond_ink", "ink": "with_ink"}
+    columns |= {"deletion": "deletion", "insertion": "insertion", "difference": "score"}
     return [
         Table.from_columns(
             "Rank correlation of each map with the effect of covering a patch, with the effect\n"
             "beyond ink, and with ink. Mean probability of the right class while the patches that\n"
             "the map ranks first are covered (deletion: low is good), or shown (insertion).",
             ("map", MAPS),
-            ("effect", column("with_effect")),
-            ("beyond ink", column("beyond_ink")),
-            ("ink", column("with_ink")),
-            ("deletion", column("deletion")),
-            ("insertion", column("insertion")),
-            ("difference", column("score")),
+            *((title, map(_format, numbers[name])) for title, name in columns.items()),
         )
     ]
 
@@ -204,14 +203,14 @@ def _describe(numbers: Numbers) -> str:
     by_score = max(LEARNED.values(), key=lambda name: score[name])
     i = MAPS.index(by_effect)
     better, doubt = numbers["better_than_ink"][i], numbers["uncertainty"][i]
-    verdict = "better than" if better > doubt else "no better than"
+    verdict = "better" if better > doubt else "not clearly better"
     return (
-        f"By correlation with the effect the best map is {by_effect} ({found[by_effect]:.2f}), "
-        f"{verdict} ink ({found[INK]:.2f}) by {better:.2f} ± {doubt:.2f}; plain attention has "
-        f"{found[LEARNED['mean']]:.2f}, a random map {found[RANDOM]:.2f}.\n"
-        f"By deletion and insertion the best is {by_score} ({score[by_score]:.2f}); ink has "
-        f"{score[INK]:.2f}, the effect itself {score[EFFECT]:.2f}."
-    ).replace("-0.", "−0.")
+        f"By correlation with the effect the best map is {by_effect} ({_format(found[by_effect])}),"
+        f" {verdict} than ink ({_format(found[INK])}): the difference is {_format(better)} ± "
+        f"{_format(doubt)}. Plain attention has {_format(found[LEARNED['mean']])}.\n"
+        f"By deletion and insertion the best is {by_score} ({_format(score[by_score])}); ink has "
+        f"{_format(score[INK])}, the effect itself {_format(score[EFFECT])}."
+    )
 
 
 def _draw(
