@@ -39,7 +39,11 @@ FETCHING = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=[pytest.mark.slow] * (p.name == "assignments.md")) for p in PAGES],
+    ids=lambda page: page.name,
+)
 def test_examples_give_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

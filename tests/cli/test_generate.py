@@ -123,6 +123,7 @@ def test_a_seed_gives_the_same_text_in_another_process_and_another_seed_another(
 CLOSED = [("stderr", False), ("stderr", True), ("stdout", False), ("stdout", True), ("both", False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("closed", "fault"), CLOSED)
 def test_C02_a_closed_stream_moves_nothing_into_the_other(folder, closed, fault):
     """Python prints to stdout what should go to a stderr that was closed: `2>&-`."""

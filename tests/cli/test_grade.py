@@ -183,6 +183,7 @@ def test_the_zip_has_the_same_bytes_every_time(run, tmp_path, assignment):
     assert not (tmp_path / "c.zip").exists()
 
 
+@pytest.mark.slow
 def test_the_autograder_grades_a_submission_laid_out_as_on_gradescope(autograder):
     (autograder / "submission" / "mine.py").write_text(WRONG + FEATURES)
     (autograder / "submission" / "torch.py").write_text("raise SystemExit")  # not our torch
@@ -239,6 +240,7 @@ def test_setup_installs_exactly_the_versions_of_the_teacher(autograder, tmp_path
 # Other graders
 
 
+@pytest.mark.slow
 def test_pytest_finds_the_fixture_by_its_entry_point_and_starts_without_torch(tmp_path):
     """The entry point is that of pyproject.toml, with the files that a wheel would list."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

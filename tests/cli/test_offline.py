@@ -77,6 +77,7 @@ def offline(tmp_path):
     return offline
 
 
+@pytest.mark.slow
 def test_C04_a_run_is_trained_and_used_without_a_network(offline, tmp_path):
     text, runs = tmp_path / "text.txt", tmp_path / "runs"
     text.write_text(TEXT)

@@ -171,7 +171,9 @@ def stop_after_a_line(process, number):
     return process.returncode, out, err, time.monotonic() - start
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_C03_a_signal_saves_and_says_how_to_resume(tmp_path, number):
     out = tmp_path / "my runs"
     process = start_outside("train", "substring", *LONG, *ONE, "--out", out)
@@ -412,6 +414,7 @@ def test_C05_a_run_that_another_process_works_in_is_6(run, tmp_path):
 # Terminals
 
 
+@pytest.mark.slow
 def test_C02_a_terminal_sees_it_live(tmp_path):
     ours, theirs = pty.openpty()
     variables = {"TERM": "xterm", "COLUMNS": "20", "NO_COLOR": "1", "LC_ALL": "C"}
@@ -448,6 +451,7 @@ def read_some(number):
         return b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [">&- 2>&-", "| head -0"])
 def test_C02_a_closed_stream_stops_no_training(tmp_path, closed):
     words = [sys.executable, "-m", "clearhead.cli.main", "train", "substring", *SMALL, *ONE]

@@ -22,7 +22,14 @@ def choose(name):
         yield from styles if expected == "honest" else [styles[number % len(styles)]]
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+# Modules with many roles or mistakes, for which there are many readings to try.
+LONG = ("multi_head_attention", "attention_head", "transformer_layer", "vit", "classifier")
+LONG += ("attention_decoder", "self_attention", "cross_attention", "additive_attention")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in EXERCISES]
+)
 def test_each_submission_gets_its_verdict(name):
     for submission in choose(name):
         found = check_source(name, submission.source)

@@ -143,8 +143,8 @@ def find_processes(sandbox):
 
 
 QUICK = ("G03", "G04", "G06 k", "G10", "G11", "G12", "G13", "G14")  # depend on the level
-PARTS = ["all", *(name for name in LEVELS if name != "all")]
-PARTS += [pytest.param("limits, the rest", marks=pytest.mark.slow)]
+BETWEEN = ("namespaces", "Landlock", "bubblewrap", "limits, the rest")
+PARTS = ["all", "limits", *(pytest.param(name, marks=pytest.mark.slow) for name in BETWEEN)]
 
 
 @pytest.fixture(scope="module", params=PARTS)
