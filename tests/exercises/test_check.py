@@ -7,6 +7,7 @@ from exercises.test_intake import GOOD, notebook, write, write_tree
 
 from clearhead.exercises.check import check_part, find_parts
 from clearhead.exercises.intake import read_submission
+from clearhead.exercises.report import Part
 from clearhead.exercises.sandbox import Sandbox
 
 
@@ -116,3 +117,10 @@ def test_a_returned_generator_is_told_as_such(sandbox, tmp_path):
     found = check(sandbox, write(tmp_path, "a.py", text), "generate")
     assert found.outcome == "narrowed"
     assert "it returns a generator" in found.sentence
+
+
+def test_numbers_that_are_not_finite_have_no_quotes_on_the_screen_and_have_them_in_json():
+    example = {"inputs": {"x": [1.0]}, "expected": {"y": [0.5]}, "got": {"y": ["nan", "-inf", 2]}}
+    part = Part("attention", "failed", example=example)
+    assert "got y            [nan, -inf, 2]" in part.text
+    assert json.loads(json.dumps(part.to_json()))["example"]["got"] == {"y": ["nan", "-inf", 2]}

@@ -76,7 +76,7 @@ def read(packed, tokens, token_mask, words):
     return torch.stack([reader.read(part) for part in parts], dim=1)
 
 
-@pytest.mark.parametrize("start", range(0, 260, 10))
+@pytest.mark.parametrize("start", [*range(0, 200, 20), *range(200, 260, 10)])
 def test_greedy_words_are_the_same_however_they_are_read(start):
     said = []
     for seed in range(start, start + 10):
