@@ -1,4 +1,4 @@
-"""Programs compiled into weights: what a transformer computes, written down and proved by running.
+"""Programs compiled into the weights of a transformer.
 
     length = selector_width(everything)
     reverse = aggregate(select(indices, length - 1 - indices, "=="), tokens)
@@ -8,21 +8,21 @@ In reading order:
 
 language.py      the language: tokens, indices, select, aggregate, selector_width
 interpreter.py   what a program means: interpret(program, sequence)
-library.py       programs worth reading: reverse, sort, balanced brackets, induction, …
-catalogue.py     the same by name, with a size to compile them for
+library.py       example programs: reverse, sort, balanced brackets, induction, …
+catalogue.py     their names, each with a vocabulary and a length
 sequences.py     the sequences of the language and their arithmetic
-selectors.py     its selectors
-compiler.py      compile(program, vocabulary, max_len): a model whose weights are the program
-plan.py          the layers of a program, with names, sizes and an error bound, before any weight
-planner.py       what the residual stream stores, and what needs no layer
-heads.py         which head serves which selector
-clauses.py       any combination of selectors as a sum of bilinear forms
-parts.py         heads and hidden units as lists of sentences, and their errors
-variables.py     directions of the residual stream, and what is read from them
-weights.py       from sentences to the weights of a SequenceClassifier
+selectors.py     the selectors of the language
+compiler.py      compile(program, vocabulary, max_len): a model whose weights compute the program
+plan.py          the layers of a compiled program: names, sizes and error bounds, without weights
+planner.py       decides what each layer computes and what the residual stream stores
+heads.py         the heads for aggregates and selector widths
+clauses.py       any combination of selectors as a sum of tables
+parts.py         heads and hidden units as lists of weights, and their errors
+variables.py     the variables in the residual stream, and functions of them
+weights.py       from a plan to the weights of a SequenceClassifier
 
-Names are imported when they are used, and only weights.py imports torch, so that the command line
-can list and show programs at once.
+Names are imported on first use, and only weights.py imports torch, so that the command line can
+list and show programs without delay.
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""The programs of library.py by name, with a vocabulary and a length to compile them for.
+"""The programs of library.py by name, each with the vocabulary and length to compile it for.
 
-A table, so that they are listed without importing anything else.
+This file does not import the programs, so the command line can list them quickly.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class Example(NamedTuple):
-    """A program to try; sample: an input."""
+    """A program and the settings to try it with.
+
+    function: its name in library.py. about: what it computes. vocabulary, max_len: as for compile.
+    sample: an example input.
+    """
 
     function: str
     about: str
@@ -21,7 +25,7 @@ class Example(NamedTuple):
     sample: str
 
     def build(self) -> "Sequence":
-        """The program itself."""
+        """Build the program."""
         from clearhead.programs import library
 
         program: Sequence = getattr(library, self.function)()
@@ -29,7 +33,7 @@ class Example(NamedTuple):
 
 
 PROGRAMS = {
-    "identity": Example("identity", "Each token, by attending to its own kind.", "abc", 6, "abcc"),
+    "identity": Example("identity", "Each token, copied from equal tokens.", "abc", 6, "abcc"),
     "first": Example("first", "The first token.", "abc", 6, "cac"),
     "unique": Example(
         "unique", "+1 for a token that occurs once, −1 for a repeated one.", "abc", 6, "abb"
@@ -38,12 +42,12 @@ PROGRAMS = {
     "reverse": Example("reverse", "The tokens from last to first.", "abc", 6, "abca"),
     "histogram": Example("histogram", "How often each token occurs.", "abc", 6, "abca"),
     "double-histogram": Example(
-        "double_histogram", "How many different tokens occur as often.", "abc", 6, "abcaa"
+        "double_histogram", "How many different tokens occur equally often.", "abc", 6, "abcaa"
     ),
     "sort": Example("sort", "The tokens in ascending order.", "1234", 5, "3142"),
     "most-frequent": Example(
         "most_frequent",
-        "The token that occurs most often; of several the smallest.",
+        "The token that occurs most often; in a tie, the smallest.",
         "abc",
         6,
         "abcba",
@@ -53,13 +57,13 @@ PROGRAMS = {
         "substring", "Whether the needle occurs in haystack|needle.", "abc|", 7, "abc|bc"
     ),
     "induction": Example(
-        "induction", "The token that followed the last time this one occurred.", "abc", 6, "abcab"
+        "induction", "The token after the last earlier occurrence of this one.", "abc", 6, "abcab"
     ),
 }
 
 
 def find_program(name: str) -> Example:
-    """The program of this name."""
+    """The example of this name; an unknown name is answered with the nearest one."""
     if name not in PROGRAMS:
         known, near = ", ".join(PROGRAMS), suggest(name, PROGRAMS)
         raise ValueError(f"program must be one of {known}, got {name!r}{near}")

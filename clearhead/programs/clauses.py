@@ -1,14 +1,15 @@
-"""Any selector as a sum of bilinear forms.
+"""Any selector as a conjunction of clauses, each a table of zeros and ones.
 
-Attention can score a pair of query and key by Σ P[query, key] with one table P of zeros and ones
-for each pair of variables. So a conjunction costs nothing: it selects where the sum of its parts is
-their number. Any other combination is first written as a conjunction of clauses,
+One head can score a query and a key by the sum Σ table[query's value][key's value] of several
+tables, each about one variable of the query and one of the key. So a conjunction of k tables needs
+no extra layer: a key is selected where the sum is k. Any other combination of selectors is first
+rewritten in conjunctive normal form,
 
     a or (b and c)   =   (a or b) and (a or c)          not (a or b)   =   not a and not b
 
-and each clause is one table. Where a clause compares several sequences, the table needs them as one
-variable: their tuple, which a feed-forward layer computes. A clause about no sequences beyond those
-of another one joins its table.
+and each clause becomes one table. A clause about several sequences needs them as one variable,
+their tuple, which a feed-forward layer computes first. If all sequences of a clause occur in
+another clause too, the two share one table.
 """
 
 from collections.abc import Callable
@@ -21,22 +22,29 @@ from clearhead.programs.sequences import Sequence
 from clearhead.programs.variables import Variable
 
 MAX_CLAUSES = 64
-Literal = tuple[Select, bool]  # a comparison, and whether it must hold
+Literal = tuple[Select, bool]  # a comparison, and whether it must be true or false
 Values = dict[Sequence, Any]
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A test of the values that some sequences have at the query, and others at the key."""
+    """A condition on a query and a key.
+
+    test(values of the sequences `queries` at the query, values of `keys` at the key) → whether it
+    holds.
+    """
 
     queries: frozenset[Sequence]
     keys: frozenset[Sequence]
     test: Callable[[Values, Values], bool]
 
     def covers(self, other: "Clause") -> bool:
+        """Whether this clause is about all sequences of the other."""
         return other.queries <= self.queries and other.keys <= self.keys
 
     def join(self, other: "Clause") -> "Clause":
+        """Both conditions as one clause; this one covers the other."""
+
         def test(query: Values, key: Values) -> bool:
             return self.test(query, key) and other.test(query, key)
 
@@ -45,7 +53,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class Match:
-    """table[q][k]: whether the query's value q and the key's value k fit."""
+    """A clause as a table: table[q][k] is True if the query's value q and the key's value k fit."""
 
     query: Variable
     key: Variable
@@ -53,7 +61,10 @@ class Match:
 
 
 def list_clauses(selector: Selector, is_positive: bool = True) -> list[list[Literal]]:
-    """The conjunctive normal form: one literal of each clause must hold."""
+    """The conjunctive normal form of a selector, or of its complement if not is_positive.
+
+    All clauses must hold; a clause holds if at least one of its literals does.
+    """
     match selector:
         case Select():
             return [[(selector, is_positive)]]
@@ -74,7 +85,7 @@ def list_clauses(selector: Selector, is_positive: bool = True) -> list[list[Lite
 
 
 def merge_clauses(clauses: list[Clause]) -> list[Clause]:
-    """Join each clause to the first one that covers it; the widest come first."""
+    """Join each clause to the first one that covers it, beginning with the most sequences."""
     merged: list[Clause] = []
     for clause in sorted(clauses, key=lambda c: -len(c.queries) - len(c.keys)):
         for number, wider in enumerate(merged):
@@ -87,9 +98,10 @@ def merge_clauses(clauses: list[Clause]) -> list[Clause]:
 
 
 def factor_table(table: tuple[tuple[bool, ...], ...]) -> tuple[list[list[int]], list[list[int]]]:
-    """asks (Q × topics) and offers (topics × K), whose product is the table, with few topics.
+    """Write a table (Q × K) as a product asks (Q × n) · offers (n × K), with a small n.
 
-    Queries that fit the same keys share a topic, or keys that fit the same queries.
+    Each of the n inner columns is a topic: one column of W_q and W_k. There is a topic for each
+    distinct row of the table, or for each distinct column if there are fewer of them.
     """
     rows = list(dict.fromkeys(row for row in table if any(row)))
     columns = list(dict.fromkeys(c for c in zip(*table, strict=True) if any(c)))

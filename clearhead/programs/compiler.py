@@ -3,11 +3,12 @@
     compiled = compile(reverse, "abc", max_len=5)
     compiled("abca")          ['a', 'c', 'b', 'a'], computed by compiled.model
     compiled.model            a SequenceClassifier of ordinary blocks, in float64
-    compiled.circuit          what each head and feed-forward layer is for
+    compiled.circuit          what each head and feed-forward layer computes
 
-The model reads a start token, then the input: ids (B, 1 + T). Its logits (B, 1 + T, C) have one
-column for each value of the program, in the order of compiled.values, of which the greatest is the
-answer; a numeric program has one column, its number. The logits of the start token are not used.
+The model reads a start token, then the input: ids (B, 1 + T). Its logits are (B, 1 + T, C), with
+one class for each value of the program, in the order of compiled.values; the largest logit is the
+answer. A numeric program has one output, the number itself. The outputs at the start token are not
+used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from clearhead.models import SequenceClassifier
 
 
-UNREAD = "·"
-ROUNDING = {8: 1e-9, 4: 1e-4}  # by bytes of a number: far above what is rounded in these models
+UNREAD = "·"  # shown for a value whose direction was removed
+# Tolerance by bytes of a number: far above the rounding errors of these models.
+ROUNDING = {8: 1e-9, 4: 1e-4}
 
 
 @dataclass(frozen=True)
@@ -47,24 +49,24 @@ class CompiledProgram:
 
     @property
     def directions(self) -> list[str]:
-        """The names of the numbers in the residual stream, in their order."""
+        """The name of each of the d_model directions of the residual stream."""
         return self.plan.directions
 
     @property
     def values(self) -> tuple[Any, ...] | None:
-        """The value of each logit; None for a numeric program."""
+        """The value that each logit stands for; None for a numeric program."""
         return self.plan.values
 
     @property
     def circuit(self) -> tuple[Part, ...]:
-        """For each head and feed-forward layer, whether the program uses it, and what for."""
+        """For each head and feed-forward layer: whether the program uses it, and for what."""
         return self.plan.circuit
 
     @property
     def error_bound(self) -> float:
-        """How far any logit can be from 0 or 1, or a number from the exact one.
+        """A bound on the error of every logit, which is 0 or 1 if exact, or of every number.
 
-        It follows from the sharpness, for exact arithmetic; rounding comes on top.
+        It follows from the sharpness and assumes exact arithmetic; rounding errors come on top.
         """
         return self.plan.error_bound
 
@@ -87,9 +89,9 @@ class CompiledProgram:
         return [out[: len(row)] for out, row in zip(answers, rows, strict=True)]
 
     def steps(self, sequence: Iterable[Any]) -> dict[str, list[Any]]:
-        """What the residual stream holds after the last layer: each variable, at each token.
+        """The variables in the residual stream after the last layer: label → value at each token.
 
-        A value whose direction was left out, because nothing reads it, is UNREAD.
+        A value is UNREAD if its direction was removed because nothing reads it.
         """
         import torch
 
@@ -116,20 +118,21 @@ class CompiledProgram:
         return ids, torch.arange(length, device=device) < lengths[:, None]
 
     def decode(self, logits: "Tensor") -> list[list[Any]]:
-        """The answers that logits (B, T, C) stand for."""
+        """Logits (B, T, C) → the answer at each token of each input."""
         if self.values is None:
             numbers: list[list[Any]] = logits[..., 0].tolist()
             return numbers
         return [[self.values[best] for best in row] for row in logits.argmax(-1).tolist()]
 
     def agrees(self, exact: Any, computed: Any) -> bool:
-        """Whether the model's answer is the interpreter's; a number may differ by its error."""
+        """Whether the model's answer is the interpreter's; numbers may differ by error_bound."""
         if self.values is not None:
             return bool(exact == computed)
         rounding = ROUNDING[self.model.head.weight.itemsize] * max(1.0, abs(float(exact)))
         return abs(float(exact) - computed) <= self.error_bound + rounding
 
     def _read_ids(self, tokens: Sequence[Any]) -> list[int]:
+        """The ids of the start token and of these tokens."""
         check_input(self.plan, tokens)
         return [0, *(self._ids[token] for token in tokens)]
 
@@ -172,9 +175,9 @@ def compile(
 ) -> CompiledProgram:
     """Set the weights of a transformer so that it computes a program.
 
-    vocabulary: the tokens of the input; max_len: the most of them. sharpness: how much more
-    attention prefers a selected key, in steps of e; dtype: float64 unless given, or float32, which
-    rounds more.
+    vocabulary: the possible tokens; max_len: the maximum length of an input. sharpness s: a
+    selected key scores 2s more than an unselected one, so its weight is e^2s times as large.
+    dtype: float64 by default, or float32, with larger rounding errors.
     """
     plan = make_plan(program, vocabulary, max_len, sharpness=sharpness)
     import torch

@@ -1,7 +1,8 @@
-"""The heads of a program: which head stores what an aggregate or a selector width needs.
+"""The heads of a program: one for each aggregate or selector width, shared where possible.
 
-A head belongs to a selector. In the first layer where the selector's variables and the values are
-in the stream, a head for the selector is made, or the one that is there gets more to say.
+A head attends to the keys of one selector. It is placed in the first layer where the variables of
+the selector and the values to copy are available. If that layer already has a head of the same kind
+for the same selector, this head copies the new values too.
 """
 
 from fractions import Fraction
@@ -17,65 +18,68 @@ from clearhead.programs.variables import (
     call,
     check_size,
     list_means,
-    order,
+    sort_values,
 )
 
 if TYPE_CHECKING:
     from clearhead.programs.planner import Planner
 
-MAX_PAIRS = 500_000  # of a query's value and a key's value, each given to the predicate
+MAX_PAIRS = 500_000  # entries of a table; the predicate is called for each
 
 
-def copy(planner: "Planner", sequence: Aggregate) -> Variable:
-    """Let a head store the values of the selected keys."""
+def store_aggregate(planner: "Planner", sequence: Aggregate) -> Variable:
+    """Let a head store an aggregate: the mean or the common value of the selected keys."""
     if sequence not in planner.stored:
-        store = _store_mean if sequence.is_numeric else _store_copy
+        store = _store_mean if sequence.is_numeric else _store_value
         planner.stored[sequence] = store(planner, sequence)
     return planner.stored[sequence]
 
 
 def _store_mean(planner: "Planner", sequence: Aggregate) -> Variable:
+    """Store the mean of numbers: the head adds mean − default to the default in the embedding."""
     number, default = planner.read_number(sequence.values), as_fraction(sequence.default)
     head = find_head(planner, sequence.selector, "copy", number.slot)
     means = list_means(number.values, planner.max_len, sequence.label)
     values = tuple(sorted({*means, default}))
-    error = float(values[-1] - values[0]) * planner.leak(head) + number.error
+    error = float(values[-1] - values[0]) * planner.bound_leak(head) + number.error
     variable = planner.add(
         Variable(
             sequence, sequence.label, values, is_numeric=True, slot=2 * head.layer, error=error
         )
     )
-    reads = number.add(Number({}, default), Fraction(-1)).reads  # the default is there already
-    head.says += [(who, variable.label, float(amount)) for who, amount in reads]
+    reads = number.add(Number({}, default), Fraction(-1)).reads
+    head.says += [(direction, variable.label, float(amount)) for direction, amount in reads]
     planner.defaults[variable.label] = float(default)
     return variable
 
 
-def _store_copy(planner: "Planner", sequence: Aggregate) -> Variable:
+def _store_value(planner: "Planner", sequence: Aggregate) -> Variable:
+    """Copy a one-hot value: the head adds value − default to the default in the embedding."""
     form, default = planner.read_free(sequence.values), sequence.default
     (source,) = form.variables
     head = find_head(planner, sequence.selector, "copy", form.slot)
-    values, error = order([*form.values, default]), 2 * planner.leak(head) + source.error
+    values = sort_values([*form.values, default])
+    error = 2 * planner.bound_leak(head) + source.error
     variable = planner.add(
         Variable(sequence, sequence.label, values, slot=2 * head.layer, error=error)
     )
     for value in source.values:
         result = call(form.function, (value,), form.label)
         if result != default:
-            who = source.direction(value)
-            head.says.append((who, variable.direction(result), 1.0))
-            head.says.append((who, variable.direction(default), -1.0))
+            direction = source.direction(value)
+            head.says.append((direction, variable.direction(result), 1.0))
+            head.says.append((direction, variable.direction(default), -1.0))
     planner.defaults[variable.direction(default)] = 1.0
     return variable
 
 
-def count(planner: "Planner", sequence: SelectorWidth) -> Variable:
+def store_width(planner: "Planner", sequence: SelectorWidth) -> Variable:
     """Let a head store the weight of the start token, 1 / (1 + the number of selected keys)."""
     head = find_head(planner, sequence.selector, "count", -1)
-    for _, label, _ in head.says:  # another width of the same selector
+    for _, label, _ in head.says:  # the width of an equal selector is stored already
         return next(variable for variable in planner.variables if variable.label == label)
     values = tuple(Fraction(1, 1 + k) for k in range(planner.max_len, -1, -1))
-    label, error = f"1 / (1 + {sequence.label})", planner.leak(head)
+    label, error = f"1 / (1 + {sequence.label})", planner.bound_leak(head)
     variable = planner.add(
         Variable(sequence, label, values, is_numeric=True, slot=2 * head.layer, error=error)
     )
@@ -84,8 +88,11 @@ def count(planner: "Planner", sequence: SelectorWidth) -> Variable:
 
 
 def find_head(planner: "Planner", selector: Selector, kind: str, slot: int) -> Head:
-    """The head of a selector in the first layer after a slot that can have it."""
-    matches = match(planner, selector)
+    """The head of this kind for a selector, in the first layer after all its inputs.
+
+    slot: when the values to copy are available (see Variable). Builds the head if there is none.
+    """
+    matches = build_matches(planner, selector)
     slots = [slot, *(v.slot for each in matches for v in (each.query, each.key))]
     layer = max(slots) // 2 + 1
     for head in planner.heads:
@@ -99,14 +106,14 @@ def find_head(planner: "Planner", selector: Selector, kind: str, slot: int) -> H
 # From selectors to tables
 
 
-def match(planner: "Planner", selector: Selector) -> tuple[Match, ...]:
-    """The tables whose sum a head scores."""
+def build_matches(planner: "Planner", selector: Selector) -> tuple[Match, ...]:
+    """The tables of a selector; the score of a head is their sum."""
     clauses = [_build_clause(planner, literals) for literals in list_clauses(selector)]
     return tuple(_build_match(planner, clause) for clause in merge_clauses(clauses))
 
 
 def _build_clause(planner: "Planner", literals: list[Literal]) -> Clause:
-    """One of the literals must hold."""
+    """A clause that holds if at least one of the literals does."""
     sides = [
         (_find_base(planner, select.queries), _find_base(planner, select.keys))
         for select, _ in literals
@@ -125,7 +132,10 @@ def _build_clause(planner: "Planner", literals: list[Literal]) -> Clause:
 
 
 def _find_base(planner: "Planner", sequence: Sequence) -> tuple[Sequence, Any]:
-    """The sequence to compare by, and this one as its function: a stored one, or itself."""
+    """A base sequence and a function f such that this sequence is f(base).
+
+    The base is the stored sequence if this one is a function of a single variable, else itself.
+    """
     form = planner.read(sequence)
     if not form.is_free:
         return sequence, lambda value: value
@@ -133,23 +143,24 @@ def _find_base(planner: "Planner", sequence: Sequence) -> tuple[Sequence, Any]:
 
 
 def _build_match(planner: "Planner", clause: Clause) -> Match:
+    """The table of a clause, for all values of its query variable and its key variable."""
     queries, keys = (sorted(s, key=lambda part: part.label) for s in (clause.queries, clause.keys))
     query, key = _store_jointly(planner, queries), _store_jointly(planner, keys)
     pair = f"{key.label} by {query.label}"
     check_size(len(query.values) * len(key.values), pair, MAX_PAIRS)
 
-    def name(parts: list[Sequence], value: Any) -> Values:
+    def split(parts: list[Sequence], value: Any) -> Values:
         return dict(zip(parts, value if len(parts) > 1 else (value,), strict=True))
 
     table = tuple(
-        tuple(clause.test(name(queries, q), name(keys, k)) for k in key.values)
+        tuple(clause.test(split(queries, q), split(keys, k)) for k in key.values)
         for q in query.values
     )
     return Match(query, key, table)
 
 
 def _store_jointly(planner: "Planner", parts: list[Sequence]) -> Variable:
-    """One variable for several sequences: their tuple."""
+    """The variable of one sequence, or of the tuple of several sequences."""
     if len(parts) == 1:
         return planner.read_free(parts[0]).variables[0]
     key = tuple(parts)

@@ -1,4 +1,4 @@
-"""What a program means: the definition of the language, run on one input.
+"""What a program means: this file defines the language, by evaluating a program on one input.
 
 A sequence is a list with one value for each position, and a selector is a matrix of booleans, one
 row for each query:
@@ -24,7 +24,7 @@ from clearhead.programs.sequences import (
     Tokens,
     as_fraction,
     check_sequence,
-    too_deep,
+    make_depth_error,
 )
 
 
@@ -37,11 +37,11 @@ def interpret(program: Sequence, sequence: Iterable[Any]) -> list[Any]:
     try:
         return _Run(inputs)[program]
     except RecursionError:
-        raise too_deep() from None
+        raise make_depth_error() from None
 
 
 class _Run:
-    """One run of a program; what was computed once is kept."""
+    """One run of a program; each part is evaluated once and its result kept."""
 
     def __init__(self, inputs: list[Any]) -> None:
         self.inputs = inputs
@@ -53,7 +53,7 @@ class _Run:
         return self.results[part]
 
     def evaluate(self, part: Named) -> list[Any]:
-        """A list for a sequence, a list of rows for a selector."""
+        """The result of a part: a list for a sequence, a list of rows for a selector."""
         match part:
             case Tokens():
                 return self.inputs
@@ -83,11 +83,12 @@ class _Run:
         raise TypeError(f"{part!r} is no part of a program")
 
     def join(self, function: Any, left: Named, right: Named) -> list[Any]:
+        """Combine two selectors entry by entry."""
         rows = zip(self[left], self[right], strict=True)
         return [[function(a, b) for a, b in zip(*pair, strict=True)] for pair in rows]
 
     def mix(self, part: Aggregate, query: int) -> Any:
-        """The mean of the selected values; if categorical, the value that all of them have."""
+        """Aggregate for one query: the mean of the selected values, or their common value."""
         row = self[part.selector][query]
         chosen = [value for value, is_in in zip(self[part.values], row, strict=True) if is_in]
         if not chosen:

@@ -1,21 +1,21 @@
 """A small language for what a transformer can compute (after RASP, Weiss et al. 2021).
 
-A program is an expression. It stands for a sequence: one value for each token of the input.
+A program is an expression that describes a sequence: one value for each token of the input.
 
     tokens, indices                         the input, and 0, 1, 2, …
-    a + 1, a == b, a & b, a.map(f, b)       position by position: what a feed-forward layer computes
+    a + 1, a == b, a & b, a.map(f, b)       a function of the values at each position
     select(keys, queries, predicate)        for each query, the keys to attend to: a selector
-    s & t, s | t, ~s                        selectors are combined as sets
+    s & t, s | t, ~s                        selectors combined as sets of keys
     aggregate(s, values, default=None)      for each query, the value of the selected keys
     selector_width(s)                       for each query, how many keys are selected
 
-A categorical sequence has finitely many values, such as letters, and is copied by `aggregate`, so
-all selected values must be equal. A numeric sequence has exact fractions as values, and `aggregate`
-takes their mean. Everything is categorical unless it comes from a.numeric(); a.categorical() leads
-back. Numeric sequences are added, subtracted, scaled by a number, compared and mapped. Values that
-are equal in Python, such as 1 and True, are one value.
+A categorical sequence has finitely many values, such as letters. `aggregate` copies them, so all
+values it selects for one query must be equal. A numeric sequence has exact fractions as values, and
+`aggregate` takes their mean. Every sequence is categorical until a.numeric() converts it;
+a.categorical() converts it back. Numeric sequences can be added, subtracted, scaled by a number,
+compared and mapped. Values that are equal in Python, such as 1 and True, count as one value.
 
-A program is run by `interpret` (interpreter.py), or by the weights that `compile` sets.
+`interpret` (interpreter.py) evaluates a program; `compile` (compiler.py) turns it into weights.
 """
 
 from collections.abc import Callable, Hashable

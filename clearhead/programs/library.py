@@ -1,7 +1,7 @@
-"""Programs worth reading, each in a few lines; `clearhead program show NAME` prints its layers.
+"""Example programs, each in a few lines; `clearhead program show NAME` prints the layers of one.
 
-They answer at every position. What is a statement about the whole input, such as whether all
-brackets match, is answered alike at each of them.
+A program gives a value at every position. If the answer is about the whole input, such as whether
+all brackets match, it is the same at every position.
 """
 
 from clearhead.programs.language import (
@@ -37,7 +37,7 @@ def sort() -> Sequence:
 
 
 def most_frequent() -> Sequence:
-    """The token that occurs most often; of several the smallest."""
+    """The token that occurs most often; in a tie, the smallest."""
     count = histogram()
     more_often = select(count, count, ">")
     as_often = select(count, count, "==") & select(tokens, tokens, "<")
@@ -63,7 +63,7 @@ def shift(steps: int = 1, default: str = "-") -> Sequence:
 def balanced() -> Sequence:
     """Whether all brackets ( and ) match.
 
-    No prefix closes more than it opens, and the whole opens as many as it closes.
+    They match if no prefix has more ")" than "(", and the whole input has as many of each.
     """
     change = tokens.map({"(": 1, ")": -1}.__getitem__, label="change").numeric()
     height = aggregate(select(indices, indices, "<="), change).named("height")
@@ -94,13 +94,14 @@ def substring(max_needle: int = 3) -> Sequence:
 
 
 def induction(default: str = "-") -> Sequence:
-    """The token that followed the last time this token occurred."""
+    """The token after the last earlier occurrence of this one."""
     so_far = select(tokens, tokens, "==") & select(indices, indices, "<=")
     count = selector_width(so_far).named("count so far")
     before = select(indices, indices - 1, "==")
     previous = aggregate(before, tokens).named("previous token")
     previous_count = aggregate(before, count, default=0).named("count of previous")
-    # Its previous token is this token, seen one time less than now: so it is the last time.
+    # Select keys whose previous token is the last earlier occurrence of the query's token: an equal
+    # token with a count that is one less.
     follows = select(previous, tokens, "==") & select(previous_count + 1, count, "==")
     return aggregate(follows, tokens, default).named("what followed")
 
@@ -109,7 +110,7 @@ def induction(default: str = "-") -> Sequence:
 
 
 def identity() -> Sequence:
-    """Each token: it attends to its own kind."""
+    """Each token, copied from the tokens equal to it."""
     return aggregate(select(tokens, tokens, "=="), tokens).named("same")
 
 

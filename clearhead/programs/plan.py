@@ -1,9 +1,11 @@
-"""A program laid out in layers, before any weight exists: `clearhead program show` prints it.
+"""The plan of a compiled program: what each layer computes. `clearhead program show` prints it.
 
-plan = make_plan(sort, "123", max_len=5)
-plan.circuit          each head and feed-forward layer: what it computes, or that it is not used
-plan.directions       the names of the numbers in the residual stream
-plan.error_bound      how far any number of the output can be from its exact value
+    plan = make_plan(sort, "123", max_len=5)
+    plan.circuit          each head and feed-forward layer: what it computes, or that it is unused
+    plan.directions       the names of the directions of the residual stream
+    plan.error_bound      a bound on the error of every number of the output
+
+A plan needs no torch; weights.py turns it into a model.
 """
 
 from collections.abc import Hashable, Iterable
@@ -12,16 +14,16 @@ from typing import Any
 
 from clearhead.programs.parts import SHARPNESS, START, TOKEN, Head, Unit
 from clearhead.programs.planner import Planner
-from clearhead.programs.sequences import Sequence, check_sequence, too_deep
+from clearhead.programs.sequences import Sequence, check_sequence, make_depth_error
 from clearhead.programs.variables import MAX_VALUES, Variable, call
 
 
 @dataclass(frozen=True)
 class Part:
-    """A head, or with head=None the feed-forward layer, of a layer; both are counted from 0.
+    """One head, or one feed-forward layer (head=None). Layers and heads are numbered from 0.
 
-    kind: "copy", "mean", "count", "map", or "unused"; about: what it selects or computes; reads and
-    writes: the labels of variables.
+    kind: "copy", "mean", "count", "map" or "unused". about: what it selects or computes. reads,
+    writes: the labels of the variables.
     """
 
     layer: int
@@ -37,7 +39,7 @@ class Part:
 
     @property
     def module(self) -> str:
-        """The name that record(model) has for it."""
+        """The name of the module in record(model)."""
         end = "feed_forward" if self.head is None else "attention"
         return f"stack.blocks.{self.layer}.{end}"
 
@@ -52,7 +54,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `Planner` collected, with sizes and names; values is None for a numeric program."""
+    """A finished plan.
+
+    defaults: direction → what every token's embedding holds there. units: layer → (variable, the
+    units that compute it). values: what each output stands for; None for a numeric program.
+    answers: for each output, the directions it reads and the amounts.
+    """
 
     program: Sequence
     vocabulary: tuple[Any, ...]
@@ -63,7 +70,7 @@ class Plan:
     heads: tuple[Head, ...]
     units: dict[int, list[tuple[Variable, list[Unit]]]]
     values: tuple[Any, ...] | None
-    answers: list[list[tuple[str, float]]]  # for each output, (direction, amount)
+    answers: list[list[tuple[str, float]]]
     error_bound: float
 
     @property
@@ -78,14 +85,15 @@ class Plan:
 
     @property
     def n_heads(self) -> int:
-        """In the layer that needs most; all have as many."""
+        """The largest number that a layer needs; all layers have this many."""
         layers = [head.layer for head in self.heads]
         return max(1, *(layers.count(layer) for layer in range(self.n_layers)))
 
     @property
     def d_head(self) -> int:
+        """The largest number of columns that a head needs, for topics or for what it writes."""
         widths = [
-            len({what for _, what, _ in part}) for h in self.heads for part in (h.asks, h.says)
+            len({column for _, column, _ in part}) for h in self.heads for part in (h.asks, h.says)
         ]
         return max(widths, default=1)
 
@@ -95,7 +103,7 @@ class Plan:
 
     @property
     def bounds(self) -> dict[str, float]:
-        """For each variable, how far any of its numbers in the stream can be from the exact one."""
+        """For each variable, a bound on the error of its numbers in the residual stream."""
         return {v.label: v.error if v.is_numeric else v.error / 2 for v in self.variables}
 
     def list_heads(self, layer: int) -> list[Head]:
@@ -116,23 +124,24 @@ class Plan:
         return tuple(parts)
 
     def _describe_head(self, number: int, head: Head) -> Part:
-        whos = [who for part in (head.asks, head.offers, head.says) for who, _, _ in part]
-        writes = self._name(what for _, what, _ in head.says)
+        entries = [*head.asks, *head.offers, *head.says]
+        reads = self._find_labels(name for name, _, _ in entries)
+        writes = self._find_labels(name for _, name, _ in head.says)
         by_label = {variable.label: variable for variable in self.variables}
         is_mean = head.kind == "copy" and all(by_label[label].is_numeric for label in writes)
         kind = "mean" if is_mean else head.kind
-        return Part(head.layer, number, kind, f"select {head.about}", self._name(whos), writes)
+        return Part(head.layer, number, kind, f"select {head.about}", reads, writes)
 
     def _describe_units(self, layer: int) -> Part:
         maps = self.units.get(layer, [])
         if not maps:
             return Part(layer, None, "unused")
         writes = tuple(variable.label for variable, _ in maps)
-        reads = [who for unit in self.list_units(layer) for who in unit.reads]
-        return Part(layer, None, "map", ", ".join(writes), self._name(reads), writes)
+        reads = [name for unit in self.list_units(layer) for name in unit.reads]
+        return Part(layer, None, "map", ", ".join(writes), self._find_labels(reads), writes)
 
-    def _name(self, directions: Iterable[str]) -> tuple[str, ...]:
-        """The labels of the variables that these directions belong to."""
+    def _find_labels(self, directions: Iterable[str]) -> tuple[str, ...]:
+        """The labels of the variables to which these directions belong."""
         used = set(directions)
         return tuple(v.label for v in self.variables if used & set(v.directions))
 
@@ -140,7 +149,7 @@ class Plan:
 def make_plan(
     program: Sequence, vocabulary: Iterable[Any], max_len: int, *, sharpness: float = SHARPNESS
 ) -> Plan:
-    """Lay a program out for inputs of up to max_len tokens of a vocabulary."""
+    """Plan the layers of a program, for inputs of up to max_len tokens of a vocabulary."""
     check_sequence("program", program)
     check_max_len(max_len)
     check_sharpness(sharpness)
@@ -148,7 +157,7 @@ def make_plan(
     try:
         return _lay_out(program, planner)
     except RecursionError:
-        raise too_deep() from None
+        raise make_depth_error() from None
     except OverflowError:
         raise ValueError(
             "the program has numbers that are too large for floating point; scale them down"
@@ -156,10 +165,11 @@ def make_plan(
 
 
 def _lay_out(program: Sequence, planner: Planner) -> Plan:
+    """Let the planner read a program, and collect the result."""
     answers: list[list[tuple[str, float]]]
     if program.is_numeric:
         number, values = planner.read_number(program), None
-        answers, error = [[(who, float(amount)) for who, amount in number.reads]], number.error
+        answers, error = [[(name, float(amount)) for name, amount in number.reads]], number.error
     else:
         form = planner.read_free(program)
         (variable,), values = form.variables, form.values
@@ -172,7 +182,7 @@ def _lay_out(program: Sequence, planner: Planner) -> Plan:
                 f"can be off by {error:.2g}, too much for the greatest to be the answer; the "
                 f"default is {SHARPNESS:g}"
             )
-    remove_unread(planner, {who for parts in answers for who, _ in parts})
+    remove_unread(planner, {name for parts in answers for name, _ in parts})
     return Plan(
         program,
         planner.vocabulary,
@@ -189,11 +199,15 @@ def _lay_out(program: Sequence, planner: Planner) -> Plan:
 
 
 def remove_unread(planner: Planner, answers: set[str]) -> None:
-    """Remove directions that nothing reads, and the units and values that write only to them."""
+    """Remove directions that nothing reads, and the heads and units that write only to them.
+
+    answers: the directions that the output reads. Repeated until nothing more can be removed,
+    because a removed part may have been the only reader of another direction.
+    """
     size = None
     while size != (size := len(read := answers | _list_reads(planner))):
         for head in planner.heads:
-            head.says = [sentence for sentence in head.says if sentence[1] in read]
+            head.says = [entry for entry in head.says if entry[1] in read]
         planner.heads = [head for head in planner.heads if head.says]
         for layer, maps in list(planner.units.items()):
             kept = [
@@ -209,16 +223,17 @@ def remove_unread(planner: Planner, answers: set[str]) -> None:
 
 
 def _list_reads(planner: Planner) -> set[str]:
-    sentences = [s for head in planner.heads for s in (*head.asks, *head.offers, *head.says)]
+    """The directions that a head or a unit reads."""
+    entries = [e for head in planner.heads for e in (*head.asks, *head.offers, *head.says)]
     units = [u for maps in planner.units.values() for _, own in maps for u in own]
-    return {who for who, _, _ in sentences} | {who for unit in units for who in unit.reads}
+    return {name for name, _, _ in entries} | {name for unit in units for name in unit.reads}
 
 
-# Checks, as in shapes.py, which imports torch
+# Checks like those of shapes.py, which imports torch
 
 
 def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
-    """The tokens, each once."""
+    """Check the tokens: hashable, at least one, none twice."""
     if not isinstance(vocabulary, Iterable):
         raise TypeError(f"vocabulary must hold the tokens of the input, got {vocabulary!r}")
     own = tuple(vocabulary)
@@ -234,7 +249,7 @@ def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def check_max_len(max_len: int) -> None:
-    """A whole number from 1 to MAX_VALUES, for each of which an index has a direction."""
+    """Check that max_len is from 1 to MAX_VALUES: each index needs a direction."""
     if not hasattr(max_len, "__index__") or isinstance(max_len, bool):
         raise TypeError(f"max_len must be a whole number, got {max_len!r}")
     if max_len < 1:
@@ -244,7 +259,7 @@ def check_max_len(max_len: int) -> None:
 
 
 def check_sharpness(sharpness: float) -> None:
-    """Above 0 and at most 300, so that e^(2 · sharpness) is finite."""
+    """Check that sharpness is above 0 and at most 300, so that e^(2 · sharpness) is finite."""
     if not isinstance(sharpness, int | float) or isinstance(sharpness, bool):
         raise TypeError(f"sharpness must be a number, got {sharpness!r}")
     if not 0 < sharpness <= 300:

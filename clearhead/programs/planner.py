@@ -1,17 +1,17 @@
-"""From a program to layers: what is stored in the stream, by which head or feed-forward layer.
+"""From a program to layers: which head or feed-forward layer computes each sequence.
 
-Everything is computed in the first layer in which its inputs are there; what is independent shares
-a layer, side by side. Inside a layer attention comes first, so a selector width, the weight on the
-start token, can be turned into a number by the feed-forward layer of the same layer.
+A sequence is computed in the first layer where its inputs are available; independent sequences
+share a layer. In each layer attention comes before the feed-forward layer. So a head can count, by
+its weight on the start token, and the feed-forward layer of the same layer can use the count.
 
     tokens, indices            stored by the embedding and the positions
-    map of one variable        free: read from the variable's directions
-    sum, multiple of numbers   free: a linear function of the stream
+    map of one variable        needs no layer: read from the directions of the variable
+    sum, multiple of numbers   needs no layer: a linear function of the stream
     aggregate                  a head that copies
-    selector_width             a head that counts, read by the feed-forward layer
+    selector_width             a head that counts
     any other map              a feed-forward layer: a step for each combination of values
 
-Maps of maps are joined into one function of stored variables while its table is small.
+A map of maps is joined into one function of stored variables as long as its table is small.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any
 
 from clearhead.programs import heads
-from clearhead.programs.parts import START, TOKEN, Head, Unit, build_units, leak
+from clearhead.programs.parts import START, TOKEN, Head, Unit, bound_leak, build_units
 from clearhead.programs.sequences import (
     Aggregate,
     Indices,
@@ -33,12 +33,16 @@ from clearhead.programs.sequences import (
 )
 from clearhead.programs.variables import Form, Number, Variable, call
 
-MAX_JOINED = 600  # entries of a table for which maps of maps are joined
+MAX_JOINED = 600  # the largest table, in entries, for which maps of maps are joined
 
 
 @dataclass
 class Planner:
-    """Collects variables, heads and units while a program is read."""
+    """Reads a program, and collects the variables, heads and units that compute it.
+
+    To *read* a sequence is to express it as a function of variables; to *store* it is to let a head
+    or a feed-forward layer write it to the residual stream as a variable of its own.
+    """
 
     vocabulary: tuple[Any, ...]
     max_len: int
@@ -56,7 +60,7 @@ class Planner:
         self.joint: dict[tuple[Sequence, ...], Sequence] = {}
 
     def add(self, variable: Variable) -> Variable:
-        """Store a variable under a label of its own."""
+        """Add a variable; if its label is in use, append a number to it."""
         taken = {START, TOKEN, *(name for other in self.variables for name in other.directions)}
         taken |= {other.label for other in self.variables}
         label, number = variable.label, 1
@@ -66,14 +70,14 @@ class Planner:
         self.variables.append(variable)
         return variable
 
-    def leak(self, head: Head) -> float:
-        """How much of a head's attention is elsewhere than it should be, at most."""
-        return leak(head, self.max_len, self.sharpness)
+    def bound_leak(self, head: Head) -> float:
+        """A bound on the share of attention that a head gives to the wrong tokens."""
+        return bound_leak(head, self.max_len, self.sharpness)
 
     # Reading
 
     def read(self, sequence: Sequence) -> Form:
-        """A categorical sequence as a function of variables."""
+        """A categorical sequence as a function of stored variables."""
         if sequence not in self.forms:
             self.forms[sequence] = self._read(sequence)
         return self.forms[sequence]
@@ -85,15 +89,16 @@ class Planner:
             case Indices():
                 return Form.of(self.indices)
             case Aggregate():
-                return Form.of(heads.copy(self, sequence))
+                return Form.of(heads.store_aggregate(self, sequence))
             case SelectorWidth():
-                share = Number.of(heads.count(self, sequence))
+                share = Number.of(heads.store_width(self, sequence))
                 return Form((), share, lambda weight: int(1 / weight) - 1, label=sequence.label)
             case Map():
                 return self._join_maps(sequence)
         raise TypeError(f"{sequence!r} is no categorical sequence")
 
     def _join_maps(self, sequence: Map) -> Form:
+        """A map as one function of stored variables; if its table is large, store inputs first."""
         inputs = sequence.inputs
         if sum(part.is_numeric for part in inputs) > 1:
             labels = " and ".join(part.label for part in inputs if part.is_numeric)
@@ -114,7 +119,7 @@ class Planner:
         return form
 
     def read_any(self, sequence: Sequence) -> Form:
-        """As read; a numeric sequence becomes a function of itself."""
+        """Like read, but also for a numeric sequence: the identity function of its number."""
         if not sequence.is_numeric:
             return self.read(sequence)
         return Form((), self.read_number(sequence), lambda number: number, label=sequence.label)
@@ -122,7 +127,7 @@ class Planner:
     def read_number(self, sequence: Sequence) -> Number:
         """A numeric sequence as a linear function of the stream."""
         if isinstance(sequence, Aggregate):
-            return Number.of(heads.copy(self, sequence))
+            return Number.of(heads.store_aggregate(self, sequence))
         assert isinstance(sequence, Linear)
         total = Number({}, sequence.constant)
         for factor, part in sequence.terms:
@@ -131,21 +136,21 @@ class Planner:
         return total
 
     def _weigh(self, sequence: Sequence) -> Number:
-        """A categorical sequence of numbers: each direction counts with its value."""
+        """A categorical sequence of numbers as a number: Σ value · direction of that value."""
         form = self.read_free(sequence)
         (variable,) = form.variables
         amounts = (as_fraction(call(form.function, (v,), form.label)) for v in variable.values)
         return Number({variable: tuple(amounts)})
 
     def read_free(self, sequence: Sequence) -> Form:
-        """As a function of one variable; if it is not, it is stored as one."""
+        """A sequence as a function of one variable; stores it first if it is not one already."""
         form = self.read(sequence)
         return form if form.is_free else Form.of(self.store(sequence))
 
     # Storing
 
     def store(self, sequence: Sequence) -> Variable:
-        """Let a feed-forward layer store a categorical sequence."""
+        """Let a feed-forward layer write a categorical sequence to the stream."""
         if sequence in self.stored:
             return self.stored[sequence]
         form = self.read(sequence)
@@ -167,7 +172,7 @@ def _is_small(form: Form) -> bool:
 
 
 def join_forms(sequence: Map, parts: list[Form]) -> Form | None:
-    """The map of forms as one form; None if it would need several numbers."""
+    """A map of several forms as one form; None if they read different numbers."""
     variables = list(dict.fromkeys(v for part in parts for v in part.variables))
     numbers = {part.number.key: part.number for part in parts if part.number is not None}
     if len(numbers) > 1:

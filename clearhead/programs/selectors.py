@@ -36,7 +36,7 @@ class Select(Selector):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Pair(Selector):
-    """Two selectors, joined by `word`; brackets only where another word is inside."""
+    """Two selectors joined by `word`; its label has brackets only around the other word."""
 
     left: Selector
     right: Selector
@@ -61,6 +61,8 @@ class Either(Pair):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Complement(Selector):
+    """The keys that a selector does not select."""
+
     selector: Selector
 
     def describe(self) -> str:
@@ -74,7 +76,7 @@ def _bracket(selector: Selector, kind: type[Selector]) -> str:
 
 
 def check_selector(name: str, value: Any) -> Selector:
-    """A selector, made by select."""
+    """Check that a value is a selector, and return it; name: the operation, for the error."""
     if not isinstance(value, Selector):
         raise TypeError(f"{name} needs a selector made by select(…), got {value!r}")
     return value

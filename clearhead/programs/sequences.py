@@ -29,19 +29,19 @@ OPERATIONS: dict[str, Callable[[Any, Any], Any]] = COMPARISONS | {
 }
 
 
-MAX_LABEL = 200  # letters: where parts are used twice, labels would grow without end
+MAX_LABEL = 200  # letters: labels double in length where a part is used twice
 
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """A part of a program; its label is its name, or what it computes."""
+    """A part of a program; its label is its name, or else a description of what it computes."""
 
     name: str = field(default="", kw_only=True)
 
     def named(self, name: str) -> Self:
         """The same part under another name, which the compiler uses for directions and heads.
 
-        A word of the language, not a verb: `selector_width(same).named("count")`.
+        `selector_width(same).named("count")` reads as an expression, hence the participle.
         """
         if not isinstance(name, str):
             raise TypeError(f"name must be a string, got {name!r}")
@@ -85,7 +85,7 @@ class Sequence(Named):
     __hash__ = object.__hash__  # `==` compares position by position
 
     def map(self, function: Callable[..., Any], *others: "Sequence", label: str = "") -> "Sequence":
-        """function(a, b, …) at each position; of one numeric sequence at most."""
+        """function(a, b, …) at each position; at most one of the sequences may be numeric."""
         if not callable(function):
             raise TypeError(f"map needs a function of the values, got {function!r}")
         for other in others:
@@ -93,11 +93,11 @@ class Sequence(Named):
         return Map(function, (self, *others), name=label)
 
     def numeric(self) -> "Sequence":
-        """The same values as numbers, of which `aggregate` takes the mean."""
+        """The same values as numbers; `aggregate` then takes their mean."""
         return self if self.is_numeric else Linear(((Fraction(1), self),), name=self.name)
 
     def categorical(self) -> "Sequence":
-        """The same values, each by itself: a feed-forward layer tells them apart."""
+        """The same values, stored one-hot by a feed-forward layer."""
         return self.map(_keep, label=f"{self.label} by value") if self.is_numeric else self
 
     __add__, __radd__ = _operator("+"), _operator("+", is_swapped=True)
@@ -188,7 +188,7 @@ class SelectorWidth(Sequence):
 
 
 def _combine(symbol: str, left: Any, right: Any) -> Sequence:
-    """An operation of OPERATIONS, position by position; one side may be a constant."""
+    """Apply an operation of OPERATIONS at each position; one side may be a constant."""
     operation = OPERATIONS[symbol]
     parts = [part for part in (left, right) if isinstance(part, Sequence)]
     if any(part.is_numeric for part in parts):
@@ -221,6 +221,7 @@ def _combine_numbers(symbol: str, left: Any, right: Any) -> Sequence:
 
 
 def _as_linear(part: Any) -> Linear:
+    """A number, or a sequence of numbers, as a linear combination."""
     if not isinstance(part, Sequence):
         return Linear((), as_fraction(part))
     numeric = part.numeric()
@@ -228,7 +229,7 @@ def _as_linear(part: Any) -> Linear:
 
 
 def _add(a: Linear, b: Linear, factor: Fraction) -> Linear:
-    """a + factor · b; a sequence of both has one term."""
+    """a + factor · b; a sequence that occurs in both becomes one term."""
     factors = {part: own for own, part in a.terms}
     for own, part in b.terms:
         factors[part] = factors.get(part, Fraction(0)) + factor * own
@@ -251,13 +252,14 @@ def _keep(value: Any) -> Any:
 
 
 def check_sequence(name: str, value: Any) -> Sequence:
-    """A sequence such as tokens."""
+    """Check that a value is a sequence, and return it."""
     if not isinstance(value, Sequence):
         raise TypeError(f"{name} must be a sequence such as tokens or indices, got {value!r}")
     return value
 
 
-def too_deep() -> ValueError:
+def make_depth_error() -> ValueError:
+    """The error for a program that exceeds Python's recursion limit."""
     return ValueError(
         "the program has too many parts inside each other; use fewer, such as one .map(f) for "
         "several in a row"

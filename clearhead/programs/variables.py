@@ -1,14 +1,14 @@
-"""What the residual stream stores, and what can be read from it.
+"""The variables that the residual stream stores, and functions of them.
 
     Variable    a stored sequence: one direction for each value (one-hot), or one for a number
-    Number      a number read from the stream: Σ amount · direction + constant
-    Form        any categorical sequence, as a function of variables and at most one number
+    Number      a linear function of the stream: Σ amount · direction + constant
+    Form        a categorical sequence as a function of variables and at most one Number
 
-A form of one variable is *free*: its one-hot values are sums of that variable's directions, so it
-needs no layer. `tokens == "("` is the direction "tokens = (" under another name.
+A form of a single variable is *free*: it needs no layer, because each of its one-hot values is a
+sum of directions of that variable. For example, `tokens == "("` is the direction "tokens = (".
 
-Errors are bounds that follow from the softness of attention: for a one-hot variable Σ |x − one-hot|
-over its directions, for a number |x − number|.
+Every variable has an error bound, because a softmax never gives the exact weights 0 and 1. It
+bounds Σ |x − one-hot| over the directions of a one-hot variable, and |x − number| of a number.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,9 +26,11 @@ MAX_VALUES = 20_000
 
 @dataclass(eq=False)
 class Variable:
-    """A sequence in the residual stream from a slot on: 2l is attention, 2l + 1 feed-forward.
+    """A sequence stored in the residual stream.
 
-    values: those it can have, for a number in ascending order.
+    values: all values it can have; for a number, in ascending order. slot: which part writes it: 2l
+    for the attention of layer l, 2l + 1 for its feed-forward layer, −1 for the embedding. error: a
+    bound, as above.
     """
 
     sequence: Sequence
@@ -40,9 +42,9 @@ class Variable:
 
     def __post_init__(self) -> None:
         words = list(map(str, self.values))
-        if has_equal(words):  # such as 1 and "1"
+        if has_duplicates(words):  # such as 1 and "1"
             words = list(map(repr, self.values))
-        if has_equal(words):  # of objects that do not say who they are
+        if has_duplicates(words):  # objects with equal reprs
             words = [f"{word} ({number})" for number, word in enumerate(words, 1)]
         self.words = dict(zip(self.values, words, strict=True))
 
@@ -56,7 +58,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Number:
-    """amounts: for each variable, one for each of its directions."""
+    """Σ amount · direction + constant; amounts: for each variable, one for each direction."""
 
     amounts: dict[Variable, tuple[Fraction, ...]]
     constant: Fraction = Fraction(0)
@@ -75,7 +77,7 @@ class Number:
 
     @cached_property
     def values(self) -> tuple[Fraction, ...]:
-        """The numbers it can be, ascending; some may never occur together."""
+        """All values it may have, ascending, as if its variables were independent."""
         sums = {self.constant}
         for variable, amounts in self.amounts.items():
             values = variable.values
@@ -86,7 +88,7 @@ class Number:
 
     @property
     def reads(self) -> list[tuple[str, Fraction]]:
-        """(direction, amount); the constant is read where there is a token."""
+        """(direction, amount) pairs; the constant is the amount of the direction "token"."""
         parts = [
             (direction, amount)
             for variable, amounts in self.amounts.items()
@@ -100,7 +102,7 @@ class Number:
 
     @cached_property
     def largest_term(self) -> Fraction:
-        """The absolute value that no direction's term exceeds; floating point rounds by it."""
+        """The largest absolute value of a term; rounding errors are proportional to it."""
         terms = [Fraction(0)]
         for variable, own in self.amounts.items():
             values = map(abs, variable.values) if variable.is_numeric else [Fraction(1)]
@@ -113,13 +115,13 @@ class Number:
 
     @property
     def key(self) -> Any:
-        """Equal for equal numbers."""
+        """A hashable key, equal for equal linear functions."""
         return frozenset(self.amounts.items()), self.constant
 
 
 @dataclass(frozen=True)
 class Form:
-    """function(value of each variable, …, the number if there is one)."""
+    """A sequence given by function(value of each variable, …, the number if there is one)."""
 
     variables: tuple[Variable, ...]
     number: Number | None
@@ -145,12 +147,13 @@ class Form:
 
     @property
     def size(self) -> int:
+        """The number of entries of its table."""
         numbers = 1 if self.number is None else len(self.number.values)
         return numbers * prod(len(variable.values) for variable in self.variables)
 
     @cached_property
     def table(self) -> dict[tuple[Any, ...], list[Any]]:
-        """For each combination of values: the result, or a list of them by ascending number."""
+        """Each combination of the variables' values → the results, one for each number."""
         check_size(self.size, self.label)
         numbers: list[tuple[Any, ...]] = (
             [()] if self.number is None else [(n,) for n in self.number.values]
@@ -162,39 +165,39 @@ class Form:
 
     @cached_property
     def values(self) -> tuple[Any, ...]:
-        """All results, in their order."""
-        return order(value for results in self.table.values() for value in results)
+        """All distinct results, sorted."""
+        return sort_values(value for results in self.table.values() for value in results)
 
 
 def call(function: Callable[..., Any], values: tuple[Any, ...], label: str) -> Any:
-    """function(*values); if it fails, one sentence says where."""
+    """function(*values); if that fails, the error names the function and the values."""
     try:
         result = function(*values)
         hash(result)
         if result != result:
             raise ValueError("the result is not equal to itself")  # NaN
-    except ValueProblem:
+    except FunctionError:
         raise
     except Exception as fault:
         given = ", ".join(map(repr, values))
         hint = ", None standing for aggregate's default" if None in values else ""
-        raise ValueProblem(
+        raise FunctionError(
             f"the function of {label!r} fails for ({given}): {type(fault).__name__}: {fault}; it "
             f"must accept every value that its inputs can have{hint}"
         ) from fault
     return result
 
 
-class ValueProblem(ValueError):
+class FunctionError(ValueError):
     """A function of the program fails for a value of its inputs."""
 
 
-def has_equal(words: list[str]) -> bool:
+def has_duplicates(words: list[str]) -> bool:
     return len(set(words)) < len(words)
 
 
-def order(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Each value once: sorted, or if they cannot be compared, by first appearance."""
+def sort_values(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The distinct values, sorted; in order of appearance if they cannot be compared."""
     distinct = list(dict.fromkeys(values))
     try:
         return tuple(sorted(distinct))
@@ -203,7 +206,7 @@ def order(values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def list_means(values: Iterable[Fraction], max_len: int, label: str) -> tuple[Fraction, ...]:
-    """All means of 1 to max_len of these values, ascending."""
+    """All possible means of 1 to max_len of these values, ascending."""
     steps, sums, means = set(values), {Fraction(0)}, set[Fraction]()
     for count in range(1, max_len + 1):
         sums = {a + b for a in sums for b in steps}
