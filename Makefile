@@ -2,7 +2,7 @@
 # make test    install, then everything a fresh machine checks: style, types, all tests
 # make check   style, types and the quick tests
 # make fix     let ruff put right what it can
-# make mutants  plant 75 small mistakes, one at a time, and see the tests notice each
+# make mutants  plant over 150 small mistakes, one at a time, and see the tests notice each
 # make pages   write what is made from the exercises: their list and their pages in docs
 # make bench   the speed table, as ratios measured in one run
 

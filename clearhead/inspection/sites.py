@@ -75,9 +75,9 @@ def check_model(model: nn.Module) -> None:
 
 
 def _check_not_compiled(model: nn.Module) -> None:
-    """Refuse a model compiled by torch.compile: its graph would ignore new hooks."""
-    is_wrapped = hasattr(model, "_orig_mod")  # the wrapper of torch.compile
-    if is_wrapped or any(module._compiled_call_impl is not None for module in model.modules()):
+    """Refuse a model with a part compiled by torch.compile: its graph would ignore new hooks."""
+    parts = model.modules()
+    if any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in parts):
         raise ValueError(
             "model is compiled, and its graph would not see a change; change and run the plain "
             "model, from which it was compiled"

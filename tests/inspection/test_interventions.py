@@ -557,9 +557,13 @@ def test_a_compiled_model_is_refused_because_its_graph_would_not_see_the_change(
     model = gpt()
     with pytest.raises(ValueError, match="model is compiled"):
         enter(ablate(torch.compile(model, backend="eager"), 0), lambda: None)
-    model.compile(backend="eager")
+    model.stack.blocks[1] = torch.compile(model.stack.blocks[1], backend="eager")
     with pytest.raises(ValueError, match="change and run the plain model"):
         enter(patch(model, {"blocks.0": lambda x: x}), lambda: None)
+    model = gpt()
+    model.stack.compile(backend="eager")
+    with pytest.raises(ValueError, match="change and run the plain model"):
+        enter(ablate(model, 0), lambda: None)
 
 
 def test_another_thread_is_not_changed() -> None:
