@@ -119,8 +119,8 @@ def _tabulate(numbers: Numbers, data: SubstringData) -> Table:
     error = 100 * math.sqrt(0.25 / N_PER_LENGTH)
     return Table(
         f"Percent right by letters of the haystack, trained with {least} to {most}; guessing gives "
-        f"50.\nOf several trainings the mean (lowest–highest). {N_PER_LENGTH} new texts of each length:\n"
-        f"standard error up to {error:.1f} points.",
+        f"50.\nOf several trainings the mean (lowest–highest). {N_PER_LENGTH} new texts of each "
+        f"length:\nstandard error up to {error:.1f} points.",
         ["positions", f"{least} to {most}", *map(str, longer)],
         rows,
     )
