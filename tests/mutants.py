@@ -826,15 +826,15 @@ INSPECTION = [
     Mutant(
         "positions of a change do not count cached tokens",
         "inspection/places.py",
-        "first = 0 if is_keys else progress.read(self.site.name)",
+        "first = 0 if is_keys else tracker.count_cached(self.site.name)",
         "first = 0",
         "inspection/test_interventions.py",
     ),
     Mutant(
         "positions of keys count cached tokens twice",
         "inspection/places.py",
-        "first = 0 if is_keys else progress.read(self.site.name)",
-        "first = progress.read(self.site.name)",
+        "first = 0 if is_keys else tracker.count_cached(self.site.name)",
+        "first = tracker.count_cached(self.site.name)",
         "inspection/test_interventions.py",
     ),
     Mutant(
@@ -1095,8 +1095,8 @@ PROGRAMS = [
     Mutant(
         "directions that are read are removed",
         "programs/plan.py",
-        "return {who for who, _, _ in sentences} | {who for unit in units for who in unit.reads}",
-        "return {who for unit in units for who in unit.reads}",
+        "return {name for name, _, _ in entries} | {name for unit in units for name in unit.reads}",
+        "return {name for unit in units for name in unit.reads}",
         "programs/test_compiler.py",
     ),
     Mutant(
@@ -1151,7 +1151,7 @@ PROGRAMS = [
     Mutant(
         "the default of a copy is not there where something else is selected",
         "programs/heads.py",
-        "head.says.append((who, variable.direction(default), -1.0))",
+        "head.says.append((direction, variable.direction(default), -1.0))",
         "pass",
         "programs/test_compiler.py",
     ),

@@ -135,6 +135,8 @@ def test_a_reference_gives_the_mean_of_other_inputs() -> None:
     ):
         model(draw_ids(B=1, n=1))
     torch.testing.assert_close(trace["stack.blocks.1.attention"].output[0, 2, 0], mean)
+    with pytest.raises(ValueError, match=r"rows like this call's, \(3, 7, 4\), got \(3, 5, 4\)"):
+        enter(ablate(model, 1, by="resample", reference=reference), lambda: model(draw_ids()))
 
 
 def test_one_head_of_joined_heads_is_silenced() -> None:
@@ -702,6 +704,12 @@ def test_mechanisms_whose_scores_cannot_be_scaled_are_refused(mechanism: nn.Modu
     attention = MultiHeadAttention(D, H, mechanism=mechanism)
     with pytest.raises(TypeError, match="cannot be sharpened; DotProductAttention can"):
         enter(sharpen(attention, 2), lambda: None)
+
+
+def test_a_module_that_returns_several_things_is_changed_by_its_parts() -> None:
+    model, inputs = build_case("gru")
+    with pytest.raises(TypeError, match=r"'encoder\.gru' is not a tensor here but a tuple"):
+        enter(ablate(model, "encoder.gru"), lambda: model(*inputs))
 
 
 def test_a_batch_of_one_has_no_other_row() -> None:

@@ -184,6 +184,15 @@ def test_a_sweep_prints_the_places_that_move_the_metric_most() -> None:
     assert "clean" not in repr(head_importance(gpt(), draw_ids(), METRIC))
 
 
+def test_a_place_that_is_called_for_every_word_has_no_one_value() -> None:
+    model, inputs = build_case("gru")
+    with (
+        pytest.raises(ValueError, match=r"'decoder\.attention' is called more than once in a pass"),
+        capture(model, ["decoder.attention"]),
+    ):
+        model(*inputs)
+
+
 def test_bad_pairs_metrics_and_choices_are_named() -> None:
     model, (clean, corrupted) = gpt(), pair()
     with pytest.raises(ValueError, match="clean and corrupted must have the same shape"):

@@ -283,6 +283,13 @@ def fail(value):
         (lambda: compile(tokens, "ab", 0), ValueError, "max_len must be at least 1, got 0"),
         (lambda: compile(tokens, "ab", 2.5), TypeError, "max_len must be a whole number, got 2.5"),
         (lambda: compile(tokens, "ab", 3, sharpness=-1), ValueError, "sharpness must be above 0"),
+        (lambda: compile(tokens, "ab", 3, sharpness="x"), TypeError, "sharpness must be a number"),
+        (lambda: compile(tokens, "ab", 3, sharpness=True), TypeError, "be a number, got True"),
+        (
+            lambda: compile(selector_width(nest(same & before, 3, lambda s: s & s | s)), "ab", 3),
+            ValueError,
+            "has more than 64 clauses; compute a part of it as a sequence",
+        ),
         (lambda: compile(tokens, "ab", 3)("abab"), ValueError, "has 4 tokens but max_len is 3"),
         (lambda: compile(tokens, "ab", 3)("ax"), ValueError, "'x' is not in the vocabulary"),
         (lambda: compile(tokens, "ab", 3)(""), ValueError, "the sequence is empty"),
