@@ -1,20 +1,21 @@
 """Does the trained substring model do what a program does?
 
-A program is a guess that can be tested. Three of them (programs.py) find the needle in different
-ways; the experiment asks which is closest to what training found, by three measurements.
+A program is a hypothesis that can be tested. The three programs of programs.py find the needle in
+different ways. Three measurements show which of them is closest to the trained model.
 
-Exchange within a model. Two texts differ in the needle only, or in the haystack only, and in the
-answer. After a layer, the tokens of one group take their values from the other text. If the answer
-follows, the difference was in these tokens: this shows who compares.
+Exchange within a model. Take two texts with different answers that differ only in the needle, or
+only in the haystack. After a layer, patch one group of tokens (haystack, needle or [CLS]) with its
+activations on the other text. If the answer changes to that of the other text, these tokens hold
+the information that decides it. So this shows which tokens have made the comparison.
 
     [CLS] a b c a | c a      yes            [CLS] a b c a | c b      no
 
-Exchange between models. After a layer, the stream of the trained model is replaced by a linear
-function of the program's stream for the same text, fitted on other texts. If the rest of the model
-still answers right, the program knows at each token all that this model uses there.
+Exchange between models. After a layer, replace the residual stream of the trained model by a linear
+function of the program's residual stream on the same text, fitted on other texts. If the remaining
+layers still answer right, the program holds at each token all the information they use.
 
-Heads beside heads. For each head of the program, the head of the trained model that gives most
-weight to the keys which the program's head selects.
+Alignment of heads. For each head of the program, find the head of the trained model that puts the
+most weight on the keys which the program's head selects.
 """
 
 import random
@@ -40,9 +41,9 @@ from clearhead.lab.algorithm.texts import (
 from clearhead.lab.tools.finding import Finding
 from clearhead.lab.tools.training import train_substring_model
 
-N_PAIRS, N_TEXTS = 200, 800  # of each length of the needle
+N_PAIRS, N_TEXTS = 200, 800  # for each length of the needle
 ALIGNED = ("aligned_layer", "aligned_head", "aligned_weight", "alike_weight", "right_without")
-IS_SELECTED = 0.05  # the weight from which a program's head selects a key; others have e^-40
+IS_SELECTED = 0.05  # weight above which a key counts as selected; unselected ones have e^-40
 
 Numbers = dict[str, Any]
 
@@ -63,19 +64,19 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def compare(trained: Subject, seed: int = 0) -> Numbers:
-    """All measurements, by name."""
+    """Make all measurements: name → numbers."""
     draw = random.Random(seed)
     texts = [draw_texts(draw, n, N_TEXTS) for n in NEEDLES]
     pairs = {kind: [draw_pairs(draw, n, kind, N_PAIRS) for n in NEEDLES] for kind in GROUPS[:2]}
     numbers: Numbers = {"accuracy": [measure_accuracy(trained, batch) for batch in texts]}
 
-    # Layer 0 is the same in all programs: letters read their neighbours, on one side.
+    # Layer 0 is the same in all programs: each letter reads its neighbours on one side.
     for step, side in SIDES.items():
         known = read_stream(build(CANDIDATES[0], step, trained), texts, layer=0)
         numbers[f"right_{side}"] = measure_translation(known, trained, texts, layer=0)
     step = max(SIDES, key=lambda step: sum(numbers[f"right_{SIDES[step]}"]))
 
-    # In layer 1 they differ.
+    # In layer 1 the programs differ.
     programs = {each.name: build(each, step, trained) for each in CANDIDATES}
     streams = {name: read_stream(program, texts, layer=1) for name, program in programs.items()}
     streams["together"] = [torch.cat(each, dim=-1) for each in zip(*streams.values(), strict=True)]
@@ -93,10 +94,11 @@ def compare(trained: Subject, seed: int = 0) -> Numbers:
 
 
 def measure_difference(numbers: Numbers, name: str) -> float:
-    """How differently a program and the model react to exchanges after layer 1.
+    """The distance between a program and the model in their results of exchange after layer 1.
 
-    This decides which program is closest. What programs know does not: those in which all tokens
-    fetch the needle know more than one in which only [CLS] needs it.
+    The program with the smallest distance is the closest. The accuracy of exchange between models
+    cannot decide this: a program in which all tokens fetch the needle holds more information than
+    one in which only [CLS] fetches it, whatever the model does.
     """
     return sum(
         abs(x - y)
@@ -110,7 +112,7 @@ def measure_difference(numbers: Numbers, name: str) -> float:
 
 
 def build(candidate: Candidate, step: int, trained: Subject) -> Subject:
-    """A program, compiled where the trained model is."""
+    """Compile a program, on the device of the trained model."""
     return make_compiled(candidate.build(step), trained.model.device)
 
 
@@ -124,7 +126,7 @@ def measure_accuracy(subject: Subject, texts: Sequence[str]) -> float:
 
 
 def measure_exchange(subject: Subject, pairs: dict[str, list[Pairs]]) -> dict[str, Tensor]:
-    """For each kind of pair, how many answers follow a group of tokens after a layer: (L, 3)."""
+    """For each kind of pair, the mean of exchange_tokens over the needle lengths: (L, groups)."""
     return {
         kind: torch.stack([exchange_tokens(subject, batch) for batch in batches]).mean(dim=0)
         for kind, batches in pairs.items()
@@ -132,9 +134,9 @@ def measure_exchange(subject: Subject, pairs: dict[str, list[Pairs]]) -> dict[st
 
 
 def exchange_tokens(subject: Subject, pairs: Pairs) -> Tensor:
-    """The share of answers that become those of the other text, (L, groups).
+    """Patch each group of tokens after each layer: the share of answers that become the other's.
 
-    Only pairs count whose answers the model tells apart.
+    Returns (L, groups). Only pairs to which the model gives different answers count.
     """
     ids, others = (subject.encode(texts) for texts in zip(*pairs, strict=True))
     before, goal = subject.answer(ids), subject.answer(others)
@@ -158,21 +160,20 @@ def measure_translation(
 ) -> list[float]:
     """The accuracy with a program's stream in place of the model's, for each needle length.
 
-    known: what the program knows of each batch of texts, (B, T, D). One linear function for [CLS]
-    and one for all other tokens are fitted on the first half of the texts, and used on the second.
+    known: the program's stream for each batch of texts, (B, T, D), from read_stream. One linear
+    function for [CLS] and one for all other tokens are fitted on the first half of the texts; the
+    accuracy is that on the second half.
     """
     name, half = f"stack.blocks.{layer}", len(texts[0]) // 2
     wanted = [trained.trace(trained.encode(batch))[name].output for batch in texts]
-    functions = [
-        fit_linear(
-            *(torch.cat([x[:half, part].flatten(0, 1) for x in xs]) for xs in (known, wanted))
-        )
-        for part in (slice(0, 1), slice(1, None))
-    ]
+    for_cls, for_others = (
+        fit_linear(_join_rows(known, half, tokens), _join_rows(wanted, half, tokens))
+        for tokens in (slice(0, 1), slice(1, None))
+    )
     results = []
     for batch, stream in zip(texts, known, strict=True):
-        translated = stream[half:] @ functions[1]
-        translated[:, 0] = stream[half:, 0] @ functions[0]
+        translated = stream[half:] @ for_others
+        translated[:, 0] = stream[half:, 0] @ for_cls
         with patch(trained.model, {name: translated.to(wanted[0])}):
             results.append(measure_accuracy(trained, batch[half:]))
     return results
@@ -184,9 +185,10 @@ def _join_rows(streams: Sequence[Tensor], half: int, tokens: slice) -> Tensor:
 
 
 def fit_linear(inputs: Tensor, outputs: Tensor) -> Tensor:
-    """The matrix W with the least |inputs · W − outputs|², (inputs, outputs).
+    """The matrix W that minimizes |inputs · W − outputs|²: (N, D), (N, E) → (D, E).
 
-    A pseudo-inverse, because directions of a program depend on each other: a token is one of four.
+    By a pseudo-inverse, because the directions of a program are linearly dependent: for example,
+    the one-hot directions of the tokens always sum to 1.
     """
     outputs = outputs.to(inputs)
     gram = inputs.mT @ inputs
@@ -196,9 +198,10 @@ def fit_linear(inputs: Tensor, outputs: Tensor) -> Tensor:
 def read_stream(
     program: Subject, texts: Sequence[Sequence[str]], layer: int | None
 ) -> list[Tensor]:
-    """What a program knows of each batch after a layer; with None, of each token alone.
+    """The residual stream of a program after a layer, for each batch of texts: (B, T, D + 1).
 
-    [CLS] knows what the program's separator does. A constant 1 is added.
+    layer=None gives the embedding. The stream at the separator, where the program answers, takes
+    the position of [CLS]. A constant 1 is appended, for the bias of a linear function.
     """
     streams = []
     for batch in texts:
@@ -212,13 +215,17 @@ def read_stream(
     return streams
 
 
-# Heads beside heads
+# Alignment of heads
 
 
 def align_heads(
     program: Subject, candidate: Candidate, trained: Subject, texts: Sequence[str]
 ) -> Numbers:
-    """For each head of the program: the closest head, its weight there, and what it is worth."""
+    """For each head of the program, the numbers of ALIGNED, one list each.
+
+    The layer and number of the trained head with most weight on the keys that the program's head
+    selects; this weight; the weight of uniform attention; the accuracy without the trained head.
+    """
     ids = trained.encode(texts)
     weights = torch.stack(trained.trace(ids).weights())  # (L, B, H, T, T)
     selected = program.trace(program.encode(texts)).weights()
@@ -228,7 +235,7 @@ def align_heads(
         queries = trained.find_positions(group, ids.size(1))
         asked = program.find_positions(group, ids.size(1))
         keys = selected[part.layer][:, part.head, asked] > IS_SELECTED  # (B, T, T)
-        keys[..., 0] = False  # the start token, on which a program's head falls back
+        keys[..., 0] = False  # the start token, attended to where nothing is selected
         asks = keys.any(dim=-1)
         given = (weights[..., queries, :] * keys[:, None]).sum(dim=-1)  # (L, B, H, T)
         share = given.movedim(2, 1)[:, :, asks].mean(dim=-1)  # (L, H)
@@ -244,7 +251,7 @@ def align_heads(
 
 
 def _name(name: str, exchanged: dict[str, Tensor]) -> Numbers:
-    """A number for each kind of pair and layer: the shares that follow the three groups."""
+    """The rows of measure_exchange by name, one for each kind of pair and layer."""
     return {
         f"{name}_follows_{kind}_layer_{layer}": row.tolist()
         for kind, table in exchanged.items()

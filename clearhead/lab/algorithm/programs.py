@@ -1,15 +1,16 @@
 """Three ways to find a needle in a haystack, as programs of three layers.
 
-    layer 0    every letter reads the letters next to it: after it, or before it
-    layer 1    the haystack compares:  each of its letters fetches the needle, and compares
-               the needle compares:    each of its letters looks for its like in the haystack
-               the answer compares:    the token that answers fetches the needle,
-    layer 2                            and looks for it in the haystack
-               otherwise it asks the haystack whether it found the needle, or the needle whether it
-               was found
+In layer 0 of all three, every letter reads the letters next to it: after it, or before it. Then
 
-The first is `clearhead program show substring`. A program has no [CLS]: every token answers. The
-step is +1 for programs that read the letters after a letter, −1 for the letters before it.
+    program               layer 1                                  layer 2: the answering token
+    the haystack compares each letter of it fetches the needle     asks whether a letter of the
+                          and compares                             haystack has found a match
+    the needle compares   each letter of it looks for a match      asks whether the needle has
+                          in the haystack                          found a match
+    the answer compares   the answering token fetches the needle   looks for it in the haystack
+
+The first is `clearhead program show substring`. In a program every token is an answering token; in
+the trained model it is [CLS]. step: +1 if letters read the letters after them, −1 for before.
 """
 
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from clearhead.programs import (
 )
 
 LONGEST_NEEDLE = 3
-SIDES = {1: "after", -1: "before"}  # the neighbours that a letter reads, by step
+SIDES = {1: "after", -1: "before"}  # step → which neighbours a letter reads
 
 separator = aggregate(where((tokens == "|").named("is |")), indices, default=-1).named("separator")
 is_haystack = (indices < separator).named("is haystack")
@@ -37,9 +38,10 @@ is_haystack = (indices < separator).named("is haystack")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program that may be what the model does.
+    """A hypothesis about the trained model.
 
-    readers: in each layer, the group of tokens whose attention matters for the answer.
+    build: step → the program. readers: for each layer, the group of tokens whose attention matters
+    for the answer.
     """
 
     name: str
@@ -48,7 +50,7 @@ class Candidate:
 
 
 def haystack_compares(step: int) -> Sequence:
-    """Whether the needle occurs: every letter of the haystack compares what follows it."""
+    """Whether the needle occurs: each letter of the haystack compares its neighbours with it."""
     match: Selector = where(is_haystack)
     for number, letter in enumerate(read_neighbours(step)):
         is_hit = letter.map(_fits, _fetch(letter, step, number), label=f"hit {number}")
@@ -57,7 +59,7 @@ def haystack_compares(step: int) -> Sequence:
 
 
 def needle_compares(step: int) -> Sequence:
-    """Whether the needle occurs: its letters look for their like in the haystack."""
+    """Whether the needle occurs: each of its letters looks for a match in the haystack."""
     like: Selector = where(is_haystack)
     for letter in read_neighbours(step):
         like = like & select(letter, letter, _fits)
@@ -66,7 +68,7 @@ def needle_compares(step: int) -> Sequence:
 
 
 def answer_compares(step: int) -> Sequence:
-    """Whether the needle occurs: the token that answers fetches it, and looks for it."""
+    """Whether the needle occurs: the answering token fetches it, then looks for a match."""
     match: Selector = where(is_haystack)
     for number, letter in enumerate(read_neighbours(step)):
         match = match & select(letter, _fetch(letter, step, number), _fits)
@@ -84,7 +86,7 @@ CANDIDATES = (
 
 
 def read_neighbours(step: int) -> list[Sequence]:
-    """A letter, its neighbour, and the neighbour of that; None from the separator or the end on."""
+    """Each letter and its next two neighbours; None beyond the separator or the end of the text."""
     near = [
         aggregate(select(indices, indices + step * far, "=="), tokens).named(
             f"token {step * far:+d}"
@@ -103,18 +105,18 @@ def read_neighbours(step: int) -> list[Sequence]:
 
 
 def _fits(has: Any, needs: Any) -> bool:
-    """Whether a letter is the one that is needed; past the needle's end any is."""
+    """Whether a letter equals the needed one; None, beyond the needle's end, matches any letter."""
     return needs is None or has == needs
 
 
 def _find_anchor(step: int) -> Sequence:
-    """The index of the needle's first letter, or of its last if letters read backwards."""
+    """The index of the needle's first letter, or of its last if letters read those before them."""
     if step > 0:
         return (separator + 1).named("anchor")
     return (selector_width(everything).named("length") - 1).named("anchor")
 
 
 def _fetch(letter: Sequence, step: int, number: int) -> Sequence:
-    """What the needle has for this letter."""
+    """The value of this neighbour sequence at the needle's anchor, copied to every token."""
     at_anchor = select(indices, _find_anchor(step), "==")
     return aggregate(at_anchor, letter).named(f"needle {number}")

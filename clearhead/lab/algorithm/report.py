@@ -1,4 +1,4 @@
-"""The tables, the sentences and the picture of the comparison."""
+"""The tables, the summary and the picture of the comparison."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,13 +15,13 @@ from clearhead.lab.tools.finding import Table
 from clearhead.programs import Part
 
 SHOWN = "abcabbca|cab"  # the text whose attention is drawn
-EXPLAINED = 0.9  # accuracy from which a program counts as an explanation
+EXPLAINED = 0.9  # the accuracy at which a program counts as an explanation
 
 KINDS = ("needle", "haystack")  # what differs between two texts
 WHO = {"haystack": "the haystack", "needle": "the needle", "answer": "[CLS]"}
 WHAT = {
     "haystack": "each letter of the haystack fetches the needle and compares",
-    "needle": "each letter of the needle looks for its like in the haystack",
+    "needle": "each letter of the needle looks for a match in the haystack",
     "answer": "[CLS] fetches the needle and looks for it in the haystack",
 }
 
@@ -44,8 +44,8 @@ def _tabulate_exchange(numbers: Numbers) -> Table:
     rows = [f"another {kind}: {WHO[group]}" for kind in KINDS for group in GROUPS]
     shares = 100 * _collect_exchange(numbers)
     return Table.from_columns(
-        "Two texts differ in the needle, or in the haystack. After layer 1 the tokens of a group\n"
-        "are taken from the other text: percent of the answers that become the other text's.\n"
+        "Two texts differ in the needle, or in the haystack. After layer 1 one group of tokens is\n"
+        "patched from the other text: percent of answers that become those of the other text.\n"
         "(The programs answer at the separator in place of [CLS].)",
         ("", rows),
         *((name, [f"{x:.0f}" for x in row]) for name, row in zip(names, shares, strict=True)),
@@ -53,7 +53,7 @@ def _tabulate_exchange(numbers: Numbers) -> Table:
 
 
 def _collect_exchange(numbers: Numbers) -> Any:
-    """Shares that follow after layer 1: a row for each program and the model, (4, 6)."""
+    """Shares of changed answers, (4, 6): three programs and the model, by kind and group."""
     names = [*(each.name for each in CANDIDATES), "trained"]
     return np.array(
         [[x for kind in KINDS for x in numbers[f"{name}_follows_{kind}_layer_1"]] for name in names]
@@ -71,8 +71,8 @@ def _tabulate_translation(numbers: Numbers) -> Table:
         "layer 1: a letter alone": "right_alone_1",
     }
     return Table(
-        "Percent right if, after this layer, the trained model has a linear function of what a\n"
-        "program knows instead of its own values; chance is 50.",
+        "Percent right if the residual stream of the trained model after this layer is replaced\n"
+        "by a linear function of the program's stream; chance is 50.",
         ["", *(f"needle of {n}" for n in NEEDLES)],
         [[row, *(f"{100 * x:.1f}" for x in numbers[name])] for row, name in rows.items()],
     )
@@ -82,39 +82,40 @@ def _tabulate_heads(numbers: Numbers, program: Subject) -> Table:
     cells = zip(numbers["aligned_layer"], numbers["aligned_head"], strict=True)
     return Table.from_columns(
         "For each head of the closest program, the trained head with most weight on the keys that\n"
-        "it selects, the weight of a head that treats all tokens alike, and the percent of\n"
-        f"needles of {NEEDLES[-1]} that are answered right without the trained head.",
+        "it selects, this weight for uniform attention, and the percent of texts with needles of\n"
+        f"{NEEDLES[-1]} letters that are answered right without the trained head.",
         ("the program's head", [_name_part(part) for part in program.heads]),
         ("trained head", [f"{layer:.0f}.{head:.0f}" for layer, head in cells]),
         ("weight", numbers["aligned_weight"]),
-        ("all alike", numbers["alike_weight"]),
+        ("uniform", numbers["alike_weight"]),
         ("right without", [f"{100 * x:.1f}" for x in numbers["right_without"]]),
     )
 
 
 def _name_part(part: Part) -> str:
-    """The head of a program by what it writes, such as "0.1: token +1"."""
+    """A name for the head of a program: layer, number and what it writes: "0.1: token +1"."""
     return f"{part.layer}.{part.head}: {', '.join(part.writes)}"
 
 
-# Sentences
+# Summary
 
 
 def describe(numbers: Numbers) -> str:
+    """The result in two sentences."""
     side = SIDES[int(numbers["step"])]
     closest = CANDIDATES[int(numbers["closest"])].name
     first, second = numbers[f"right_{side}"], numbers[f"right_{closest}"]
     return (
-        f"Like a program, the model first lets each letter read the letters {side} it: if it knows "
-        f"nothing else after layer 0, {_list_shares(first)} are right with needles of "
+        f"As in the programs, each letter first reads the letters {side} it: with this information "
+        f"alone after layer 0, {_list_shares(first)} are right with needles of "
         f"{_join(NEEDLES)} letters.\n"
-        f"Then, of three programs, it is most like the one in which {WHAT[closest]}. With what that"
-        f" program knows after layer 1, {_list_shares(second)} are right; {_judge(second)}"
+        f"Of three programs, the model is closest to the one in which {WHAT[closest]}. With the "
+        f"stream of that program after layer 1, {_list_shares(second)} are right; {_judge(second)}"
     )
 
 
 def _judge(right: Sequence[float]) -> str:
-    """How far the program explains the model, from the accuracy for each length of the needle."""
+    """Whether the program explains the model, by the accuracy for each needle length."""
     explained = [n for n, x in zip(NEEDLES, right, strict=True) if x >= EXPLAINED]
     if len(explained) == len(NEEDLES):
         return "so this is what the model does."
@@ -132,7 +133,7 @@ def _list_shares(shares: Sequence[float]) -> str:
 
 
 def _join(items: Sequence[Any]) -> str:
-    """1, 2 and 3"""
+    """Join items as a list in English: "1, 2 and 3"."""
     *most, last = map(str, items)
     return f"{', '.join(most)} and {last}" if most else last
 

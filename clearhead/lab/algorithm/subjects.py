@@ -1,6 +1,6 @@
-"""A trained and a compiled model, asked in the same way: texts in, yes or no out.
+"""Trained and compiled models behind one interface: texts in, yes or no out.
 
-Position 0 is [CLS], or the start token of a program.
+Position 0 is [CLS] in a trained model, and the start token in a compiled one.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ GROUPS = ("haystack", "needle", "answer")
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that answers a batch of texts at one token."""
+    """A model that answers yes or no to each text, at the position `answers_at`."""
 
     model: SequenceClassifier
     encode: Callable[[Sequence[str]], Tensor]  # ids (B, T)
     decode: Callable[[Tensor], Tensor]  # logits at one token (B, C) → True for yes (B,)
     answers_at: int
-    heads: tuple[Part, ...] = ()  # of a program: those that it uses
+    heads: tuple[Part, ...] = ()  # of a compiled program: the heads it uses
 
     @torch.no_grad()
     def answer(self, ids: Tensor) -> Tensor:
-        """True for yes, (B,)."""
+        """ids (B, T) → True for yes, (B,)."""
         return self.decode(self.model(ids)[:, self.answers_at])
 
     @torch.no_grad()
@@ -42,7 +42,7 @@ class Subject:
         return trace
 
     def find_positions(self, group: str, n_tokens: int) -> list[int]:
-        """Where the tokens of a group stand."""
+        """The positions of a group: "haystack", "needle", "letters" (both) or "answer"."""
         haystack = list(range(1, SEPARATOR))
         needle = list(range(SEPARATOR + 1, n_tokens))
         groups = {"haystack": haystack, "needle": needle, "letters": haystack + needle}
@@ -59,7 +59,7 @@ def make_trained(model: SequenceClassifier, tokenizer: CharTokenizer) -> Subject
 
 
 def make_compiled(program: programs.Sequence, device: torch.device | str) -> Subject:
-    """A compiled program. All its tokens answer alike; the separator stands in for [CLS]."""
+    """A compiled program. All tokens give the same answer; it is read at the separator."""
     compiled = programs.compile(program, "abc|", SEPARATOR + max(NEEDLES))
     compiled.model.to(device)
     assert compiled.values is not None

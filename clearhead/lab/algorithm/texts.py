@@ -1,19 +1,19 @@
-"""The texts: the longest haystacks and all needles that the model is trained on.
+"""Texts with the longest haystack and all needle lengths that the model is trained on.
 
-All texts of a batch have needles of one length, so that a token of one text can be exchanged with
-the same token of another.
+All texts of a batch have needles of the same length, so that activations of one text can be patched
+into another, position by position.
 """
 
 import random
 
 HAYSTACK, NEEDLES = 8, (1, 2, 3)  # letters
-SEPARATOR = HAYSTACK + 1  # its position, after [CLS] and the haystack
+SEPARATOR = HAYSTACK + 1  # the position of |, after [CLS] and the haystack
 
 Pairs = list[tuple[str, str]]
 
 
 def draw_texts(draw: random.Random, length: int, n: int) -> list[str]:
-    """n texts with needles of this length, answered yes and no in turn."""
+    """n random texts with needles of this length; the answers alternate between yes and no."""
     texts: list[str] = []
     while len(texts) < n:
         text = f"{_draw_letters(draw, HAYSTACK)}|{_draw_letters(draw, length)}"
@@ -23,7 +23,10 @@ def draw_texts(draw: random.Random, length: int, n: int) -> list[str]:
 
 
 def draw_pairs(draw: random.Random, length: int, kind: str, n: int) -> Pairs:
-    """n pairs of texts with different answers, which differ in the needle or in the haystack."""
+    """n pairs of texts with different answers that differ only in one half.
+
+    kind: that half, "needle" or "haystack".
+    """
     pairs: Pairs = []
     while len(pairs) < n:
         haystacks = [_draw_letters(draw, HAYSTACK) for _ in range(2)]
@@ -36,7 +39,7 @@ def draw_pairs(draw: random.Random, length: int, kind: str, n: int) -> Pairs:
 
 
 def is_found(text: str) -> bool:
-    """The right answer."""
+    """The right answer: whether the needle occurs in the haystack."""
     haystack, _, needle = text.partition("|")
     return needle in haystack
 

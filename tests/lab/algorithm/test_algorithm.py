@@ -157,5 +157,5 @@ def test_the_words_follow_the_numbers(right, words):
     seen = report.describe(numbers)
     assert words in seen
     assert "the letters before it" in seen
-    assert "each letter of the needle looks for its like in the haystack" in seen
+    assert "each letter of the needle looks for a match in the haystack" in seen
     assert "100%, 90% and 80%" in seen
