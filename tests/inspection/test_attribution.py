@@ -97,6 +97,16 @@ def test_bad_targets_are_named(arguments: dict[str, object], words: str) -> None
         attribution(gpt(), draw_ids(), **arguments)  # type: ignore[arg-type]
 
 
+def test_parts_whose_terms_are_not_known_are_refused() -> None:
+    model, tokens = gpt(), draw_ids()
+    model.stack.norm = nn.LayerNorm(D).double()
+    with pytest.raises(TypeError, match="must be LayerNorm or RMSNorm to be split into terms"):
+        attribution(model, tokens)
+    model.stack.blocks[1] = nn.Identity()
+    with pytest.raises(ValueError, match="the blocks of 'stack' must be Blocks"):
+        attribution(model, tokens)
+
+
 @pytest.mark.parametrize("inputs", [None, [1, 2], "ab", {"tokens": draw_ids()}, ()])
 def test_inputs_are_tensors(inputs: object) -> None:
     for read in (attribution, logit_lens):

@@ -646,6 +646,7 @@ def trace_other() -> Trace:
         (lambda m: ablate(m, 0, positions=99), None),
         (lambda m: patch(m, {"blocks.0.atention": torch.zeros(1)}), "nearest are .*attention"),
         (lambda m: patch(m, {"feed_forward": torch.zeros(1)}), "may be any of"),
+        (lambda m: patch(m, {0: torch.zeros(1)}), "a place is named by a string, got int"),
         (lambda m: patch(m, {"blocks.0": 3}), "must be a tensor or a function, got int"),
         (
             lambda m: patch(m, {"blocks.0": torch.zeros(5, T, D)}),

@@ -229,6 +229,8 @@ def test_bad_pairs_metrics_and_choices_are_named() -> None:
     with pytest.raises(ValueError, match="the inputs have no row"):
         patch_sweep(model, clean[:0], corrupted[:0], METRIC)
     gru, inputs = build_case("gru")
+    with pytest.raises(ValueError, match="Seq2SeqGRU has no blocks; patch it by name"):
+        patch_sweep(gru, inputs, inputs, METRIC, over="position")
     with pytest.raises(ValueError, match="has an attention without heads"):
         head_importance(gru, inputs, METRIC)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
