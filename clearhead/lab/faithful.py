@@ -2,15 +2,16 @@
 
     effect[p] = logit(picture) − logit(picture with patch p covered)      of the right class
 
-The effect is measured, patch by patch; it is what a map of attention is often taken for. Maps are
-compared with it in two ways: by their rank correlation within each picture, and by the curves of
-deletion and insertion (inspection/picture_maps.py). A covered patch shows what the mean of all
-training pictures shows there.
+The effect is measured for each patch. Heat maps of attention are often read as if they showed this
+effect. The experiment compares each map with it in two ways: by the rank correlation within each
+picture, and by the deletion and insertion curves (inspection/picture_maps.py). A covered patch
+shows the mean of all training pictures at its position.
 
-A digit is ink on an empty ground, and covering ink matters more. So a map must be compared with the
-ink itself: a map that falls on the digit may only have found what is bright. `beyond ink` is the
-correlation among patches that have the same rank in ink. The other rows for comparison are a random
-map, maps of models that are not trained, and the effect itself.
+Ink is the brightness of a patch: digits are bright on a dark background. Covering ink has a larger
+effect than covering background. So a map may correlate with the effect only because it follows the
+ink, and the ink itself is used as a baseline. `beyond ink` is the correlation among patches that
+have the same rank in ink. The other baselines are a random map, maps of untrained models, and the
+effect itself.
 """
 
 import math
@@ -41,8 +42,8 @@ from clearhead.training import with_changes
 from clearhead.training.recipes.vit_digits import vit_digits
 from clearhead.training.tasks.pictures import PictureTask
 
-STEPS, N_PICTURES = 400, 300  # of the recipe's 800 steps; of its 2,000 test pictures
-FULL_PICTURES, N_UNTRAINED = 2000, 8  # test pictures; models that are not trained
+STEPS, N_PICTURES = 400, 300  # out of the recipe's 800 steps and 2,000 test pictures
+FULL_PICTURES, N_UNTRAINED = 2000, 8  # test pictures; untrained models
 # Names of maps, in the order of the table.
 LEARNED = {"mean": "mean attention", "rollout": "rollout", "gradient": "attention × gradient"}
 BEFORE = {method: f"{name}, untrained" for method, name in LEARNED.items()}
@@ -88,14 +89,14 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 def learn(
     seed: int, full: bool, device: torch.device | str = "cpu"
 ) -> tuple[VisionTransformer, PictureTask]:
-    """Train the recipe, shortened or whole."""
+    """Train the recipe, with fewer steps unless full; return the model and its task."""
     short = [f"training.{name}={STEPS}" for name in ("steps", "eval_every", "save_every")]
     changes = [f"training.seed={seed}", *([] if full else short)]
     run = train_temporarily(with_changes(vit_digits(), changes), device).trained
     return cast(VisionTransformer, run.model.eval()), cast(PictureTask, run.task)
 
 
-# Maps, and how far they agree
+# Maps, and their agreement with the effect
 
 
 def collect_maps(
@@ -114,7 +115,10 @@ def collect_maps(
 def map_before_training(
     model: VisionTransformer, images: Tensor, labels: Tensor
 ) -> dict[str, Tensor]:
-    """Maps of untrained models: N_UNTRAINED of them, because they differ, a part for each."""
+    """Maps of N_UNTRAINED untrained models, each for its own share of the images.
+
+    Several models, because the maps depend on the random initial weights.
+    """
     parts: dict[str, list[Tensor]] = {name: [] for name in BEFORE.values()}
     for x, target in zip(images.chunk(N_UNTRAINED), labels.chunk(N_UNTRAINED), strict=True):
         untrained = VisionTransformer(model.config).to(x.device)
@@ -131,7 +135,7 @@ def mean_by_patch(images: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def rank_patches(maps: Tensor) -> Tensor:
-    """The rank of each patch in its picture, less the mean; equal numbers share a rank: (B, P)."""
+    """The rank of each patch within its picture, minus the mean rank: (B, P). Ties share a rank."""
     x = maps.flatten(1).double()
     lower = (x[:, None, :] < x[:, :, None]).sum(dim=-1)
     equal = (x[:, None, :] == x[:, :, None]).sum(dim=-1)
@@ -139,25 +143,29 @@ def rank_patches(maps: Tensor) -> Tensor:
 
 
 def correlate(a: Tensor, b: Tensor) -> Tensor:
-    """The correlation within each picture: (B, P), (B, P) → (B,); 0 if one of them is constant."""
+    """The correlation within each picture: (B, P), (B, P) → (B,); 0 where one is constant.
+
+    Both have mean 0 in each picture.
+    """
     product = a.norm(dim=1) * b.norm(dim=1)
     return (a * b).sum(dim=1) / product.clamp(min=1e-12)
 
 
 def remove_ink(ranks: Tensor, ink: Tensor) -> Tensor:
-    """The ranks (B, P) less the mean of all patches that have the same rank in ink, by this rank.
+    """Subtract from each rank the mean rank of all patches with the same rank in ink.
 
-    Unlike a regression on these ranks, it also removes a dependence that is no straight line.
+    ranks, ink (B, P) → (B, P), ordered by rank in ink. Unlike a linear regression on the ink, this
+    also removes a nonlinear dependence.
     """
     by_ink = ranks.gather(1, ink.argsort(dim=1))
     return by_ink - by_ink.mean(dim=0)
 
 
 def measure_maps(maps: Mapping[str, Tensor]) -> Numbers:
-    """Correlations of each map with effect and ink, means over pictures, in the order of MAPS.
+    """Correlations of each map with the effect and with ink: means over pictures, as in MAPS.
 
-    better_than_ink: by how much the correlation with the effect exceeds that of ink; its
-    uncertainty is two standard errors of the mean over pictures.
+    better_than_ink: the correlation of the map with the effect minus that of ink. uncertainty: two
+    standard errors of this difference.
     """
     ranks = {name: rank_patches(maps[name]) for name in MAPS}
     effect, ink = ranks[EFFECT], ranks[INK]
@@ -174,11 +182,11 @@ def measure_maps(maps: Mapping[str, Tensor]) -> Numbers:
     }
 
 
-# Table, sentences and picture
+# Table, summary and picture
 
 
 def _format(x: float) -> str:
-    """Two digits, and never −0.00."""
+    """Format with two decimals; never −0.00."""
     return f"{round(x, 2) + 0.0:.2f}".replace("-", "−")
 
 

@@ -1,15 +1,15 @@
-"""How a transformer copies what followed last time: two kinds of heads, one after the other.
+"""Induction: how two heads in two layers copy the token that followed an earlier occurrence.
 
     … k a r l m k a → r         the text repeats after n tokens; n differs from text to text
 
-A head of the first layer writes into each token which token stood before it. A head of the second
-layer can then look for "the token before was a": it finds the r after the earlier a, and copies it.
-Olsson et al. 2022 call it an induction head. It is of little use without the first one. Training
-finds a rough way first, by which most answers are right without a look one token back; then that
-head appears, and with it the rest of the answers.
+A previous-token head in the first layer writes into each token which token comes before it. An
+induction head in the second layer (Olsson et al. 2022) then looks for a token whose previous token
+is a: it finds the r after the earlier a, and copies it. The induction head depends on the
+previous-token head. In training, most answers become right before a previous-token head exists, by
+a less exact method; then this head forms, and most of the remaining answers become right.
 
-The model is a GPT of two layers whose feed-forward layers are 0 and stay 0: attention alone. It is
-scored on the repeated part of random texts, where nothing but repetition helps.
+The model is an attention-only GPT of two layers: its feed-forward layers are 0 and not trained. It
+is scored on the repeated part of random texts, which only the repetition makes predictable.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ from clearhead.models.model import evaluation_mode
 VOCAB, LENGTH = 20, 32
 LAYERS, HEADS, WIDTH = 2, 2, 64
 STEPS, BATCH, LR, WARMUP = 450, 64, 3e-3, 50
-N_TEXTS, EVERY = 256, 25  # texts that are scored; steps between two points of the curves
-IS_HEAD = 0.4  # the score from which a head counts as one of a kind
+N_TEXTS, EVERY = 256, 25  # texts to score; training steps between two points of the curves
+IS_HEAD = 0.4  # the score above which a head counts as an induction head
 
 Numbers = dict[str, Any]
 
@@ -54,7 +54,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def build(seed: int) -> GPT:
-    """A GPT of attention alone: its feed-forward layers are 0 and are not trained."""
+    """An attention-only GPT: its feed-forward layers are 0 and not trained."""
     torch.manual_seed(seed)
     config = GPTConfig(
         vocab_size=VOCAB, max_len=LENGTH, d_model=WIDTH, n_layers=LAYERS, n_heads=HEADS, d_ff=1,
@@ -71,7 +71,7 @@ def build(seed: int) -> GPT:
 def draw_texts(
     n: int, generator: torch.Generator, device: torch.device | str
 ) -> tuple[Tensor, Tensor]:
-    """Random tokens (n, LENGTH), each text repeated after its own period (n, 1)."""
+    """Random texts (n, LENGTH) that repeat after a period, and the period of each, (n, 1)."""
     period = torch.randint(LENGTH // 4, LENGTH // 2 + 1, (n, 1), generator=generator)
     tokens = torch.randint(VOCAB, (n, LENGTH), generator=generator)
     texts = tokens.gather(1, torch.arange(LENGTH) % period)
@@ -79,12 +79,15 @@ def draw_texts(
 
 
 def find_repeated(period: Tensor) -> Tensor:
-    """Which next tokens can be known, (n, LENGTH − 1): those after a token that has occurred."""
+    """True for the predictable targets, (n, LENGTH − 1): those after a repeated token."""
     return torch.arange(1, LENGTH, device=period.device) > period
 
 
 def train(model: GPT, seed: int, steps: int) -> Numbers:
-    """Learn to predict the repeated part; the accuracy and the best scores as they grow."""
+    """Train the model to predict the repeated part.
+
+    Returns the accuracy and the highest head scores, every EVERY steps.
+    """
     generator = torch.Generator().manual_seed(seed)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LR, betas=(0.9, 0.98), weight_decay=0.01)
@@ -119,12 +122,12 @@ def accuracy(model: GPT, texts: Tensor, period: Tensor) -> float:
 
 
 def measure_heads(model: GPT, scores: HeadScores, texts: Tensor, period: Tensor) -> Numbers:
-    """The scores of every head, and the accuracy without it and without all of a kind."""
+    """The scores of every head, and the accuracy without each head and without each kind."""
 
-    def without(heads: Sequence[tuple[int, int]]) -> float:
-        with ExitStack() as silenced:
+    def measure_without(heads: Sequence[tuple[int, int]]) -> float:
+        with ExitStack() as ablations:
             for layer, head in heads:
-                silenced.enter_context(ablate(model, layer, head))
+                ablations.enter_context(ablate(model, layer, head))
             return accuracy(model, texts, period)
 
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
@@ -135,15 +138,15 @@ def measure_heads(model: GPT, scores: HeadScores, texts: Tensor, period: Tensor)
         "chance": 1 / VOCAB,
         "previous_score": scores.previous.flatten().tolist(),
         "induction_score": scores.induction.flatten().tolist(),
-        "without_head": [without([cell]) for cell in every],
+        "without_head": [measure_without([cell]) for cell in every],
         "previous_head": [float(x) for x in previous[0]],
         "induction_heads": [float(x) for cell in induction for x in cell],
-        "without_previous": without(previous),
-        "without_induction": without(induction),
+        "without_previous": measure_without(previous),
+        "without_induction": measure_without(induction),
     }
 
 
-# Table, sentences and picture
+# Tables, summary and picture
 
 
 def _name_heads(numbers: Numbers) -> list[str]:
@@ -162,8 +165,8 @@ def _tabulate(numbers: Numbers) -> list[Table]:
     )
     return [
         Table.from_columns(
-            "The weight of each head on the token before and on what followed last time, and the\n"
-            "percent of repeated tokens that are predicted right without the head.",
+            "The weight of each head on the previous token, and on the token after the earlier\n"
+            "copy; the percent of repeated tokens that are predicted right without the head.",
             ("", every),
             ("previous", numbers["previous_score"]),
             ("induction", numbers["induction_score"]),

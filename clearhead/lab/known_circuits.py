@@ -1,21 +1,22 @@
-"""Do the methods of inspection find what is there? Tried on models whose parts are known.
+"""Do the methods of inspection find the parts that matter? A test on models with known circuits.
 
-A compiled program (clearhead/programs) uses some heads and feed-forward layers, and each for a
-known purpose. So a method can be scored: which share of the used parts does it find?
+For a compiled program (clearhead/programs) it is known which heads and feed-forward layers are
+used, and for what. So a method can be scored by the share of the used parts that it finds:
 
-    patching     put the value of a part, on another input, into this one
-    ablation     set the part's output to 0
-    gradient     estimate the patch by one gradient (attribution patching)
-    attribution  what the part adds to the logits directly
+    patching     replace the output of a part by its value on another input
+    ablation     set the output of a part to 0
+    gradient     estimate the effect of patching from one gradient (attribution patching)
+    attribution  what a part adds to the logits directly
 
-Some heads of the programs are of a known kind, such as those that look one token back. The scores
-of heads must tell them: those of a kind should have the highest score of it.
+A part counts as found if its effect is more than 1 % of the largest effect. Patching finds only
+parts whose output differs between the two inputs; both have the same length, so a part that
+computes the length is missed. The gradient finds little, because the softmax of a compiled head is
+saturated. Attribution finds only parts that write to the logits without another layer in between.
 
-A part counts as found if its effect is at least 1 % of the largest. Patching can find only what
-differs between the two inputs: they are equally long, so a part that computes the length is not
-found. A gradient sees little, because the softmax of a compiled head is sharp, as good as constant,
-and attribution sees only what reaches the logits without another layer. InterpBench (Gupta et al.
-2024) asks the same of models that were trained to follow a program.
+Head scores are tested too. Some heads of the programs are of a known kind, such as previous-token
+heads; the score of this kind should be higher for them than for all other heads.
+
+InterpBench (Gupta et al. 2024) makes the same test with models trained to follow a program.
 """
 
 from collections.abc import Callable
@@ -32,18 +33,21 @@ from clearhead.lab import EXPERIMENTS
 from clearhead.lab.tools.finding import Finding, Table
 from clearhead.programs import PROGRAMS, CompiledProgram, Part
 
-N_PAIRS, LARGE = 32, 0.01  # pairs of inputs; the share of the largest effect that counts as found
+N_PAIRS, LARGE = (
+    32,
+    0.01,
+)  # pairs of inputs; share of the largest effect above which a part is found
 METHODS = ("patching", "ablation", "gradient", "attribution")
 
-# Heads of a known kind: the program, the layer and the number of the head.
+# The heads of each kind: (program, layer, head).
 KINDS = {
     "previous": [("shift", 0, 0), ("induction", 0, 0), ("induction", 1, 0)],
     "duplicate": [("identity", 0, 0), ("unique", 0, 0), ("histogram", 0, 0), ("induction", 0, 1)],
     "induction": [("induction", 2, 0)],
 }
-LETTERS, LONGEST = "abcdefghijkl", 17  # so many that few random tokens are equal by chance
+LETTERS, LONGEST = "abcdefghijkl", 17  # enough letters that few random tokens are equal by chance
 
-Effects = dict[str, Tensor]  # "head" (L, H) and "feed_forward" (L,): how much each part matters
+Effects = dict[str, Tensor]  # "head": (L, H), "feed_forward": (L,): the effect of each part
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
@@ -74,7 +78,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def draw_pairs(name: str, n: int, seed: int) -> tuple[list[str], list[str]]:
-    """Two lists of n random inputs of a program, all of its longest length."""
+    """Two lists of n random inputs of a program, all of its maximum length."""
     example = PROGRAMS[name]
     generator = torch.Generator().manual_seed(seed)
     letters = example.vocabulary.replace("|", "")
@@ -90,7 +94,7 @@ def draw_pairs(name: str, n: int, seed: int) -> tuple[list[str], list[str]]:
 
 
 def is_found(part: Part, effects: Effects) -> bool:
-    """Whether the effect of a part is not small beside the largest."""
+    """Whether the effect of a part is more than LARGE times the largest effect."""
     largest = max(float(table.max()) for table in effects.values())
     if part.head is None:
         own = effects["feed_forward"][part.layer]
@@ -99,14 +103,16 @@ def is_found(part: Part, effects: Effects) -> bool:
     return float(own) > LARGE * largest
 
 
-# The four methods: how much each part matters
+# The four methods: compiled program, clean inputs, other inputs → the effect of each part
 
 
 def by_patching(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    """Patch each part of the run on `other` with its value on `clean`."""
     return _sweep(patch_sweep, compiled, clean, other)
 
 
 def by_gradient(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    """The same effects, estimated from one gradient."""
     return _sweep(estimate_sweep, compiled, clean, other)
 
 
@@ -122,6 +128,7 @@ def _sweep(
 
 @torch.no_grad()
 def by_ablation(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    """Set each part to 0; `other` is not used."""
     tokens, _ = compiled.encode(clean)
     metric, model = make_metric(compiled, tokens), compiled.model
     before = metric(model(tokens)).mean()
@@ -137,6 +144,7 @@ def by_ablation(compiled: CompiledProgram, clean: list[str], other: list[str]) -
 
 
 def by_attribution(compiled: CompiledProgram, clean: list[str], other: list[str]) -> Effects:
+    """The direct contribution of each part to the logits of the answers; `other` is not used."""
     tokens, _ = compiled.encode(clean)
     answers = find_answers(compiled, tokens)
     effects = _make_tables(compiled)
@@ -159,19 +167,24 @@ MEASURES = {
 
 
 def make_metric(compiled: CompiledProgram, tokens: Tensor) -> Callable[[Tensor], Tensor]:
-    """The sum of the logits of the right answers to these tokens, for copies of their batch."""
+    """Make a metric: for each row, the sum of the logits of the right answers to these tokens.
+
+    The rows of logits may be several copies of the batch, as in a sweep.
+    """
     answers = find_answers(compiled, tokens)
 
     def measure(logits: Tensor) -> Tensor:
         repeated = answers.repeat(len(logits) // len(answers), 1)
-        return logits.gather(-1, repeated[..., None])[:, 1:, 0].sum(dim=1)  # without the start
+        return logits.gather(-1, repeated[..., None])[:, 1:, 0].sum(
+            dim=1
+        )  # without the start token
 
     return measure
 
 
 @torch.no_grad()
 def find_answers(compiled: CompiledProgram, tokens: Tensor) -> Tensor:
-    """The index of the model's answer at each token, (B, T): it is the program's."""
+    """The class with the largest logit at each token, (B, T): the answer of the program."""
     answers: Tensor = compiled.model(tokens).argmax(-1)
     return answers
 
@@ -202,7 +215,7 @@ def score_kinds(seed: int, device: torch.device | str) -> dict[str, Any]:
     }
 
 
-# Tables, sentences and picture
+# Tables, summary and picture
 
 
 def _tabulate_kinds(numbers: dict[str, Any]) -> Table:
@@ -234,11 +247,11 @@ def _share(numbers: dict[str, Any], method: str) -> float:
 def _describe(numbers: dict[str, Any]) -> str:
     shares = ", ".join(f"{method} {_share(numbers, method):.0%}" for method in METHODS)
     false = int(sum(numbers["falsely_found"]))
-    told = sum(x > y for x, y in zip(numbers["own_score"], numbers["other_score"], strict=True))
+    n_kinds = sum(x > y for x, y in zip(numbers["own_score"], numbers["other_score"], strict=True))
     return (
         f"Of {sum(numbers['used']):.0f} parts that {len(PROGRAMS)} programs use: {shares}.\n"
-        f"{false} parts are found that a program does not use. The scores of heads tell "
-        f"{told} of {len(KINDS)} kinds of heads from all others."
+        f"{false} parts are found that a program does not use. The head scores separate "
+        f"{n_kinds} of {len(KINDS)} kinds of heads from all other heads."
     )
 
 

@@ -1,15 +1,15 @@
-"""How long a haystack may be: accuracy on lengths seen in training and on longer ones.
+"""Length generalization: accuracy on haystacks of the lengths seen in training, and on longer ones.
 
     [CLS] a b c c a b | c → yes         trained with haystacks of 3 to 8 letters, tested up to 16
 
-The recipe `substring` is trained with learned, Toeplitz, rotary, ALiBi and no positions; all else
-is equal. A learned table and a Toeplitz matrix store numbers for each position or distance, so both
-are built with room for the longest test. What they store for positions and distances beyond those
-of training gets no gradient and stays as it was drawn. Rotary angles and the penalties of ALiBi are
-computed for any length, but the model has not learned what to do with larger ones.
+The recipe `substring` is trained with learned, Toeplitz, rotary, ALiBi and no positions, and with
+the same settings otherwise. A learned table has parameters for each position, a Toeplitz matrix for
+each distance, so both are built for the longest test. Their parameters for positions and distances
+that do not occur in training get no gradient and keep their initial values. Rotary angles and ALiBi
+penalties can be computed for any length, but the model was not trained on the larger ones.
 
-Trained in seconds, a small model searches one letter; `full` trains the whole recipe, whose needles
-have up to three letters and depend on their order.
+By default a small model is trained within seconds, to search for a single letter. `full` trains the
+whole recipe, whose needles have up to three letters, so that their order matters.
 """
 
 import math
@@ -32,7 +32,7 @@ from clearhead.training.recipes.substring import substring
 from clearhead.training.tasks.substrings import N_PER_LENGTH, SubstringData, SubstringTask
 
 KINDS = ("learned", "toeplitz", "rotary", "alibi", "none")
-STEPS, N_RUNS = 500, 2  # of a small model; how often each is trained
+STEPS, N_RUNS = 500, 2  # training steps of a small model; runs for each kind of positions
 SMALL = (
     *("data.needle=1,1", "data.n_validation=500", "model.d_model=32", "model.n_layers=2"),
     *("training.batch_size=32", "training.accumulate=1", "training.workers=1"),
@@ -61,7 +61,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
 
 
 def build_recipe(kind: str, seed: int, full: bool) -> Recipe:
-    """The recipe with these positions, small or whole, and room for twice the trained length."""
+    """The recipe with these positions, small unless full, and max_len for the longest test."""
     recipe = with_changes(substring(), () if full else SMALL)
     data = cast(SubstringData, recipe.data)
     room = count_tokens(2 * data.haystack[1], data)
@@ -70,19 +70,19 @@ def build_recipe(kind: str, seed: int, full: bool) -> Recipe:
 
 
 def count_tokens(haystack: int, data: SubstringData) -> int:
-    """Tokens of the longest text with this haystack: [CLS] haystack | needle."""
+    """The number of tokens of the longest text with this haystack: [CLS] haystack | needle."""
     return 1 + haystack + 1 + data.needle[1]
 
 
 def measure(recipe: Recipe, device: torch.device | str) -> dict[int, float]:
-    """Train a model; the share of right answers by haystack length, half of them yes."""
+    """Train a model; return haystack length → accuracy. Half of the right answers are yes."""
     run = train_temporarily(recipe, device).trained
     task, model = cast(SubstringTask, run.task), cast(SequenceClassifier, run.model)
     return task.accuracy_by_length(model)
 
 
 def summarize(kind: str, runs: Sequence[dict[int, float]], data: SubstringData) -> Numbers:
-    """Mean, lowest and highest accuracy of several trainings by length, and on seen lengths."""
+    """Mean, lowest and highest accuracy of several runs, by length and over the seen lengths."""
     by_length = list(zip(*(run.values() for run in runs), strict=True))
     inside = [fmean(x for n, x in run.items() if n <= data.haystack[1]) for run in runs]
     return {
@@ -93,16 +93,16 @@ def summarize(kind: str, runs: Sequence[dict[int, float]], data: SubstringData) 
     }
 
 
-# Tables, sentences and picture
+# Tables, summary and picture
 
 
 def _format_range(mean: float, low: float, high: float) -> str:
-    """Percent: the mean of several trainings, with the lowest and highest if they differ."""
+    """The mean accuracy of several runs in percent, with the lowest and highest if they differ."""
     middle, least, most = (f"{100 * x:.1f}" for x in (mean, low, high))
     return middle if least == most else f"{middle} ({least}–{most})"
 
 
-def _at(numbers: Numbers, kind: str, n: int) -> tuple[float, float, float]:
+def _read_length(numbers: Numbers, kind: str, n: int) -> tuple[float, float, float]:
     """Mean, lowest and highest accuracy at one length."""
     i = numbers["lengths"].index(n)
     mean, low, high = (numbers[f"{kind}_{name}"][i] for name in ("right", "low", "high"))
@@ -115,7 +115,8 @@ def _tabulate(numbers: Numbers, data: SubstringData) -> Table:
     rows = []
     for kind in KINDS:
         seen = _format_range(*numbers[f"{kind}_seen"])
-        rows.append([NAMES[kind], seen, *(_format_range(*_at(numbers, kind, n)) for n in longer)])
+        cells = [_format_range(*_read_length(numbers, kind, n)) for n in longer]
+        rows.append([NAMES[kind], seen, *cells])
     error = 100 * math.sqrt(0.25 / N_PER_LENGTH)
     return Table(
         f"Percent right by letters of the haystack, trained with {least} to {most}; guessing gives "
@@ -137,7 +138,7 @@ def _tabulate_untrained(data: SubstringData) -> Table:
         "none": "nothing",
     }
     return Table(
-        f"What training on at most {seen} tokens leaves untouched and {longest} tokens need.",
+        f"What {longest} tokens need but training on at most {seen} tokens leaves untrained.",
         ["positions", "untrained"],
         [[NAMES[kind], beyond[kind]] for kind in KINDS],
     )
@@ -147,13 +148,15 @@ def _describe(numbers: Numbers, data: SubstringData) -> str:
     longest = 2 * data.haystack[1]
     with_positions = KINDS[:-1]
     least = min(numbers[f"{kind}_seen"][1] for kind in with_positions)
-    at = {NAMES[kind]: f"{_at(numbers, kind, longest)[0]:.0%}" for kind in with_positions}
-    next_length = _at(numbers, "learned", data.haystack[1] + 1)[0]
+    shares = {
+        NAMES[kind]: f"{_read_length(numbers, kind, longest)[0]:.0%}" for kind in with_positions
+    }
+    next_length = _read_length(numbers, "learned", data.haystack[1] + 1)[0]
     return wrap(
         f"On trained lengths every model with positions gives at least {least:.1%} right answers, "
         f"without positions {numbers['none_seen'][0]:.1%}.",
         f"On haystacks of {longest} letters they give "
-        f"{', '.join(f'{share} ({name})' for name, share in at.items())}; with learned positions "
+        f"{', '.join(f'{x} ({name})' for name, x in shares.items())}; with learned positions "
         f"{next_length:.0%} are right with one letter more than seen.",
     )
 
@@ -174,7 +177,7 @@ def _draw(numbers: Numbers, data: SubstringData) -> Picture:
 
 
 def _draw_lines(axes: Axes, numbers: Numbers) -> None:
-    """A line for each scheme; its bars go from the lowest to the highest training."""
+    """A line for each scheme, with error bars from the lowest to the highest run."""
     for kind in KINDS:
         right, low, high = (
             100 * array(numbers[f"{kind}_{name}"]) for name in ("right", "low", "high")

@@ -2,12 +2,12 @@
 
 In layer 0 of all three, every letter reads the letters next to it: after it, or before it. Then
 
-    program               layer 1                                  layer 2: the answering token
-    the haystack compares each letter of it fetches the needle     asks whether a letter of the
-                          and compares                             haystack has found a match
-    the needle compares   each letter of it looks for a match      asks whether the needle has
-                          in the haystack                          found a match
-    the answer compares   the answering token fetches the needle   looks for it in the haystack
+    compared by     layer 1                                     layer 2: the answering token
+    the haystack    each letter of the haystack fetches the     checks whether a letter of the
+                    needle and compares                         haystack has found a match
+    the needle      each letter of the needle looks for a       checks whether the needle has
+                    match in the haystack                       found a match
+    the answer      the answering token fetches the needle      looks for it in the haystack
 
 The first is `clearhead program show substring`. In a program every token is an answering token; in
 the trained model it is [CLS]. step: +1 if letters read the letters after them, −1 for before.
