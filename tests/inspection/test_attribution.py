@@ -38,6 +38,15 @@ def test_the_terms_sum_to_the_logit(name: str) -> None:
     assert found.heads.shape == (2, L, H)
 
 
+def test_separate_heads_of_different_widths_are_terms_of_their_own() -> None:
+    stack, (x,) = build_case("joined heads")
+    model = nn.Sequential()
+    model.stack, model.head = stack, randomize(nn.Linear(D, V))
+    found = attribution(model, x, target=4)
+    torch.testing.assert_close(found.total, model(x)[:, -1, 4], rtol=0, atol=1e-12)
+    assert found.heads.shape == (2, 1, 3)
+
+
 def test_in_float32_the_sum_is_exact_to_five_digits() -> None:
     model, inputs = build_case("gpt")
     model = model.float()

@@ -180,6 +180,8 @@ def test_a_head_that_writes_nothing_composes_with_none() -> None:
 
 
 def test_circuits_of_other_attentions_are_refused() -> None:
+    with pytest.raises(ValueError, match="VisionTransformer has no 'embedding' with a row for"):
+        find_circuit(build_case("vit")[0], 0, 0)
     with pytest.raises(ValueError, match="Seq2SeqTransformer write to several streams"):
         composition(build_case("translator")[0])
     with pytest.raises(TypeError, match=r"head must be a whole number, got \[0, 1\]"):
