@@ -17,9 +17,9 @@ kernels/                attention linear in T
 purification.py         what mixing keeps and what it drops
 learned_vs_designed/    trained weights beside weights set by hand
 heads.py                what the heads of a trained model do
-induction.py            how a model copies what followed last time
-faithful.py             which heat map predicts what covering a patch does
-known_circuits.py       whether the methods of inspection find what is there
+induction.py            how two heads copy the token after an earlier occurrence
+faithful.py             which heat map predicts the effect of covering a patch
+known_circuits.py       whether the methods of inspection find the parts that matter
 algorithm/              whether a trained model does what a program does
 tools/                  what the experiments share: findings, drawing, measuring, one page of all
 
@@ -48,10 +48,10 @@ EXPERIMENTS = {
     "purification": "Mixing that pays for its weights keeps what is strong and drops what is weak.",
     "learned-vs-designed": "Training finds the weights one would set by hand, in another basis.",
     "heads": "The heads of a trained model do different jobs, and it needs some of them.",
-    "induction": "A head that copies what followed last time needs one that looks a token back.",
-    "faithful": "Where a ViT attends says little more than ink on what it needs; gradients help.",
-    "known-circuits": "Patching and ablation find most of what a model uses; a gradient little.",
-    "algorithm": "A trained model finds a way of its own, which a program explains in part.",
+    "induction": "An induction head needs a previous-token head in an earlier layer.",
+    "faithful": "Attention is little better than ink at telling what a ViT needs; gradients help.",
+    "known-circuits": "Patching and ablation find most parts a model uses; a gradient finds few.",
+    "algorithm": "A trained model has an algorithm of its own, which a program explains in part.",
 }
 
 

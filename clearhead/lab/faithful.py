@@ -58,7 +58,7 @@ Numbers = dict[str, Any]
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Where a ViT attends says little more than ink on what it needs; gradients help."""
+    """Attention is little better than ink at telling what a ViT needs; gradients help."""
     model, task = learn(seed, full, device)
     n = FULL_PICTURES if full else N_PICTURES
     pictures, labels = task.validation.images[:n], task.validation.labels[:n].to(device)

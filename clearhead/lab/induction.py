@@ -38,7 +38,7 @@ Numbers = dict[str, Any]
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """A head that copies what followed last time needs one that looks a token back."""
+    """An induction head needs a previous-token head in an earlier layer."""
     model = build(seed).to(device)
     curves = train(model, seed, 2 * STEPS if full else STEPS)
     texts, period = draw_texts(N_TEXTS, torch.Generator().manual_seed(seed + 1), device)

@@ -51,7 +51,7 @@ Effects = dict[str, Tensor]  # "head": (L, H), "feed_forward": (L,): the effect 
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """Patching and ablation find most of what a program uses; a gradient finds little."""
+    """Patching and ablation find most parts a model uses; a gradient finds few."""
     numbers: dict[str, Any] = {name: [] for name in ("used", *METHODS, "falsely_found")}
     for name in PROGRAMS:
         example = PROGRAMS[name]

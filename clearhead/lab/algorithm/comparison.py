@@ -49,7 +49,7 @@ Numbers = dict[str, Any]
 
 
 def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str = "cpu") -> Finding:
-    """A trained model solves the task in a way of its own, which programs explain in part."""
+    """A trained model has an algorithm of its own, which a program explains in part."""
     model, task = train_substring_model(seed, full, device)
     trained = make_trained(model, task.train.tokenizer)
     numbers = compare(trained, seed)
