@@ -86,7 +86,7 @@ def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor
         def store(value: Tensor) -> Tensor:
             if name in values:
                 raise ValueError(
-                    f"{name!r} is called more than once in a pass, so it has no one value; "
+                    f"{name!r} is called more than once in a pass, so its value is ambiguous; "
                     f"`record` keeps every call"
                 )
             if torch.is_grad_enabled() and not value.requires_grad:

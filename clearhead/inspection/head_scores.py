@@ -97,8 +97,8 @@ def draw_repeated(
     vocab_size = getattr(config, "vocab_size", None) or getattr(config, "d_input", None)
     if config is None or not vocab_size or not hasattr(config, "max_len"):
         raise ValueError(
-            f"{type(model).__name__} does not read tokens, so tokens cannot be repeated; "
-            f"entropy and distance of any weights are in clearhead.inspection"
+            f"{type(model).__name__} does not read tokens, so it cannot be scored on "
+            f"repeated tokens; entropy and distance in clearhead.inspection take any weights"
         )
     n_before = 0 if start is None else 1
     n = min((config.max_len - n_before) // 2, 50) if n_tokens is None else n_tokens

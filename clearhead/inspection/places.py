@@ -117,7 +117,7 @@ class PositionTracker:
         name, self.read_outside = self.read_outside, None
         if self.past and name is not None:
             raise ValueError(
-                f"positions of {name!r} are not known while tokens are cached; use a place inside "
+                f"positions of {name!r} are not known while tokens are cached; use a name inside "
                 f"the blocks, such as 'blocks.0.input', or cache=False"
             )
 
@@ -178,8 +178,8 @@ def find_all_places(model: nn.Module, layer: int | str | None, head: Heads) -> l
     for place in places:
         if not place.site.is_attention:
             raise TypeError(
-                f"{place.site.name!r} is a {type(place.site.module).__name__}, which attends to "
-                f"nothing; the attentions are {list(find_layers(model))}"
+                f"{place.site.name!r} is a {type(place.site.module).__name__}, not an attention; "
+                f"the attention layers are {list(find_layers(model))}"
             )
     return places
 

@@ -85,7 +85,9 @@ def find_stream(model: nn.Module) -> Stream:
         )
     name, stack = stacks[-1]
     if not all(isinstance(block, Block) for block in stack.blocks):
-        raise ValueError(f"the blocks of {name!r} must be Blocks, so that their terms are known")
+        raise ValueError(
+            f"the blocks of {name!r} must be Blocks, so that their terms can be computed"
+        )
     return Stream(model, name, stack, head)
 
 

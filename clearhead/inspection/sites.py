@@ -107,7 +107,7 @@ def find_site(model: nn.Module, name: str) -> Site:
     check_model(model)
     _check_not_compiled(model)
     if not isinstance(name, str):
-        raise TypeError(f"a place is named by a string, got {type(name).__name__}")
+        raise TypeError(f"the name of an activation must be a string, got {type(name).__name__}")
     sites = {site.name: site for site in _list_sites(model)}
     wanted = _translate(name)
     if wanted in sites:
@@ -116,7 +116,9 @@ def find_site(model: nn.Module, name: str) -> Site:
     if len(endings) == 1:
         return sites[endings[0]]
     if endings:
-        raise KeyError(f"{name!r} may be any of {endings}; give one of these names")
+        raise KeyError(
+            f"{name!r} is not unique: it may be any of {endings}; give one of these names"
+        )
     near = difflib.get_close_matches(wanted, sites, n=3, cutoff=0.0)
     raise KeyError(f"the model has no part called {name!r}; the nearest are {near}")
 

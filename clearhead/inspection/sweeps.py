@@ -67,7 +67,7 @@ class Sweep:
         """Pearson's correlation with another sweep of the same shape, such as an estimate."""
         if self.values.shape != other.values.shape:
             raise ValueError(
-                f"the sweeps have different places: {format_shape(self.values)} and "
+                f"the sweeps have different shapes: {format_shape(self.values)} and "
                 f"{format_shape(other.values)}"
             )
         both = torch.stack((self.values.flatten(), other.values.flatten())).double()
@@ -83,7 +83,7 @@ class Sweep:
             f"{self.layers[layer]} {self.over} {i}  {float(self.effect[layer, i]):+9.4f}"
             for layer, i in cells
         ]
-        first = f"Sweep of {L} × {N} places: the metric is {self.unchanged:.4g} unchanged{goal}"
+        first = f"Sweep of {L} × {N} changes: the metric is {self.unchanged:.4g} without one{goal}"
         return "\n".join([first, *(f"  {line}" for line in lines)])
 
 
@@ -187,8 +187,8 @@ def _estimate_each(
                 "metric has no gradient to estimate with; give one that is smooth in the logits, "
                 "such as logit_difference, or use patch_sweep or by='ablation'"
             )
-        places = [values[name] for name in new]
-        gradients = torch.autograd.grad(unchanged, places, materialize_grads=True)
+        activations = [values[name] for name in new]
+        gradients = torch.autograd.grad(unchanged, activations, materialize_grads=True)
     effects = [
         ((value - values[name].detach()) * gradient).transpose(0, 1).flatten(1).sum(dim=1)
         for (name, value), gradient in zip(new.items(), gradients, strict=True)

@@ -417,7 +417,7 @@ def test_positions_in_front_of_the_blocks_are_refused_while_tokens_are_cached() 
     with patch(model, change, positions=0):
         expected = model(tokens)
     with patch(model, change, positions=0):
-        with pytest.raises(ValueError, match=r"use a place inside the blocks, .* or cache=False"):
+        with pytest.raises(ValueError, match=r"use a name inside the blocks, .* or cache=False"):
             generate(model, tokens, 3)
         assert torch.equal(model(tokens), expected)  # also after the exception
     assert count_hooks(model) == 0
@@ -646,7 +646,7 @@ def trace_other() -> Trace:
         (lambda m: ablate(m, 0, positions=99), None),
         (lambda m: patch(m, {"blocks.0.atention": torch.zeros(1)}), "nearest are .*attention"),
         (lambda m: patch(m, {"feed_forward": torch.zeros(1)}), "may be any of"),
-        (lambda m: patch(m, {0: torch.zeros(1)}), "a place is named by a string, got int"),
+        (lambda m: patch(m, {0: torch.zeros(1)}), "an activation must be a string, got int"),
         (lambda m: patch(m, {"blocks.0": 3}), "must be a tensor or a function, got int"),
         (
             lambda m: patch(m, {"blocks.0": torch.zeros(5, T, D)}),
@@ -667,7 +667,7 @@ def trace_other() -> Trace:
         (lambda m: ablate(m, 0, by="resample", seed="x"), "seed must be a whole number"),
         (
             lambda m: edit_mask(m, Mask.causal(), layer="blocks.0.feed_forward"),
-            "attends to nothing",
+            "not an attention; the attention layers are",
         ),
         (lambda m: sharpen(m, 1e300), "factor must be a finite number from 0 to 1e"),
         (lambda m: sharpen(m, -1), "factor must be"),

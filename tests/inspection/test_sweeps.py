@@ -175,7 +175,7 @@ def test_a_sweep_prints_the_places_that_move_the_metric_most() -> None:
     names = ["stack.blocks.0.attention", "stack.blocks.1.attention"]
     sweep = Sweep(torch.tensor([[1.0, 1.5, 0.75], [1.0, 4.0, 1.0]]), 1.0, 5.0, names, "head")
     first, *lines = repr(sweep).splitlines()
-    assert first == "Sweep of 2 × 3 places: the metric is 1 unchanged, 5 on the clean input"
+    assert first == "Sweep of 2 × 3 changes: the metric is 1 without one, 5 on the clean input"
     assert lines[:3] == [
         "  stack.blocks.1.attention head 1    +3.0000",
         "  stack.blocks.0.attention head 1    +0.5000",
@@ -211,7 +211,7 @@ def test_bad_pairs_metrics_and_choices_are_named() -> None:
         logit_difference("e", 1)  # type: ignore[arg-type]
     with pytest.raises(IndexError, match=f"must be below {V}, the number of logits, got {V} and 1"):
         patch_sweep(model, clean, corrupted, logit_difference(V, 1))
-    with pytest.raises(ValueError, match="different places"):
+    with pytest.raises(ValueError, match="different shapes"):
         patch_sweep(model, clean, corrupted, METRIC).correlation(
             patch_sweep(model, clean, corrupted, METRIC, over="position")
         )
