@@ -81,7 +81,7 @@ def list_clauses(selector: Selector, is_positive: bool = True) -> list[list[Lite
                     f"as a sequence and select by its value"
                 )
             return [[*a, *b] for a, b in product(left, right)]
-    raise TypeError(f"{selector!r} is no selector")
+    raise TypeError(f"{selector!r} is not a selector")
 
 
 def merge_clauses(clauses: list[Clause]) -> list[Clause]:

@@ -80,7 +80,7 @@ class _Run:
                 return [sum(row) for row in self[part.selector]]
             case Aggregate():
                 return [self.mix(part, query) for query in range(len(self.inputs))]
-        raise TypeError(f"{part!r} is no part of a program")
+        raise TypeError(f"{part!r} is not a part of a program")
 
     def join(self, function: Any, left: Named, right: Named) -> list[Any]:
         """Combine two selectors entry by entry."""

@@ -204,8 +204,8 @@ def remove_unread(planner: Planner, answers: set[str]) -> None:
     answers: the directions that the output reads. Repeated until nothing more can be removed,
     because a removed part may have been the only reader of another direction.
     """
-    size = None
-    while size != (size := len(read := answers | _list_reads(planner))):
+    n_read = None
+    while n_read != (n_read := len(read := answers | _list_reads(planner))):
         for head in planner.heads:
             head.says = [entry for entry in head.says if entry[1] in read]
         planner.heads = [head for head in planner.heads if head.says]
@@ -236,16 +236,16 @@ def check_vocabulary(vocabulary: Iterable[Any]) -> tuple[Any, ...]:
     """Check the tokens: hashable, at least one, none twice."""
     if not isinstance(vocabulary, Iterable):
         raise TypeError(f"vocabulary must hold the tokens of the input, got {vocabulary!r}")
-    own = tuple(vocabulary)
-    for token in own:
+    tokens = tuple(vocabulary)
+    for token in tokens:
         if not isinstance(token, Hashable) or token != token:
             raise TypeError(f"vocabulary must hold letters, numbers or words, got {token!r}")
-    if not own:
+    if not tokens:
         raise ValueError("vocabulary is empty; give the tokens of the input, such as 'abc'")
-    twice = [token for token in own if own.count(token) > 1]
-    if twice:
-        raise ValueError(f"vocabulary has {twice[0]!r} twice; give each token once")
-    return own
+    repeated = [token for token in tokens if tokens.count(token) > 1]
+    if repeated:
+        raise ValueError(f"vocabulary has {repeated[0]!r} twice; give each token once")
+    return tokens
 
 
 def check_max_len(max_len: int) -> None:

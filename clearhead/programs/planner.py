@@ -55,16 +55,16 @@ class Planner:
     def __post_init__(self) -> None:
         self.tokens = self.add(Variable(Tokens(), "tokens", self.vocabulary))
         self.indices = self.add(Variable(Indices(), "indices", tuple(range(self.max_len))))
-        self.forms: dict[Sequence, Form] = {}
-        self.stored: dict[Sequence, Variable] = {}
-        self.joint: dict[tuple[Sequence, ...], Sequence] = {}
+        self.forms: dict[Sequence, Form] = {}  # sequences read so far
+        self.stored: dict[Sequence, Variable] = {}  # sequences stored so far
+        self.joint: dict[tuple[Sequence, ...], Sequence] = {}  # several sequences → their tuple
 
     def add(self, variable: Variable) -> Variable:
         """Add a variable; if its label is in use, append a number to it."""
-        taken = {START, TOKEN, *(name for other in self.variables for name in other.directions)}
-        taken |= {other.label for other in self.variables}
+        used = {START, TOKEN, *(name for other in self.variables for name in other.directions)}
+        used |= {other.label for other in self.variables}
         label, number = variable.label, 1
-        while taken & {variable.label, *variable.directions}:
+        while used & {variable.label, *variable.directions}:
             number += 1
             variable.label = f"{label} ({number})"
         self.variables.append(variable)
@@ -91,11 +91,11 @@ class Planner:
             case Aggregate():
                 return Form.of(heads.store_aggregate(self, sequence))
             case SelectorWidth():
-                share = Number.of(heads.store_width(self, sequence))
-                return Form((), share, lambda weight: int(1 / weight) - 1, label=sequence.label)
+                weight = Number.of(heads.store_width(self, sequence))  # 1 / (1 + width)
+                return Form((), weight, lambda x: int(1 / x) - 1, label=sequence.label)
             case Map():
                 return self._join_maps(sequence)
-        raise TypeError(f"{sequence!r} is no categorical sequence")
+        raise TypeError(f"{sequence!r} is not a categorical sequence")
 
     def _join_maps(self, sequence: Map) -> Form:
         """A map as one function of stored variables; if its table is large, store inputs first."""
@@ -108,13 +108,13 @@ class Planner:
             )
         parts = [self.read_any(part) for part in inputs]
         while (form := join_forms(sequence, parts)) is None or not _is_small(form):
-            others = [
-                n for n, part in enumerate(parts) if not (part.is_free or inputs[n].is_numeric)
+            storable = [
+                i for i, part in enumerate(parts) if not (part.is_free or inputs[i].is_numeric)
             ]
-            if not others:
+            if not storable:
                 assert form is not None
                 return form
-            earliest = min(others, key=lambda n: parts[n].slot)
+            earliest = min(storable, key=lambda i: parts[i].slot)
             parts[earliest] = Form.of(self.store(inputs[earliest]))
         return form
 
@@ -154,8 +154,9 @@ class Planner:
         if sequence in self.stored:
             return self.stored[sequence]
         form = self.read(sequence)
-        slot = form.slot + (1 if form.slot % 2 == 0 else 2)
+        slot = form.slot + (1 if form.slot % 2 == 0 else 2)  # the next feed-forward layer
         variable = Variable(sequence, sequence.label, form.values, slot=slot)
+        # The embedding holds the most common value, so that fewest units are needed to change it.
         results = [value for row in form.table.values() for value in row]
         common = Counter(results).most_common(1)[0][0] if form.variables else results[0]
         self.add(variable)
@@ -168,6 +169,7 @@ class Planner:
 
 
 def _is_small(form: Form) -> bool:
+    """Whether a form needs no table, or only a small one."""
     return form.is_free or form.size <= MAX_JOINED
 
 
@@ -177,13 +179,13 @@ def join_forms(sequence: Map, parts: list[Form]) -> Form | None:
     numbers = {part.number.key: part.number for part in parts if part.number is not None}
     if len(numbers) > 1:
         return None
-    picks = [[variables.index(v) for v in part.variables] for part in parts]
+    indices = [[variables.index(v) for v in part.variables] for part in parts]
 
-    @cache  # a part may be used several times
+    @cache  # a form may be an input of several others
     def function(*values: Any) -> Any:
         inputs = [
-            part.function(*(values[i] for i in pick), *([] if part.number is None else values[-1:]))
-            for part, pick in zip(parts, picks, strict=True)
+            part.function(*(values[i] for i in own), *([] if part.number is None else values[-1:]))
+            for part, own in zip(parts, indices, strict=True)
         ]
         return call(sequence.function, tuple(inputs), sequence.label)
 

@@ -261,6 +261,6 @@ def check_sequence(name: str, value: Any) -> Sequence:
 def make_depth_error() -> ValueError:
     """The error for a program that exceeds Python's recursion limit."""
     return ValueError(
-        "the program has too many parts inside each other; use fewer, such as one .map(f) for "
+        "the program is nested too deeply; use fewer operations, such as one .map(f) in place of "
         "several in a row"
     )

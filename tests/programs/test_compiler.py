@@ -331,7 +331,7 @@ def fail(value):
         (
             lambda: compile(nest(indices, 2000, lambda x: x + 1), "ab", 3),
             ValueError,
-            "the program has too many parts inside each other; use fewer",
+            "the program is nested too deeply; use fewer",
         ),
         (
             lambda: compile(indices.numeric() * 10**400, "ab", 3),

@@ -93,7 +93,7 @@ def test_labels_say_what_a_part_computes():
         (
             lambda: interpret(reduce(add, [1] * 2000, indices), "ab"),
             ValueError,
-            "has too many parts inside each other",
+            "the program is nested too deeply",
         ),
         (lambda: tokens.map(len, "a"), TypeError, "map must be a sequence"),
         (lambda: indices.numeric() * indices.numeric(), TypeError, r"no '\*'.* \.categorical\(\)"),
