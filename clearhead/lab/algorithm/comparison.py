@@ -233,18 +233,19 @@ def align_heads(
     for part in program.heads:
         group = candidate.readers[part.layer]
         queries = trained.find_positions(group, ids.size(1))
-        asked = program.find_positions(group, ids.size(1))
-        keys = selected[part.layer][:, part.head, asked] > IS_SELECTED  # (B, T, T)
+        program_queries = program.find_positions(group, ids.size(1))
+        # For Q queries of the group: the keys that the program's head selects, (B, Q, T).
+        keys = selected[part.layer][:, part.head, program_queries] > IS_SELECTED
         keys[..., 0] = False  # the start token, attended to where nothing is selected
-        asks = keys.any(dim=-1)
-        given = (weights[..., queries, :] * keys[:, None]).sum(dim=-1)  # (L, B, H, T)
-        share = given.movedim(2, 1)[:, :, asks].mean(dim=-1)  # (L, H)
+        has_keys = keys.any(dim=-1)  # (B, Q)
+        on_keys = (weights[..., queries, :] * keys[:, None]).sum(dim=-1)  # (L, B, H, Q)
+        share = on_keys.movedim(2, 1)[:, :, has_keys].mean(dim=-1)  # (L, H)
         layer, head = divmod(int(share.argmax()), share.size(1))
         with ablate(trained.model, layer, head, by="mean"):
             right = measure_accuracy(trained, texts)
-        alike = float(keys.float().mean(dim=-1)[asks].mean())
+        uniform = float(keys.float().mean(dim=-1)[has_keys].mean())
         for name, value in zip(
-            ALIGNED, (layer, head, float(share.max()), alike, right), strict=True
+            ALIGNED, (layer, head, float(share.max()), uniform, right), strict=True
         ):
             found[name].append(float(value))
     return dict(found)
