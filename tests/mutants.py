@@ -1088,7 +1088,7 @@ PROGRAMS = [
     Mutant(
         "equal names of a program share directions",
         "programs/planner.py",
-        "while taken & {variable.label, *variable.directions}:",
+        "while used & {variable.label, *variable.directions}:",
         "while False:",
         "programs/test_compiler.py",
     ),
