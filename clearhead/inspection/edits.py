@@ -23,7 +23,7 @@ from clearhead.attention.inputs import dense_mask
 from clearhead.attention.masks import MaskLike
 from clearhead.attention.mechanisms import Mechanism
 from clearhead.attention.softmax import mix
-from clearhead.inspection.sites import Site, find_site
+from clearhead.inspection.sites import Site, find_sites
 from clearhead.shapes import format_shape
 
 
@@ -96,9 +96,10 @@ def capture(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Tensor
 
         return store
 
+    names = list(names)
     with ExitStack() as edits:
-        for name in names:
-            edits.enter_context(change(find_site(model, name), make_store(name)))
+        for name, site in zip(names, find_sites(model, names), strict=True):
+            edits.enter_context(change(site, make_store(name)))
         yield values
 
 

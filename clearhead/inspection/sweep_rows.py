@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clearhead.inspection.edits import change, change_call
 from clearhead.inspection.residual import Arguments, as_arguments
-from clearhead.inspection.sites import find_site
+from clearhead.inspection.sites import Site, find_sites
 from clearhead.layers.stack import Stack
 from clearhead.shapes import check_positive, format_shape
 
@@ -54,12 +54,16 @@ def _run_changed(
 ) -> Tensor:
     """Logits of the unchanged inputs, then of one changed copy for each cell (name, i)."""
     grows = _can_grow(model, arguments, new)
+    names = list(dict.fromkeys(name for name, _ in cells))
+    blocks = list(map(_name_block_input, names)) if grows else []
+    sites = dict(zip(names + blocks, find_sites(model, names + blocks), strict=True))
     with ExitStack() as edits:
-        for name in dict.fromkeys(name for name, _ in cells):
+        for name in names:
             rows = [(1 + row, i) for row, (other, i) in enumerate(cells) if other == name]
             if grows:
-                edits.enter_context(_add_rows(model, name, len(rows), len(new[name])))
-            edits.enter_context(change(find_site(model, name), _put(new[name], rows)))
+                block = sites[_name_block_input(name)]
+                edits.enter_context(_add_rows(block, len(rows), len(new[name])))
+            edits.enter_context(change(sites[name], _put(new[name], rows)))
         if not grows:
             arguments = tuple(_repeat_rows(x, 1 + len(cells)) for x in arguments)
         logits: Tensor = model(*arguments)
@@ -73,15 +77,19 @@ def _can_grow(model: nn.Module, arguments: tuple[Any, ...], names: Iterable[str]
     return len(arguments) == 1 and n_stacks == 1 and are_in_blocks
 
 
-def _add_rows(model: nn.Module, name: str, n: int, B: int) -> AbstractContextManager[None]:
-    """Add n copies of the first B rows, the unchanged ones, before the block of this name."""
+def _name_block_input(name: str) -> str:
+    """The input of the block that holds this part."""
     parts = name.split(".")
-    block = ".".join(parts[: parts.index("blocks") + 2])
+    return ".".join([*parts[: parts.index("blocks") + 2], "input"])
+
+
+def _add_rows(block: Site, n: int, B: int) -> AbstractContextManager[None]:
+    """Add n copies of the first B rows, the unchanged ones, to the input of a block."""
 
     def add(x: Tensor) -> Tensor:
         return torch.cat((x, _repeat_rows(x[:B], n)))
 
-    return change_call(find_site(model, f"{block}.input"), inputs=add)
+    return change_call(block, inputs=add)
 
 
 def _put(new: Tensor, rows: list[tuple[int, int]]) -> Callable[[Tensor], Tensor]:
