@@ -9,7 +9,9 @@ previous-token head. In training, most answers become right before a previous-to
 a less exact method; then this head forms, and most of the remaining answers become right.
 
 The model is an attention-only GPT of two layers: its feed-forward layers are 0 and not trained. It
-is scored on the repeated part of random texts, which only the repetition makes predictable.
+is scored on the repeated part of random texts, which only the repetition makes predictable. With
+two heads in each layer, two induction heads form that do the same work. A second model, with one
+head in each layer, has no spare: without either head it cannot copy.
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,7 @@ from clearhead.models.model import evaluation_mode
 VOCAB, LENGTH = 20, 32
 LAYERS, HEADS, WIDTH = 2, 2, 64
 STEPS, BATCH, LR, WARMUP = 450, 64, 3e-3, 50
+STEPS_OF_ONE = 600  # of the model with one head in each layer, which learns more slowly
 N_TEXTS, EVERY = 256, 25  # texts to score; training steps between two points of the curves
 IS_HEAD = 0.4  # the score above which a head counts as an induction head
 
@@ -44,6 +47,12 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     texts, period = draw_texts(N_TEXTS, torch.Generator().manual_seed(seed + 1), device)
     scores = head_scores(model, n_tokens=LENGTH // 2)
     numbers = {**curves, **measure_heads(model, scores, texts, period)}
+    single = build(seed, n_heads=1).to(device)
+    train(single, seed, 2 * STEPS_OF_ONE if full else STEPS_OF_ONE)
+    numbers["one_head_each"] = [
+        accuracy(single, texts, period),
+        *(measure_without(single, [(layer, 0)], texts, period) for layer in range(LAYERS)),
+    ]
     return Finding(
         claim=EXPERIMENTS["induction"],
         tables=_tabulate(numbers),
@@ -53,11 +62,11 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     )
 
 
-def build(seed: int) -> GPT:
+def build(seed: int, n_heads: int = HEADS) -> GPT:
     """An attention-only GPT: its feed-forward layers are 0 and not trained."""
     torch.manual_seed(seed)
     config = GPTConfig(
-        vocab_size=VOCAB, max_len=LENGTH, d_model=WIDTH, n_layers=LAYERS, n_heads=HEADS, d_ff=1,
+        vocab_size=VOCAB, max_len=LENGTH, d_model=WIDTH, n_layers=LAYERS, n_heads=n_heads, d_ff=1,
         tied=False,
     )  # fmt: skip
     model = GPT(config)
@@ -121,15 +130,18 @@ def accuracy(model: GPT, texts: Tensor, period: Tensor) -> float:
     return float(right[find_repeated(period)].float().mean())
 
 
+def measure_without(
+    model: GPT, heads: Sequence[tuple[int, int]], texts: Tensor, period: Tensor
+) -> float:
+    """The accuracy with these heads (layer, number) ablated."""
+    with ExitStack() as ablations:
+        for layer, head in heads:
+            ablations.enter_context(ablate(model, layer, head))
+        return accuracy(model, texts, period)
+
+
 def measure_heads(model: GPT, scores: HeadScores, texts: Tensor, period: Tensor) -> Numbers:
     """The scores of every head, and the accuracy without each head and without each kind."""
-
-    def measure_without(heads: Sequence[tuple[int, int]]) -> float:
-        with ExitStack() as ablations:
-            for layer, head in heads:
-                ablations.enter_context(ablate(model, layer, head))
-            return accuracy(model, texts, period)
-
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     previous = [scores.best("previous")]
     induction = [cell for cell in every if scores.induction[cell] > IS_HEAD]
@@ -138,11 +150,11 @@ def measure_heads(model: GPT, scores: HeadScores, texts: Tensor, period: Tensor)
         "chance": 1 / VOCAB,
         "previous_score": scores.previous.flatten().tolist(),
         "induction_score": scores.induction.flatten().tolist(),
-        "without_head": [measure_without([cell]) for cell in every],
+        "without_head": [measure_without(model, [cell], texts, period) for cell in every],
         "previous_head": [float(x) for x in previous[0]],
         "induction_heads": [float(x) for cell in induction for x in cell],
-        "without_previous": measure_without(previous),
-        "without_induction": measure_without(induction),
+        "without_previous": measure_without(model, previous, texts, period),
+        "without_induction": measure_without(model, induction, texts, period),
     }
 
 
@@ -177,18 +189,26 @@ def _tabulate(numbers: Numbers) -> list[Table]:
             ("without", [name for name, _ in kinds]),
             ("right", [f"{100 * x:.1f}" for _, x in kinds]),
         ),
+        Table.from_columns(
+            "Percent right in a model with one head in each layer.",
+            ("without", ["no head", *(f"the head of layer {layer}" for layer in range(LAYERS))]),
+            ("right", [f"{100 * x:.1f}" for x in numbers["one_head_each"]]),
+        ),
     ]
 
 
 def _describe(numbers: Numbers) -> str:
     layer, head = (int(x) for x in numbers["previous_head"])
     heads = _name_heads(numbers)
+    whole, first, second = numbers["one_head_each"]
     both = "the induction head" if len(heads) == 1 else f"its {len(heads)} induction heads"
     return (
         f"With all heads {numbers['accuracy']:.1%} of the repeated tokens are right; without head "
         f"{head} of layer {layer}, which looks one token back, {numbers['without_previous']:.1%}.\n"
         f"Without {both} ({', '.join(heads)}) {numbers['without_induction']:.1%} are right; by "
-        f"chance {numbers['chance']:.0%} would be."
+        f"chance {numbers['chance']:.0%} would be.\n"
+        f"With one head in each layer {whole:.1%} are right, without the first head "
+        f"{first:.1%}, without the second {second:.1%}."
     )
 
 

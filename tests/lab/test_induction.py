@@ -61,6 +61,7 @@ def test_heads_of_both_kinds_appear_and_are_needed() -> None:
             "induction_heads": finding.numbers["induction_heads"],
             "without_previous": Between(0, 0.5),
             "without_induction": Between(0, 0.2),
+            "one_head_each": [Between(0.9, 1), Between(0, 0.5), Between(0, 0.2)],
         },
     )
     assert set(finding.numbers["induction_heads"][::2]) == {1.0}  # all in the second layer
