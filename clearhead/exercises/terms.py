@@ -89,11 +89,17 @@ class _Search:
         self.distances = {r: [q.compare(exercise, r) for q in wrong] for r in self.readings}
 
     def _find_readings(self, choice: int) -> list[int]:
-        """The readings of the weights with which the formula comes closest."""
+        """The readings of the weights that fit the right answers and come closest to the others."""
         n = max(len(each.answer.choices) for each in self.wrong)
         far = {r: self.wrong[0].compare(self.exercise, r) for r in range(n)}
-        near = sorted(far, key=lambda r: (far[r] is None, far[r] or 0.0, r != choice))
+        misfits = {r: sum(not self._fits(each, r) for each in self.right) for r in range(n)}
+        near = sorted(far, key=lambda r: (misfits[r], far[r] is None, far[r] or 0.0, r != choice))
         return near[:N_READINGS]
+
+    def _fits(self, question: Question, reading: int) -> bool:
+        """Whether the formula gives the answer under this reading of the weights."""
+        distance = question.compare(self.exercise, reading)
+        return distance is not None and distance < NEAR
 
     def choose(self, first: str) -> tuple[str, float] | None:
         """The term with the best wrong form; `first` is the one the first failing case names."""

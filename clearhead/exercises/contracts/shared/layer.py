@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,8 +52,21 @@ def hide_future(scores: Tensor) -> Tensor:
     return scores.masked_fill(~past, -math.inf)
 
 
+@dataclass(frozen=True)
+class NormOverTokens(Norm):
+    """A layer norm that takes mean and variance over the tokens too, not for each token."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        centred = x - x.mean((-2, -1), keepdim=True)
+        scale = (centred.square().mean((-2, -1), keepdim=True) + self.eps).sqrt()
+        y = centred / scale * self.gain
+        return y if self.shift is None else y + self.shift
+
+
 class Layer(WithDropout):
     """Attention, then the feed-forward layer, each with residual and norm."""
+
+    unnamed = {"tanh_inside": "feed", "sigmoid_inside": "feed", "norms_over_tokens": "norms"}
 
     def roles(self, d: int, d_ff: int, **_: Any) -> dict[str, Role]:
         return layer_roles(d, d_ff)
@@ -129,3 +143,21 @@ class Layer(WithDropout):
         if norm is None:
             return x + f(x)
         return x + f(norm(x)) if is_pre else norm(x + f(x))
+
+    # Wrong forms without a name, by which a term is identified
+
+    def tanh_inside(self, x: Tensor, first: Linear, second: Linear, phi: str) -> Tensor:
+        return second(first(x).tanh())
+
+    def sigmoid_inside(self, x: Tensor, first: Linear, second: Linear, phi: str) -> Tensor:
+        return second(first(x).sigmoid())
+
+    def norms_over_tokens(
+        self, norm1: NormOrNone, norm2: NormOrNone
+    ) -> tuple[NormOrNone, NormOrNone]:
+        first, second = Layer.norms(self, norm1, norm2)
+        return _widen(first), _widen(second)
+
+
+def _widen(norm: NormOrNone) -> NormOrNone:
+    return None if norm is None else NormOverTokens(norm.gain, norm.shift, norm.eps)
