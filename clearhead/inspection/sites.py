@@ -172,7 +172,11 @@ def count_heads(sites: Sequence[Site], model: nn.Module) -> int | None:
     """The number of heads of one layer; None if its module has no n_heads."""
     if len(sites) > 1 or HEAD_IN_BLOCK.search(sites[0].name):
         return len(sites)
-    name = sites[0].name.removesuffix(f".{sites[0].part}")
+    name, part = sites[0].name, sites[0].part
+    if part == "input":
+        return None
+    if part in PARTS_OF_ATTENTION:
+        name = name.removesuffix(f".{part}")
     return getattr(model.get_submodule(name), "n_heads", None)
 
 

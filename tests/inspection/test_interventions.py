@@ -656,6 +656,7 @@ def trace_other() -> Trace:
         (lambda m: patch(m, {"blocks.0.attention": lambda z: z[:, :1]}), "must have its shape"),
         (lambda m: patch(m, {"blocks.0.attention": lambda z: None}), "must be a tensor, got NoneT"),
         (lambda m: patch(m, {"blocks.0": lambda x: x}, head=1), "has no heads"),
+        (lambda m: patch(m, {"blocks.0.attention.input": lambda x: x}, head=1), "has no heads"),
         (lambda m: patch(m, {"stack.blocks": lambda x: x}), "no part called 'stack.blocks'"),
         (lambda m: patch(m, [("blocks.0", 0)]), "values must map names to new values, .* got list"),
         (lambda m: ablate(m, 0, True), "head must be a whole number or a list of them, got True"),
