@@ -48,10 +48,12 @@ class Norm:
     gain: Tensor
     shift: Tensor | None = None
     eps: float = 1e-5
+    axes: tuple[int, ...] = (-1,)  # a mistake takes mean and variance over the tokens, too
 
     def __call__(self, x: Tensor) -> Tensor:
-        centred = x - x.mean(-1, keepdim=True)
-        y = centred / (centred.square().mean(-1, keepdim=True) + self.eps).sqrt() * self.gain
+        centred = x - x.mean(self.axes, keepdim=True)
+        variance = centred.square().mean(self.axes, keepdim=True)
+        y = centred / (variance + self.eps).sqrt() * self.gain
         return y if self.shift is None else y + self.shift
 
 

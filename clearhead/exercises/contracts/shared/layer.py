@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,17 +50,6 @@ def hide_future(scores: Tensor) -> Tensor:
     """Scores (..., T, T) in which no token attends to a later one."""
     past = torch.ones(scores.shape[-2:]).tril().bool()
     return scores.masked_fill(~past, -math.inf)
-
-
-@dataclass(frozen=True)
-class NormOverTokens(Norm):
-    """A layer norm that takes mean and variance over the tokens too, not for each token."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        centred = x - x.mean((-2, -1), keepdim=True)
-        scale = (centred.square().mean((-2, -1), keepdim=True) + self.eps).sqrt()
-        y = centred / scale * self.gain
-        return y if self.shift is None else y + self.shift
 
 
 class Layer(WithDropout):
@@ -156,8 +145,8 @@ class Layer(WithDropout):
         self, norm1: NormOrNone, norm2: NormOrNone
     ) -> tuple[NormOrNone, NormOrNone]:
         first, second = Layer.norms(self, norm1, norm2)
-        return _widen(first), _widen(second)
+        return _norm_over_tokens(first), _norm_over_tokens(second)
 
 
-def _widen(norm: NormOrNone) -> NormOrNone:
-    return None if norm is None else NormOverTokens(norm.gain, norm.shift, norm.eps)
+def _norm_over_tokens(norm: NormOrNone) -> NormOrNone:
+    return None if norm is None else replace(norm, axes=(-2, -1))
