@@ -264,10 +264,13 @@ def cpu_seconds(*arguments):
 
 
 def is_quick(arguments):
-    """Whether the command takes under 0.3 s more than Python alone, which it is timed beside."""
+    """Whether the command takes under 0.8 s more than Python alone, which it is timed beside.
+
+    It takes less than half of that on a quiet machine; importing torch would take twice as much.
+    """
     bare = cpu_seconds("-c", "pass")
     slowness = max(1.0, bare / 0.02)  # Python alone starts in 0.02 s on a quiet machine
-    return cpu_seconds("-m", "clearhead.cli.main", *arguments) < bare + 0.3 * slowness
+    return cpu_seconds("-m", "clearhead.cli.main", *arguments) < bare + 0.8 * slowness
 
 
 @pytest.mark.parametrize("arguments", QUICK[::4], ids=" ".join)

@@ -63,8 +63,8 @@ def needle_compares(step: int) -> Sequence:
     like: Selector = where(is_haystack)
     for letter in read_neighbours(step):
         like = like & select(letter, letter, _fits)
-    has_like = (selector_width(like).named("its like") > 0).named("has its like")
-    return aggregate(select(indices, _find_anchor(step), "=="), has_like).named("found")
+    has_match = (selector_width(like).named("matches") > 0).named("has match")
+    return aggregate(select(indices, _find_anchor(step), "=="), has_match).named("found")
 
 
 def answer_compares(step: int) -> Sequence:
