@@ -32,7 +32,7 @@ def draw_mask(mask: "Mask", T: int | None = None, S: int | None = None) -> str:
 
 
 def write_html(mask: "Mask") -> str:
-    """The picture for a notebook; only the name of a mask that is too large to look at."""
+    """The picture of a mask for a notebook; for a mask too large to draw, its name alone."""
     T, S = find_size(mask)
     is_small = max(T or S, S) <= MOST_SHOWN
     return f'<pre style="line-height:1">{escape(draw_mask(mask) if is_small else repr(mask))}</pre>'

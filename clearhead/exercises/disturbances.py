@@ -72,7 +72,7 @@ class Trace:
 
     @cached_property
     def is_routing(self) -> bool:
-        """Whether it only moves or chooses numbers, as a mask does, and computes none."""
+        """Whether the term only moves or selects numbers, as a mask does."""
         given = [x.detach() for x in _leaves(self.arguments) if x.is_floating_point()]
         results = [x.detach() for x in _leaves(self.result) if x.is_floating_point()]
         is_unchanged = len(self.arguments) == len(given) == len(results) == 1

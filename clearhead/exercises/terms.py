@@ -89,7 +89,7 @@ class _Search:
         self.distances = {r: [q.compare(exercise, r) for q in wrong] for r in self.readings}
 
     def _find_readings(self, choice: int) -> list[int]:
-        """The readings of the weights that fit the right answers and come closest to the others."""
+        """The readings of the weights that explain the right answers, the closest first."""
         n = max(len(each.answer.choices) for each in self.wrong)
         far = {r: self.wrong[0].compare(self.exercise, r) for r in range(n)}
         misfits = {r: sum(not self._fits(each, r) for each in self.right) for r in range(n)}

@@ -103,7 +103,7 @@ def _format_range(mean: float, low: float, high: float) -> str:
 
 
 def _read_length(numbers: Numbers, kind: str, n: int) -> tuple[float, float, float]:
-    """Mean, lowest and highest accuracy at one length."""
+    """The mean, lowest and highest accuracy for haystacks of n letters."""
     i = numbers["lengths"].index(n)
     mean, low, high = (numbers[f"{kind}_{name}"][i] for name in ("right", "low", "high"))
     return mean, low, high

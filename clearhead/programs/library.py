@@ -110,7 +110,7 @@ def induction(default: str = "-") -> Sequence:
 
 
 def identity() -> Sequence:
-    """Each token, copied from the tokens equal to it."""
+    """Each token itself: it attends to all equal tokens and copies their value."""
     return aggregate(select(tokens, tokens, "=="), tokens).named("same")
 
 

@@ -85,7 +85,7 @@ class Sequence(Named):
     __hash__ = object.__hash__  # `==` compares position by position
 
     def map(self, function: Callable[..., Any], *others: "Sequence", label: str = "") -> "Sequence":
-        """function(a, b, …) at each position; at most one of the sequences may be numeric."""
+        """Apply function(a, b, …) at each position; at most one of the sequences is numeric."""
         if not callable(function):
             raise TypeError(f"map needs a function of the values, got {function!r}")
         for other in others:

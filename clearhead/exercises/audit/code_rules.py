@@ -111,7 +111,7 @@ def _check_tree(tree: ast.Module, before: str) -> Iterator[tuple[str, int]]:
 
 
 def _read_names(scope: ast.AST) -> dict[str, ast.expr]:
-    """The expression last assigned to each name."""
+    """Each variable → the expression that was assigned to it last."""
     return {
         node.targets[0].id: node.value
         for node in ast.walk(scope)

@@ -78,7 +78,7 @@ def _report(rule: Rule, block: Block, line: int) -> Finding | Note:
 
 
 def _find_row(lines: list[str], offset: int) -> int:
-    """The index of the line that holds this character of the joined lines."""
+    """The index of the line that contains the character at this offset of the whole text."""
     for i, line in enumerate(lines):
         if offset < len(line):
             return i

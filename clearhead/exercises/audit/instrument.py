@@ -86,7 +86,7 @@ def instrument(block: Block, without: Collection[str] = (), *, is_test: bool = F
 
 
 def _read_calls(tree: ast.Module) -> Iterator[Definition]:
-    """The functions and classes that are called by name, with the number of arguments."""
+    """A definition for each function or class the code calls by name, with its arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             kind = "class" if node.func.id[:1].isupper() else "function"
@@ -166,7 +166,7 @@ def read_stated_shapes(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _find_comment(line: str) -> str:
-    """The text of a line from its last #; a # in a string is rare, and claims nothing."""
+    """The comment of a line: its text from the last # on, even if that # is inside a string."""
     return line[line.rfind("#") :] if "#" in line else ""
 
 

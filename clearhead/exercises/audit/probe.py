@@ -65,7 +65,7 @@ def audit_shape(line: int, value: Any, claim: Callable[[], Any]) -> Any:
 
 
 def audit_close(line: int, expected: Callable[[], Any], rtol: Any, atol: Any) -> None:
-    """Record whether a comparison with these tolerances would accept zeros."""
+    """Note whether zeros would pass a comparison with these tolerances."""
     try:
         size = torch.as_tensor(expected()).detach().double().abs()
         accepts = bool((size <= float(atol) + float(rtol) * size).all()) and bool((size > 0).any())
