@@ -8,9 +8,8 @@ import typer
 from clearhead.cli import options
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Device, Json, Quiet, Seed, Threads, Trust, Unknown
-from clearhead.cli.prose import Prose, find_stop_ids, find_unknown, make_writer
 from clearhead.files.reading import quote
-from clearhead.runs.folder import RunFolder
+from clearhead.runs.folder import is_run
 from clearhead.timing import Timer
 
 if TYPE_CHECKING:
@@ -83,6 +82,7 @@ def generate(
         import torch
 
         from clearhead.generation import Sampling, stream
+        from clearhead.generation.prose import find_stop_ids, find_unknown, make_writer
 
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
     options.set_threads(threads)
@@ -141,6 +141,8 @@ def _write(
     With probs the text follows the table of tokens, because on a terminal they would mix. With json
     nothing is printed.
     """
+    from clearhead.generation.prose import Prose
+
     texts: list[str] = []
     likely = []
     _print_part("" if json or probs else prompt)
@@ -191,7 +193,7 @@ def _load(name: str, trust: bool) -> "tuple[GPT, Tokenizer, object]":
     from clearhead.interop import load
     from clearhead.models import GPT
 
-    if _is_run(name):
+    if is_run(name):
         model, tokenizer, report = _load_run(name, trust)
     else:
         loaded = load(name)
@@ -204,14 +206,6 @@ def _load(name: str, trust: bool) -> "tuple[GPT, Tokenizer, object]":
     if tokenizer is None:
         raise ValueError(f"{name} has no tokenizer; put tokenizer.json beside its weights")
     return model, tokenizer, report
-
-
-def _is_run(name: str) -> bool:
-    """Whether this is a run folder; a folder of weights has a config.json of another kind."""
-    try:
-        return {"recipe", "training"} <= RunFolder(name).config.keys()
-    except (ValueError, OSError):
-        return False
 
 
 def _load_run(name: str, trust: bool) -> "tuple[Model, Tokenizer | None, object]":

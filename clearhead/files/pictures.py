@@ -48,8 +48,11 @@ GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look (ITU-R BT.60
 
 def read_picture(path: str | os.PathLike[str]) -> Tensor:
     """Read a picture: uint8 (3, height, width)."""
-    name = quote(path)
-    data = read_bytes(path, MAX_BYTES)
+    return decode_picture(read_bytes(path, MAX_BYTES), quote(path))
+
+
+def decode_picture(data: bytes, name: str) -> Tensor:
+    """The picture in the bytes of a PNG or JPEG file; errors begin with the name."""
     if data.startswith(b"\xff\xd8") and data.count(b"\xff\xda") > MAX_SCANS:
         raise BadFile(f"{name} is a JPEG with more than {MAX_SCANS} passes")
     try:

@@ -6,6 +6,7 @@ reader.py         a model read token by token, with a cache or without
 rolling.py        reading past the context length: continue from the last half
 prompt.py         the checks of a prompt and of how much to generate
 row_text.py       the text that each new token adds
+prose.py          words as prose; the tokens that end a text, and those left out
 generate.py       generate and stream: the tokens after a prompt
 beam.py           the best sequences of a translator
 fast/             pack(model): a copy of a GPT's weights laid out for fast decoding on a CPU

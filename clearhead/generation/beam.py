@@ -16,7 +16,7 @@ number by more gives a larger one, so
 Once the best score found is at least that for every beam, continuing cannot change the winner.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -30,6 +30,8 @@ from clearhead.models.model import evaluation_mode
 from clearhead.models.seq2seq import Seq2Seq
 from clearhead.runtime import widen, widest_float
 from clearhead.shapes import check_number, check_positive
+
+Watch = Callable[[Tensor, Tensor, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +62,7 @@ def beam_search(
     length_penalty: float = 1.0,
     source_mask: MaskLike = None,
     forbid: Collection[int] = (),
+    watch: Watch | None = None,
 ) -> BeamResult:
     """The best sentences of at most n_tokens words for each source (B, S).
 
@@ -67,6 +70,10 @@ def beam_search(
     ids that are never written, such as <unk>; the probabilities of the others stay the model's own.
     Of equally likely words the smallest id comes first. Dropout is off, whatever mode the model is
     in.
+
+    watch: called after each step with (words, parents, log_probs), each (B, n_beams): the last word
+    of each beam that is kept, the beam of the step before that it continues, and its log p, which
+    is −inf for an empty place. A beam that has ended is not continued.
     """
     _check(model, n_tokens, n_beams, length_penalty)
     forbidden = model.make_forbidden(forbid)
@@ -83,6 +90,8 @@ def beam_search(
             parents, last, log_probs = _find_likeliest(
                 check_finite(logits).unflatten(0, last.shape), log_probs, forbidden
             )
+            if watch is not None:
+                watch(last, parents, log_probs)
             tokens = tokens.take_along_dim(parents.unsqueeze(-1), 1)
             tokens = torch.cat((tokens, last.unsqueeze(-1)), dim=-1)  # (B, n_beams, length)
             ended = (last == model.config.end_id) | (length == n_tokens)

@@ -13,6 +13,7 @@ sweep_rows.py         that batch: its rows differ in one activation
 head_scores.py        induction, previous-token and duplicate-token heads
 circuits.py           what a head's weights read and write; composition of heads
 measures.py           entropy, distance, rollout, class-token maps: tensors in, tensors out
+score_terms.py        the score of one query and one key, term by term
 picture_maps.py       heat maps of the patches a VisionTransformer uses, and their faithfulness
 figures.py            attention and masks as pictures
 cause_figures.py      lens, attribution, sweeps, scores, maps and curves as pictures
@@ -73,6 +74,7 @@ from clearhead.inspection.position_figures import (
     toeplitz_matrices,
 )
 from clearhead.inspection.record import AttentionCall, BlockCall, Trace, record
+from clearhead.inspection.score_terms import ScoreTerms, score_terms
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.sweeps import (
     Sweep,
@@ -92,6 +94,7 @@ __all__ = [
     "Faithfulness",
     "HeadScores",
     "Picture",
+    "ScoreTerms",
     "Sweep",
     "Trace",
     "ablate",
@@ -131,6 +134,7 @@ __all__ = [
     "qk_matrix",
     "record",
     "rollout",
+    "score_terms",
     "sharpen",
     "sign_picture",
     "smallest_panels",

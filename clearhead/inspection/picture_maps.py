@@ -57,6 +57,13 @@ def picture_map(
     return read.mean(dim=1)[:, first:].unflatten(-1, model.grid_of(images))
 
 
+def build_untrained(model: VisionTransformer) -> VisionTransformer:
+    """A model with the same config and newly initialised weights, for comparison of maps."""
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return VisionTransformer(model.config).to(model.device)
+
+
 def _roll_out_gradient(model: VisionTransformer, images: Tensor, target: Tensor | None) -> Tensor:
     """The matrix R − I of the method "gradient": output tokens by input tokens, (B, T, T)."""
     names = [f"{site.name}.weights" for sites in find_layers(model).values() for site in sites]

@@ -83,9 +83,9 @@ class AttentionDecoder(nn.Module):
         self.attention_weights: list[Tensor] = []  # d2l's name: the weights of the last call
         self.embedding = nn.Embedding(config.target_vocab_size, config.d_embedding)
         self.dropout = nn.Dropout(config.dropout)
-        self.attention: _ProjectedKeysAttention | DotProductAttention
+        self.attention: ProjectedKeysAttention | DotProductAttention
         if config.attention == "additive":
-            self.attention = _ProjectedKeysAttention(D, D, D, config.dropout)
+            self.attention = ProjectedKeysAttention(D, D, D, config.dropout)
         else:
             self.attention = DotProductAttention(config.dropout)
         self.gru = _build_gru(D + config.d_embedding, config)
@@ -179,12 +179,12 @@ class AttentionDecoder(nn.Module):
 
     def keys(self, outputs: Tensor) -> Tensor:
         """The keys for every step, computed once: (B, S, D) → (B, S, D)."""
-        if isinstance(self.attention, _ProjectedKeysAttention):
+        if isinstance(self.attention, ProjectedKeysAttention):
             return self.attention.proj_k(outputs)
         return outputs
 
 
-class _ProjectedKeysAttention(AdditiveAttention):
+class ProjectedKeysAttention(AdditiveAttention):
     """Additive attention whose keys are already projected, W_k k, once for all steps.
 
     It needs no protection from padding, because the outputs it is given are 0 there. A training

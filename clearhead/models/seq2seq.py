@@ -107,23 +107,28 @@ class Seq2Seq(Model):
         *,
         source_mask: MaskLike = None,
         forbid: Collection[int] = (),
+        prefix: Tensor | None = None,
     ) -> Tensor:
         """source (B, S) → (B, ≤ n_tokens): the most likely word at each step, until the end token.
 
         The result has no start token; pad_id follows the end token. It stops when every row has
-        ended. forbid: ids that are never written, such as <unk>. Dropout is off, whatever mode the
-        model is in.
+        ended. forbid: ids that are never written, such as <unk>. prefix (B, P): words that each row
+        begins with, whatever their probability; they are part of the result. Dropout is off,
+        whatever mode the model is in.
         """
         self.check_n_tokens(n_tokens)
         forbidden = self.make_forbidden(forbid)
         with evaluation_mode(self):
             state = self.encode(source, source_mask)
+            given = self._read_prefix(prefix, state, n_tokens)
             tokens = self.start_tokens(state)
             ended = torch.zeros_like(tokens, dtype=torch.bool)
             written = [tokens.unsqueeze(1)[:, :0]]
             while len(written) <= n_tokens and not bool(ended.all()):
                 logits, state = self.decode_step(tokens, state)
                 tokens = rule_out(check_finite(logits), forbidden).argmax(dim=-1)
+                if len(written) <= len(given):
+                    tokens = given[len(written) - 1]
                 tokens = tokens.masked_fill(ended, self.config.pad_id)
                 written.append(tokens.unsqueeze(1))
                 ended = ended | (tokens == self.config.end_id)
@@ -152,14 +157,27 @@ class Seq2Seq(Model):
             )
         return forbidden
 
+    def _read_prefix(self, prefix: Tensor | None, state: State, n_tokens: int) -> list[Tensor]:
+        """The words of a prefix (B, P), one (B,) for each step."""
+        if prefix is None:
+            return []
+        self._check_targets(prefix, state, "prefix")
+        if prefix.size(1) > n_tokens:
+            raise ValueError(
+                f"prefix has {prefix.size(1)} words but n_tokens is {n_tokens}; ask for more tokens"
+            )
+        return list(prefix.long().unbind(dim=1))
+
     def _check_source(self, source: Tensor) -> None:
         check_tokens("source", source, self.config.source_vocab_size, self.max_len)
 
-    def _check_targets(self, target_inputs: Tensor, state: State) -> None:
-        check_tokens("target_inputs", target_inputs, self.config.target_vocab_size, self.max_len)
+    def _check_targets(
+        self, target_inputs: Tensor, state: State, name: str = "target_inputs"
+    ) -> None:
+        check_tokens(name, target_inputs, self.config.target_vocab_size, self.max_len)
         if target_inputs.size(0) != state.batch_size:
             raise ValueError(
-                f"target_inputs must have a row for each source, {state.batch_size}, "
+                f"{name} must have a row for each source, {state.batch_size}, "
                 f"got shape {format_shape(target_inputs)}"
             )
 

@@ -26,17 +26,22 @@ from clearhead.positions.tables import (
 from clearhead.shapes import check_dropout, check_length, check_positive, check_sequence
 
 
-def sinusoids(positions: Tensor, d: int) -> Tensor:
+def sinusoids(positions: Tensor, d: int, base: float = 10000.0) -> Tensor:
     """The rows PE[positions]: (...) → (..., d). An odd d ends with a sine."""
-    angle = angles(positions, d)
+    angle = angles(positions, d, base)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)[..., :d]
 
 
 def sinusoid_table(
-    n: int, d: int, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    n: int,
+    d: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    *,
+    base: float = 10000.0,
 ) -> Tensor:
     """The first n rows of PE, (n, d), computed in float64 and then rounded."""
-    return sinusoids(torch.arange(n, device="cpu"), d).to(device=device, dtype=dtype)
+    return sinusoids(torch.arange(n, device="cpu"), d, base).to(device=device, dtype=dtype)
 
 
 _table = cache_table(sinusoid_table)

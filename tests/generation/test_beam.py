@@ -313,6 +313,45 @@ def test_ended_beams_are_not_continued_and_their_places_are_filled_again():
     assert result.scores[0].tolist() == pytest.approx(expected)
 
 
+def test_a_watch_is_given_each_step_by_hand_and_changes_nothing():
+    steps = []
+    source = sentences()[0][:1]
+    options = {"n_beams": 2, "length_penalty": 0.0}
+    result = beam_search(
+        scripted(GARDEN_PATH), source, 5, **options, watch=lambda *step: steps.append(step)
+    )
+    alone = beam_search(scripted(GARDEN_PATH), source, 5, **options)
+    assert torch.equal(result.tokens, alone.tokens)
+    assert torch.equal(result.scores, alone.scores)
+    # Step 1: A at 0.6 and C at 0.4. Step 2: C ends at 0.4, and A goes on with E at 0.6 · 0.34.
+    words, parents, log_probs = (torch.cat(parts).tolist() for parts in zip(*steps, strict=True))
+    assert words == [[A, C], [END, E]]
+    assert parents == [[0, 0], [1, 0]]
+    assert log_probs[0] == pytest.approx([math.log(0.6), math.log(0.4)])
+    assert log_probs[1] == pytest.approx([math.log(0.4), math.log(0.6 * 0.34)])
+
+
+@pytest.mark.parametrize("kind", ["gru", "transformer"])
+def test_the_steps_that_a_watch_sees_spell_the_results(kind):
+    model, n_beams = build(kind, scale=1.0), 3
+    source, mask, _ = sentences()
+    steps, rows = [], [[()] * n_beams for _ in range(B)]
+    result = beam_search(
+        model, source, 6, n_beams=n_beams, source_mask=mask, watch=lambda *step: steps.append(step)
+    )
+    seen = [{} for _ in range(B)]
+    for words, parents, log_probs in steps:
+        assert words.shape == parents.shape == log_probs.shape == (B, n_beams)
+        for row in range(B):
+            pairs = zip(parents[row].tolist(), words[row].tolist(), strict=True)
+            rows[row] = [(*rows[row][parent], word) for parent, word in pairs]
+            seen[row] |= dict(zip(rows[row], log_probs[row].tolist(), strict=True))
+    for row in range(B):
+        for place in range(n_beams):
+            if words := words_of(result, row, place):
+                assert seen[row][words] == float(result.log_probs[row, place])
+
+
 # Ties
 
 

@@ -211,6 +211,49 @@ def test_generate_stops_when_all_rows_have_ended_and_fills_up_with_padding(model
     assert model.decode_step.n == 2
 
 
+def test_generate_continues_a_prefix_with_the_likeliest_words(model):
+    source, mask, target = sentences()
+    prefix = target[:, 1:3].masked_fill(target[:, 1:3] == END, 5)
+    tokens = model.generate(source, 9, source_mask=mask, prefix=prefix)
+    assert torch.equal(tokens[:, :2], prefix)
+    start = torch.full((B, 1), START)
+    logits = model(source, torch.cat((start, tokens[:, :-1]), dim=1), mask)
+    for row in range(B):
+        for t in range(2, tokens.size(1)):
+            if END not in tokens[row, :t]:
+                assert int(tokens[row, t]) == int(logits[row, t].argmax())
+    greedy_words = model.generate(source, 9, source_mask=mask)
+    assert torch.equal(
+        model.generate(source, 9, source_mask=mask, prefix=prefix[:, :0]), greedy_words
+    )
+    again = model.generate(source, 9, source_mask=mask, prefix=greedy_words[:, :1])
+    assert torch.equal(again, greedy_words)
+
+
+def test_a_prefix_may_end_a_row_and_holds_forbidden_words_if_it_says_so(model):
+    source = sentences()[0]
+    prefix = torch.tensor([[END, 5], [6, END], [4, 7]])
+    tokens = model.generate(source, 5, prefix=prefix, forbid=[4, 7])
+    assert tokens[0].tolist() == [END] + [PAD] * (tokens.size(1) - 1)
+    assert tokens[1, :2].tolist() == [6, END]
+    assert tokens[2, :2].tolist() == [4, 7]
+    assert not set(tokens[2, 2:].tolist()) & {4, 7}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "kind", "message"),
+    [
+        (torch.zeros(B, 4).long(), ValueError, "prefix has 4 words but n_tokens is 3"),
+        (torch.zeros(2, 1).long(), ValueError, "prefix must have a row for each source, 3, got"),
+        (torch.full((B, 1), V), ValueError, rf"prefix\[0, 0\] is {V}, but ids go from 0"),
+        (torch.zeros(B, 1), TypeError, "prefix must"),
+    ],
+)
+def test_a_wrong_prefix_is_refused(model, prefix, kind, message):
+    with pytest.raises(kind, match=message):
+        model.generate(sentences()[0], 3, prefix=prefix)
+
+
 def test_generate_rests_dropout_and_gradients_and_wakes_them_again():
     for kind in KINDS:
         model = build(kind, dropout=0.7, scale=1.0)

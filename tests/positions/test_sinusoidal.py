@@ -36,6 +36,13 @@ def test_the_published_numbers_come_out_to_the_printed_digit():
     assert digits(y[0, 2, -5:]) == ["115.9473", "115.1738", "116.3998", "115.6263", "116.8524"]
 
 
+def test_another_base_gives_waves_of_other_lengths():
+    table = sinusoid_table(T, D, torch.float64, base=50.0)
+    angle = torch.arange(T)[:, None] / 50 ** (torch.arange(0, D, 2).double() / D)
+    torch.testing.assert_close(table[:, ::2], angle.sin())
+    torch.testing.assert_close(table[:, 1::2], angle.cos())
+
+
 def test_the_well_known_wrong_version_gives_other_numbers():
     def wrong(pos, column):
         angle = pos / 10000 ** (2 * column / 512)

@@ -23,7 +23,7 @@ from clearhead.inspection.head_scores import head_scores
 from clearhead.inspection.logit_lens import logit_lens
 from clearhead.inspection.measures import alignment_weights
 from clearhead.inspection.picture import Picture
-from clearhead.inspection.picture_maps import picture_map
+from clearhead.inspection.picture_maps import build_untrained, picture_map
 from clearhead.inspection.record import record
 from clearhead.inspection.smallest_figure import smallest_panels
 from clearhead.inspection.viewer import AttentionView, attention_view
@@ -217,7 +217,7 @@ def _look_at_images(
     with evaluation_mode(model):
         answers = model(x).argmax(-1).tolist()
     maps = {name: picture_map(model, x, method) for method, name in METHODS.items()}
-    maps[UNTRAINED] = picture_map(_build_untrained(model), x)
+    maps[UNTRAINED] = picture_map(build_untrained(model), x)
     names = predictor.class_names
     labels_below = [
         names[label] if label == answer else f"{names[label]}\ntaken for {names[answer]}"
@@ -232,10 +232,3 @@ def _look_at_images(
         f"the logit of the answer. The last map is that of the same model before training, for "
         f"comparison. How far such maps can be trusted: clearhead lab faithful.",
     )
-
-
-def _build_untrained(model: VisionTransformer) -> VisionTransformer:
-    """A model with the same config and newly initialised weights."""
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        return VisionTransformer(model.config).to(model.device)

@@ -57,7 +57,7 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     frequencies = (*FREQUENCIES, 16384) if full else FREQUENCIES
     draws = [10_000 * seed + draw for draw in range(5 * DRAWS if full else DRAWS)]
     costs = measure([2**i for i in range(7, 14 if full else 13)], generator, device)
-    short_q, short_k = _scale_rows(q, SHORT), _scale_rows(k, SHORT)
+    short_q, short_k = scale_rows(q, SHORT), scale_rows(k, SHORT)
     numbers: Numbers = {
         **exactness(q, k),
         **agreement(short_q, short_k, v),
@@ -74,22 +74,29 @@ def experiment(*, seed: int = 0, full: bool = False, device: torch.device | str 
     )
 
 
-def _scale_rows(x: Tensor, length: float) -> Tensor:
+def scale_rows(x: Tensor, length: float) -> Tensor:
     """Scale each row to this norm."""
     return length * x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-def _build_map(name: str, m: int, seed: int) -> FeatureMap:
-    """Random features of m frequencies."""
-    return FourierFeatures(D, 2 * m, seed) if name == "fourier" else PositiveFeatures(D, m, seed)
+def softmax_kernel(q: Tensor, k: Tensor) -> Tensor:
+    """exp(q·k/√D) of every query and key, which softmax attention divides by its sum."""
+    return (q @ k.mT / math.sqrt(q.size(-1))).exp()
+
+
+def build_map(name: str, m: int, seed: int, d_head: int = D) -> FeatureMap:
+    """Random features of m frequencies, "fourier" or "positive"."""
+    if name == "fourier":
+        return FourierFeatures(d_head, 2 * m, seed)
+    return PositiveFeatures(d_head, m, seed)
 
 
 def _build_maps(
-    name: str, frequencies: Sequence[int], draws: Sequence[int]
+    name: str, frequencies: Sequence[int], draws: Sequence[int], d_head: int
 ) -> list[list[FeatureMap]]:
     """A row for each m, with one independent map for each draw."""
     return [
-        [_build_map(name, m, 1000 * row + draw) for draw in draws]
+        [build_map(name, m, 1000 * row + draw, d_head) for draw in draws]
         for row, m in enumerate(frequencies)
     ]
 
@@ -115,7 +122,7 @@ def exactness(q: Tensor, k: Tensor) -> Numbers:
 def agreement(q: Tensor, k: Tensor, v: Tensor) -> Numbers:
     """The largest difference of the O(T²) and the O(T) sum, with and without a causal mask."""
     maps = {"quadratic": QuadraticFeatures(), "elu": EluFeatures()}
-    maps |= {name: _build_map(name, 256, 0) for name in RANDOM}
+    maps |= {name: build_map(name, 256, 0) for name in RANDOM}
     numbers: Numbers = {}
     for name, phi in maps.items():
         differences = []
@@ -135,31 +142,31 @@ def convergence(
 
     error: relative, of the similarity (RMS). output: the error of the output (RMS).
     """
-    kernel, output = (q @ k.mT / math.sqrt(D)).exp(), dot_product.weights(q, k) @ v
+    kernel, output = softmax_kernel(q, k), dot_product.weights(q, k) @ v
     numbers: Numbers = {}
     for name in RANDOM:
         errors, outputs = [], []  # a row for each m, a column for each draw
-        for maps in _build_maps(name, frequencies, draws):
-            errors.append([_rms(phi(q) @ phi(k).mT / kernel - 1.0) for phi in maps])
-            outputs.append([_rms(linear.weights(q, k, phi) @ v - output) for phi in maps])
+        for maps in _build_maps(name, frequencies, draws, q.size(-1)):
+            errors.append([rms(phi(q) @ phi(k).mT / kernel - 1.0) for phi in maps])
+            outputs.append([rms(linear.weights(q, k, phi) @ v - output) for phi in maps])
         slopes = [_fit_power(frequencies, column) for column in zip(*errors, strict=True)]
-        variance = _relative_variance(name, q, k)
+        variance = relative_variance(name, q, k)
         numbers |= {
             f"{name}_predicted": [math.sqrt(variance / m) for m in frequencies],
             f"{name}_error": [fmean(row) for row in errors],
             f"{name}_spread": [stdev(row) for row in errors],
             f"{name}_output": [fmean(row) for row in outputs],
             f"{name}_slope": fmean(slopes),
-            f"{name}_slope_spread": stdev(slopes),
+            f"{name}_slope_spread": math.nan if math.isnan(sum(slopes)) else stdev(slopes),
             f"{name}_output_slope": _fit_power(frequencies, [fmean(row) for row in outputs]),
         }
     return numbers
 
 
-def _relative_variance(name: str, q: Tensor, k: Tensor) -> float:
+def relative_variance(name: str, q: Tensor, k: Tensor) -> float:
     """The variance of one frequency's estimate by the equations above, the mean over all pairs."""
     sign = -1.0 if name == "fourier" else 1.0
-    distance = (q[:, None] + sign * k).square().sum(dim=-1) / math.sqrt(D)
+    distance = (q[:, None] + sign * k).square().sum(dim=-1) / math.sqrt(q.size(-1))
     if name == "positive":
         return distance.expm1().mean().item()
     gauss = (-distance).exp()
@@ -170,13 +177,13 @@ def denominators(q: Tensor, k: Tensor, frequencies: Sequence[int], draws: Sequen
     """The share of queries whose denominator is not above 0, by length and by m."""
     numbers: Numbers = {"positive_bad": [], "elu_bad": [], "quadratic_bad": []}
     for length in LENGTHS:
-        rows = _scale_rows(q, length), _scale_rows(k, length)
+        rows = scale_rows(q, length), scale_rows(k, length)
         numbers["quadratic_bad"].append(_bad_share(QuadraticFeatures(), *rows))
         numbers["elu_bad"].append(_bad_share(EluFeatures(), *rows))
         by_m = {
             name: [
                 fmean(_bad_share(phi, *rows) for phi in maps)
-                for maps in _build_maps(name, frequencies, draws)
+                for maps in _build_maps(name, frequencies, draws, q.size(-1))
             ]
             for name in RANDOM
         }
@@ -209,10 +216,13 @@ def summarize_costs(costs: Costs) -> Numbers:
     return numbers
 
 
-def _rms(x: Tensor) -> float:
+def rms(x: Tensor) -> float:
+    """The root of the mean square."""
     return x.square().mean().sqrt().item()
 
 
 def _fit_power(frequencies: Sequence[int], errors: Sequence[float]) -> float:
-    """p of an error c·m^p."""
+    """p of an error c·m^p; NaN if an estimate is exact, as for equal queries and keys."""
+    if min(errors) <= 0.0:
+        return math.nan
     return fit_slope(dict(zip(frequencies, errors, strict=True)))[0]

@@ -233,12 +233,23 @@ class PictureTask(Task):
 
     def find_mistakes(self, model: VisionTransformer, n: int) -> list[int]:
         """Numbers of up to n validation pictures with wrong answers, the surest first."""
-        wrong: list[tuple[float, int]] = []
-        for start, (logits, labels) in enumerate(self._logits(model)):
+        wrong = [pair for _, found in self.find_wrong_answers(model) for pair in found]
+        return [number for _, number in sorted(wrong, key=lambda pair: (-pair[0], pair[1]))[:n]]
+
+    def find_wrong_answers(
+        self, model: VisionTransformer
+    ) -> Iterator[tuple[int, list[tuple[float, int]]]]:
+        """After each batch: how many pictures it has seen, and the wrong answers in the batch.
+
+        A wrong answer is its probability and the number of its validation picture.
+        """
+        n_seen = 0
+        for logits, labels in self._logits(model):
             sure, answers = logits.softmax(-1).max(-1)
-            for i in (answers != labels).nonzero().flatten().tolist():
-                wrong.append((-float(sure[i]), start * EVAL_BATCH + i))
-        return [number for _, number in sorted(wrong)[:n]]
+            wrong = (answers != labels).nonzero().flatten().tolist()
+            found = [(float(sure[i]), n_seen + i) for i in wrong]
+            n_seen += len(labels)
+            yield n_seen, found
 
     def _logits(self, model: VisionTransformer) -> Iterator[tuple[Tensor, Tensor]]:
         """Logits and labels of the validation pictures, batch by batch."""

@@ -46,6 +46,22 @@ def colours(n=6, height=9, width=10):
 # The data
 
 
+def test_mistakes_are_the_wrong_answers_and_the_surest_come_first(monkeypatch):
+    monkeypatch.setattr("clearhead.training.tasks.pictures.EVAL_BATCH", 5)
+    task = a_task()
+    model = a_model(task).eval()
+    with torch.no_grad():
+        probs = model(task.predictor.normalise(task.validation.images)).softmax(-1)
+    sure, answers = probs.max(-1)
+    wrong = [i for i in range(N_TEST) if answers[i] != task.validation.labels[i]]
+    wrong.sort(key=lambda i: -float(sure[i]))
+    assert task.find_mistakes(model, 99) == wrong
+    assert task.find_mistakes(model, 2) == wrong[:2]
+    batches = list(task.find_wrong_answers(model))
+    assert [n_seen for n_seen, _ in batches] == [5, 10, 12]
+    assert sorted(number for _, found in batches for _, number in found) == sorted(wrong)
+
+
 def test_digits_are_drawn_and_those_of_the_test_are_others():
     task = a_task()
     drawn = draw_digits(N + N_TEST, size=SIZE)

@@ -1,10 +1,7 @@
 """The tokens of a generated text: how words are written, which end it, which are left out."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from clearhead.data import Tokenizer, WordTokenizer
-    from clearhead.generation.row_text import Decoder
+from clearhead.data import Tokenizer, WordTokenizer
+from clearhead.generation.row_text import Decoder
 
 
 class Prose:
@@ -13,7 +10,7 @@ class Prose:
     How an apostrophe is set depends on the next word, so a last one waits for it.
     """
 
-    def __init__(self, tokenizer: "WordTokenizer", n_prompt: int) -> None:
+    def __init__(self, tokenizer: WordTokenizer, n_prompt: int) -> None:
         self.tokenizer, self.n_prompt = tokenizer, n_prompt
         self.waiting = ""  # the text that decode has left out
 
@@ -26,21 +23,17 @@ class Prose:
         return text
 
 
-def make_writer(tokenizer: "Tokenizer", n_prompt: int) -> "Decoder":
+def make_writer(tokenizer: Tokenizer, n_prompt: int) -> Decoder:
     """The decoder of the text to show: for words, one that writes them as prose."""
-    from clearhead.data import WordTokenizer
-
     return Prose(tokenizer, n_prompt) if isinstance(tokenizer, WordTokenizer) else tokenizer
 
 
-def find_unknown(tokenizer: "Tokenizer") -> set[int]:
+def find_unknown(tokenizer: Tokenizer) -> set[int]:
     """The id of <unk> in a tokenizer of words: it stands for unknown words and is not one."""
-    from clearhead.data import WordTokenizer
-
     unknown = tokenizer.unk_id if isinstance(tokenizer, WordTokenizer) else None
     return set() if unknown is None else {unknown}
 
 
-def find_stop_ids(tokenizer: "Tokenizer") -> set[int]:
+def find_stop_ids(tokenizer: Tokenizer) -> set[int]:
     """The tokens that end a text; some models mark the end by the start of the next text."""
     return {mark for mark in (tokenizer.end_id, tokenizer.start_id) if mark is not None}

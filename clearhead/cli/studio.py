@@ -1,0 +1,195 @@
+"""clearhead studio [MODEL …]: a local web page to watch a model work, and to change it."""
+
+import asyncio
+import os
+import re
+import secrets
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from clearhead.cli import options
+from clearhead.cli.interrupts import exit_on_interrupt
+from clearhead.cli.options import Quiet, Threads, Trust
+from clearhead.config import suggest
+from clearhead.data.fetching.catalogue import find_data
+from clearhead.files.reading import quote
+from clearhead.runs.folder import is_run, list_runs
+from clearhead.studio.listing import LECTURE
+
+PORT, N_PORTS = 8722, 100
+LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
+RUNS = "runs"
+MOST_RUNS = 12  # opened at the start, in 0.1 s each; the view Runs opens the others
+FETCHED = ("stories15m", "minilm")  # as in interop/load.py, which imports torch
+TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
+
+Models = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL",
+        help="Runs, folders of weights, stories15m or built-in models. Without any: the runs in "
+        "runs/ and the built-in models.",
+    ),
+]
+Demo = Annotated[bool, typer.Option("--demo", help="Open only the built-in models.")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", help=f"Port to listen on; 0 takes any. Without it: {PORT}, or the next free port."
+    ),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host", help="Address to listen on, to let other machines connect; needs --token."
+    ),
+]
+Token = Annotated[
+    str | None, typer.Option("--token", help="The token in the link. Without it: a random one.")
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Do not open a browser.")]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="FILE.html",
+        help="Write one view to a file that works without a server.",
+    ),
+]
+Text = Annotated[
+    str | None,
+    typer.Option(
+        "--text",
+        help="Input of the model in that file; for pictures the number of a validation picture.",
+    ),
+]
+
+
+def studio(
+    models: Models = None,
+    demo: Demo = False,
+    port: Port = None,
+    host: Host = None,
+    token: Token = None,
+    no_browser: NoBrowser = False,
+    export: Export = None,
+    text: Text = None,
+    trust: Trust = False,
+    threads: Threads = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Open a local web page to watch a model work, and to change it."""
+    options.check_threads(threads)
+    if export is not None:
+        _export(export, models or [], text, trust)
+        return
+    if text is not None:
+        raise ValueError("--text is the input of an exported file: add --export FILE.html")
+    _check_address(host, port, token)
+    settings = {
+        "paths": [] if demo else _choose_models(models or []),
+        "lecture": demo or not models,
+        "runs": RUNS,
+        "trust": trust,
+        "threads": "auto" if threads == "auto" else int(threads),
+    }
+    with exit_on_interrupt():
+        from clearhead.studio.listening import open_first_free
+        from clearhead.studio.server import run_studio
+        from clearhead.studio.supervisor import Supervisor
+
+    def tell_ready(link: str, link_once: str) -> None:
+        typer.echo(f"studio: {link}")
+        sys.stdout.flush()
+        if not quiet:
+            print("Ctrl-C ends it", file=sys.stderr, flush=True)
+        if not no_browser:
+            _open_browser(link_once)
+
+    address = None if host in LOOPBACK else host
+    ports = range(PORT, PORT + N_PORTS) if port is None else [port]
+    work = run_studio(
+        Supervisor(settings),
+        open_first_free(address, ports),
+        token=token or secrets.token_urlsafe(32),
+        host=address,
+        tell_ready=tell_ready,
+    )
+    raise typer.Exit(asyncio.run(work))
+
+
+def _export(path: Path, models: list[str], text: str | None, trust: bool) -> None:
+    """Write the view of one model as one HTML file."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--export must end in .html, got {quote(path)}")
+    if len(models) != 1:
+        raise ValueError(f"--export writes one model, got {len(models)}; name exactly one")
+    (found,) = _find_model(models[0])[:1]
+    with exit_on_interrupt():
+        from clearhead.studio.look import view_page
+        from clearhead.studio.sources import Sources
+
+    sources = Sources([found], trust=trust)
+    (id,) = sources.listed
+    typer.echo(str(view_page(sources, id, text).save(path)))
+
+
+def _check_address(host: str | None, port: int | None, token: str | None) -> None:
+    if host not in LOOPBACK and token is None:
+        raise ValueError(
+            f"--host {quote(host)} lets other machines connect, so it needs a token of your own: "
+            "add --token"
+        )
+    if port is not None and not 0 <= port < 1 << 16:
+        raise ValueError(f"--port must be from 0 to 65535, got {port}")
+    if token is not None and not TOKEN.fullmatch(token):
+        raise ValueError("--token must have 8 to 200 letters, digits, - or _")
+
+
+def _choose_models(models: list[str]) -> list[str]:
+    """The paths of the models that were named; without any, the runs, the newest first."""
+    if not models:
+        return _list_runs(Path(RUNS))[:MOST_RUNS]
+    return [path for name in models for path in _find_model(name)]
+
+
+def _find_model(name: str) -> list[str]:
+    """The path of a model; of a folder of runs, the paths of its runs."""
+    path = Path(name)
+    if not path.exists():
+        if (LECTURE / name / "config.json").is_file():
+            return [str(LECTURE / name)]
+        if name in FETCHED:
+            find_data(name)  # an error says how to fetch it
+            return [name]
+        built_in = [path.parent.name for path in sorted(LECTURE.glob("*/config.json"))]
+        known = [*FETCHED, *built_in, *_list_runs(Path(RUNS))]
+        words = suggest(name, known) or "; give a run, a folder of weights or stories15m"
+        raise ValueError(f"there is no model {quote(name)}{words}")
+    if path.is_file() or is_run(path) or any(path.glob("*.json")) or any(path.glob("*.bin")):
+        return [name]
+    runs = _list_runs(path)
+    if not runs:
+        raise ValueError(
+            f"{quote(name)} holds neither a run nor weights; give a run, a folder of weights, or "
+            "a folder of runs"
+        )
+    return runs
+
+
+def _list_runs(folder: Path) -> list[str]:
+    return [str(run.path) for run in reversed(list_runs(folder))]
+
+
+def _open_browser(link: str) -> None:
+    """Open a link, but only if there is a screen: a text browser would take the terminal."""
+    has_screen = sys.platform == "darwin" or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    )
+    if has_screen:
+        threading.Thread(target=webbrowser.open, args=[link], daemon=True).start()

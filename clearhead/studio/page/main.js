@@ -1,0 +1,127 @@
+// The page: a bar with the views and the models, and below it the view in the address.
+import { ask, savedAnswers, send, tellNews } from "./api.js";
+import { address } from "./address.js";
+import { clear, make } from "./dom.js";
+import { button, field, message } from "./panel.js";
+import { savePage } from "./save_page.js";
+import { textView } from "./views/text.js";
+import { generateView } from "./views/generate.js";
+import { pictureView } from "./views/picture.js";
+import { translationView } from "./views/translation.js";
+import { smallestView } from "./views/smallest.js";
+import { positionsView } from "./views/positions.js";
+import { kernelsView } from "./views/kernels.js";
+import { runsView } from "./views/runs.js";
+import { checkView } from "./views/check.js";
+
+const VIEWS = [
+  textView,
+  generateView,
+  pictureView,
+  translationView,
+  smallestView,
+  positionsView,
+  kernelsView,
+  runsView,
+  checkView,
+];
+
+const studio = { models: [], model: null, exported: savedAnswers !== null };
+let leaveView = null;
+
+async function start() {
+  const root = document.getElementById("view");
+  try {
+    studio.models = (await ask("list_models")).models;
+    await openNamed(address.get("model"));
+  } catch (error) {
+    message(root, error);
+    return;
+  }
+  address.onChange(showView);
+  showView();
+}
+
+// A run that the address names and that is not open yet, such as an older one.
+async function openNamed(id) {
+  if (id === null || studio.exported || studio.models.some((each) => each.id === id)) return;
+  const { runs } = await send("GET", "/api/runs");
+  if (runs.some((run) => run.id === id)) studio.models.push((await ask("add_run", { run: id })).model);
+}
+
+function showView() {
+  const view = VIEWS.find(({ name }) => name === address.get("view")) ?? chooseFirst();
+  const fitting = listFitting(view);
+  const wanted = address.get("model");
+  studio.model = fitting.find(({ id }) => id === wanted) ?? fitting[0] ?? null;
+  address.set({ view: view.name, model: studio.model?.id ?? null });
+  document.title = `${view.title} – clearhead studio`;
+  drawTop(view, fitting);
+  mount(view);
+  if (wanted !== null && studio.model !== null && studio.model.id !== wanted) tellOther(wanted);
+}
+
+// The address names a model that cannot be shown.
+function tellOther(wanted) {
+  const model = studio.models.find(({ id }) => id === wanted);
+  const reason = model === undefined ? "is not open in this studio" : "does not fit this view";
+  const words = model?.kind === null ? `cannot be opened: ${model.about}` : reason;
+  document.getElementById("view").prepend(make("p", { class: "note", text: `The model ${wanted.slice(0, 80)} ${words}. This is ${studio.model.id}.`, attributes: { role: "status" } }));
+}
+
+function chooseFirst() {
+  return VIEWS.find((view) => view.kinds !== null && listFitting(view).length) ?? VIEWS[0];
+}
+
+const listFitting = ({ kinds }) => (kinds === null ? [] : studio.models.filter(({ kind }) => kinds.includes(kind)));
+
+function mount(view) {
+  const root = document.getElementById("view");
+  leaveView?.();
+  leaveView = null;
+  tellNews("");
+  clear(root, make("h1", { class: "visually-hidden", text: view.title }), view.about ? make("p", { class: "about", text: view.about }) : null);
+  if (view.kinds !== null && studio.model === null) {
+    root.append(make("p", { class: "note", text: `None of the open models fits this view. ${view.missing ?? ""}` }));
+    return;
+  }
+  const content = make("div", { class: "view", dataset: { view: view.name } });
+  root.append(content);
+  leaveView = view.mount(content, studio) ?? null;
+}
+
+function drawTop(view, fitting) {
+  const shown = studio.exported ? [view] : VIEWS;
+  const links = shown.map((each) => make("button", {
+    type: "button",
+    class: "view-link",
+    text: each.title,
+    attributes: each === view ? { "aria-current": "page" } : {},
+    on: { click: () => goTo({ view: each.name }) },
+  }));
+  clear(document.getElementById("top"),
+    make("span", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "clearhead"),
+    make("nav", { ariaLabel: "views" }, links),
+    fitting.length ? chooseModel(fitting) : null,
+    studio.exported || view.isLive ? null : button("save page", savePage, { title: "save this view as one HTML file that needs no server" }));
+  links.at(-1).parentElement.scrollLeft = links[shown.indexOf(view)].offsetLeft - 24; // on a narrow screen
+}
+
+function chooseModel(fitting) {
+  const select = make("select", { on: { change: () => goTo({ view: address.get("view"), model: select.value }) } },
+    fitting.map(({ id, about }) => make("option", { value: id, text: id, title: about, selected: id === studio.model.id })));
+  const holder = field("model", select);
+  holder.classList.add("model-choice");
+  holder.title = studio.model.about;
+  return holder;
+}
+
+// Go to another view or model; the rest of the old state is removed.
+export function goTo(values) {
+  address.set({ view: values.view, model: values.model ?? null }, { push: true });
+  address.keep("view", "model");
+  address.set(values);
+  showView();
+}
+
+start();

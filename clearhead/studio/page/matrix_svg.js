@@ -1,0 +1,29 @@
+// The whole of a matrix, unzoomed, as SVG: a rectangle for each cell, and the names of rows and columns.
+import { cssColour, signedColour, weightColour } from "./colours.js";
+import { svg } from "./dom.js";
+
+const LARGEST_CELL = 46; // pixels
+const LEAST_NAMED = 11; // pixels of a cell that has room for a name
+
+export function drawMatrixSVG(matrix) {
+  const size = Math.max(4, Math.min(LARGEST_CELL, 900 / Math.max(matrix.S, 1)));
+  const [left, top] = [matrix.rows.length ? 100 : 2, matrix.columns.length ? 100 : 2];
+  const attributes = { width: left + size * matrix.S + 2, height: top + size * matrix.T + 2 };
+  const picture = svg("svg", { ...attributes, viewBox: `0 0 ${attributes.width} ${attributes.height}` });
+  const paint = matrix.colour === "signed" ? signedColour : weightColour;
+  for (let row = 0; row < matrix.T; row += 1) {
+    for (let column = 0; column < matrix.S; column += 1) {
+      const fill = cssColour(paint(matrix.value(row, column) / matrix.scale));
+      picture.append(svg("rect", { x: left + column * size, y: top + row * size, width: size, height: size, fill }));
+    }
+  }
+  const text = { "font-size": 11, "font-family": "sans-serif", "dominant-baseline": "middle", fill: "currentColor" };
+  if (size >= LEAST_NAMED) {
+    matrix.rows.forEach((name, i) => picture.append(svg("text", { ...text, x: left - 6, y: top + (i + 0.5) * size, "text-anchor": "end" }, name)));
+    matrix.columns.forEach((name, i) => {
+      const x = left + (i + 0.5) * size;
+      picture.append(svg("text", { ...text, x, y: top - 6, transform: `rotate(-90 ${x} ${top - 6})` }, name));
+    });
+  }
+  return picture;
+}

@@ -1,0 +1,91 @@
+// Save what a panel shows: its canvases and SVGs as one PNG, or as one SVG.
+import { make, svg } from "./dom.js";
+
+const GAP = 16;
+const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
+
+export async function savePNG(node, name) {
+  const pictures = await Promise.all(findPictures(node).map(toImage));
+  const width = Math.max(...pictures.map((each) => each.width));
+  const height = pictures.reduce((sum, each) => sum + each.height + GAP, GAP);
+  const canvas = make("canvas", { width: (width + 2 * GAP) * 2, height: height * 2 });
+  const pen = canvas.getContext("2d");
+  pen.scale(2, 2);
+  pen.fillStyle = getComputedStyle(document.body).backgroundColor;
+  pen.fillRect(0, 0, width + 2 * GAP, height);
+  let y = GAP;
+  for (const each of pictures) {
+    pen.imageSmoothingEnabled = each.isSmooth;
+    pen.drawImage(each.source, GAP, y, each.width, each.height);
+    y += each.height + GAP;
+  }
+  canvas.toBlob((blob) => saveBlob(blob, `${name}.png`), "image/png");
+}
+
+export function saveSVG(node, name) {
+  const parts = findPictures(node).map((each) => (each instanceof SVGElement ? copyStyled(each) : canvasAsSVG(each)));
+  const sizes = parts.map((part) => [Number(part.getAttribute("width")), Number(part.getAttribute("height"))]);
+  const width = Math.max(...sizes.map(([each]) => each)) + 2 * GAP;
+  const height = sizes.reduce((sum, [, each]) => sum + each + GAP, GAP);
+  const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, color: getComputedStyle(document.body).color });
+  whole.append(svg("rect", { width, height, fill: getComputedStyle(document.body).backgroundColor }));
+  let y = GAP;
+  parts.forEach((part, i) => {
+    part.setAttribute("x", GAP);
+    part.setAttribute("y", y);
+    whole.append(part);
+    y += sizes[i][1] + GAP;
+  });
+  const text = new XMLSerializer().serializeToString(whole);
+  saveBlob(new Blob([text], { type: "image/svg+xml" }), `${name}.svg`);
+}
+
+export function saveBlob(blob, name) {
+  const link = make("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+// The visible canvases and SVGs; a canvas knows its matrix by `toSVG`.
+function findPictures(node) {
+  const found = [...node.querySelectorAll("canvas, svg")].filter((each) => {
+    const box = each.getBoundingClientRect();
+    return box.width > 20 && box.height > 20 && each.parentElement.closest("svg") === null;
+  });
+  if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
+  return found;
+}
+
+async function toImage(picture) {
+  const { width, height } = picture.getBoundingClientRect();
+  if (picture instanceof HTMLCanvasElement) return { source: picture, width, height, isSmooth: false };
+  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copyStyled(picture))], { type: "image/svg+xml" }));
+  const image = new Image();
+  image.src = url;
+  await image.decode();
+  URL.revokeObjectURL(url);
+  return { source: image, width, height, isSmooth: true };
+}
+
+// A copy of an SVG that looks the same without the style sheet of the page.
+function copyStyled(picture) {
+  const copy = picture.cloneNode(true);
+  const { width, height } = picture.getBoundingClientRect();
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  const [from, to] = [[picture, ...picture.querySelectorAll("*")], [copy, ...copy.querySelectorAll("*")]];
+  from.forEach((each, i) => {
+    const style = getComputedStyle(each);
+    for (const name of COPIED_STYLES) to[i].setAttribute(name, style.getPropertyValue(name));
+  });
+  return copy;
+}
+
+function canvasAsSVG(canvas) {
+  const { width, height } = canvas.getBoundingClientRect();
+  const own = canvas.matrix?.toSVG();
+  if (own) return own;
+  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` },
+    svg("image", { href: canvas.toDataURL("image/png"), width, height, "image-rendering": "pixelated" }));
+}

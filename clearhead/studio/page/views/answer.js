@@ -1,0 +1,62 @@
+// The answer of the model: the most likely next tokens, or a class; after a change also before it.
+import { bars } from "../charts.js";
+import { clear, make } from "../dom.js";
+import { number, percent, tokenName } from "../format.js";
+import { panel, tabs } from "../panel.js";
+
+export function makeAnswerPanel(page) {
+  const words = make("p", { class: "answer-words" });
+  const chart = make("div");
+  const legend = make("p", { class: "note" });
+  let unit = "probs";
+  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], unit, (next) => {
+    unit = next;
+    page.draw();
+  });
+  const body = make("div", { class: "stack" }, words, units, chart, legend);
+  return {
+    node: panel("The answer", { python: () => page.answer.python, name: "answer", saves: false }, body),
+    draw(answer, shown) {
+      units.hidden = legend.hidden = answer.answer === null;
+      if (answer.answer === null) {
+        words.textContent = "This model gives a vector for each token, and no answer.";
+        clear(chart);
+        return;
+      }
+      const rows = readRows(answer, shown.position);
+      words.textContent = describeAnswer(answer, shown.position, rows);
+      legend.textContent = rows.before ? "Grey: before the change. Blue: now." : "";
+      clear(chart, bars({
+        label: "answers",
+        labels: rows.texts.map(tokenName),
+        values: rows[unit],
+        compare: rows.before ? rows.before[unit] : null,
+        format: unit === "probs" ? (x) => percent(x) : (x) => number(x, 2),
+        max: unit === "probs" && answer.kind !== "GPT" ? 1 : null,
+      }));
+    },
+  };
+}
+
+// The rows of the chart: texts, probs, logits, and before the change the same.
+function readRows(answer, position) {
+  const found = answer.compared ?? answer.answer;
+  const at = (array) => [...(array.shape.length === 1 ? array : array.part(position)).data];
+  return {
+    texts: answer.kind === "GPT" ? found.texts[position] : found.texts,
+    probs: at(found.probs),
+    logits: at(found.logits),
+    before: answer.compared ? { probs: at(found.probs_before), logits: at(found.logits_before) } : null,
+  };
+}
+
+function describeAnswer(answer, position, rows) {
+  const best = (values) => values.indexOf(Math.max(...values));
+  const say = (values) => `${quoteAnswer(answer, rows.texts[best(values)])} (${percent(values[best(values)])})`;
+  const after = answer.kind === "GPT" ? `After “${tokenName(answer.names[position])}” (${position}), the next token: ` : "At [CLS], the model answers ";
+  if (rows.before === null) return `${after}${say(rows.probs)}.`;
+  const isSame = best(rows.before.probs) === best(rows.probs);
+  return `${after}${isSame ? "still " : ""}${say(rows.probs)}; before the change ${say(rows.before.probs)}.`;
+}
+
+const quoteAnswer = (answer, text) => (answer.kind === "GPT" ? `“${tokenName(text)}”` : text);

@@ -1,0 +1,145 @@
+// The Check view: paste code, and `clearhead check` says what is wrong, in which term, on which line.
+import { address } from "../address.js";
+import { latest, send } from "../api.js";
+import { clear, make } from "../dom.js";
+import { button, choice, field, message, panel } from "../panel.js";
+import { CodeBox, packCode } from "./code_box.js";
+import { drawReport } from "./check_report.js";
+
+const KEPT_CODE = "clearhead-code"; // the key in sessionStorage, so that the code survives a change of the view
+
+export const checkView = {
+  name: "check",
+  title: "Check",
+  kinds: null,
+  isLive: true, // a saved page could not show it
+  about: "Paste your own attention, mask or transformer and see whether it is right – and if not, which term on which line is wrong. Your code runs in a sandbox on this machine.",
+  mount(root, studio) {
+    if (studio.exported) {
+      root.append(make("p", { class: "note", text: "This page was saved without its server. Start clearhead studio to check code." }));
+      return null;
+    }
+    const page = new CheckPage(root);
+    return () => page.leave();
+  },
+};
+
+class CheckPage {
+  constructor(root) {
+    this.exercises = [];
+    this.run = latest();
+    this.code = new CodeBox({ onInput: (text) => this.keep(text), onFault: (words) => message(this.result, words) });
+    this.code.write(sessionStorage.getItem(KEPT_CODE) ?? "");
+    this.result = make("div", { class: "stack", attributes: { "aria-live": "polite" } });
+    this.choice = make("div", { class: "row end" });
+    this.about = make("div");
+    this.start = button("check", () => this.check(), { kind: "primary", title: "Ctrl + Enter" });
+    this.seed = make("input", { type: "text", value: address.get("seed", ""), placeholder: "random", class: "seed-input", title: "the same seed gives the same inputs", attributes: { inputmode: "numeric" } });
+    this.code.area.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.check(); });
+    root.append(make("div", { class: "check-columns" },
+      panel("Your code", { saves: false, python: () => this.writePython() },
+        this.choice, this.about, this.code.node,
+        make("div", { class: "row" }, this.start, field("seed", this.seed), this.makeFileButton(), button("clear", () => this.write("")))),
+      panel("What was found", { saves: false }, this.result)));
+    this.showHint();
+    this.begin();
+  }
+
+  showHint() {
+    clear(this.result,
+      make("p", { text: "Nothing was checked yet." }),
+      make("div", { class: "row" }, button("try an example with a mistake", () => this.tryExample(), { kind: "primary" })),
+      make("p", { class: "note", text: "Or paste your own code on the left, drop a file onto it, or start from a template." }));
+  }
+
+  async begin() {
+    try {
+      const { exercises, example } = await send("GET", "/api/exercises");
+      Object.assign(this, { exercises, example });
+    } catch (error) {
+      message(this.result, error);
+      return;
+    }
+    this.drawChoice();
+    this.isReady = true;
+  }
+
+  get exercise() {
+    return this.exercises.find(({ name }) => name === address.get("exercise")) ?? null;
+  }
+
+  drawChoice() {
+    const options = this.exercises.map(({ name, title }) => [name, title]);
+    const select = choice("exercise", [["", "all that are found"], ...options], this.exercise?.name ?? "", (name) => {
+      address.set({ exercise: name || null });
+      this.drawChoice();
+    });
+    clear(this.choice, select, button("start from the template", () => this.startFromTemplate(), { disabled: this.exercise === null, title: this.exercise === null ? "choose an exercise first" : "" }));
+    clear(this.about, this.exercise === null ? null : drawExercise(this.exercise));
+  }
+
+  makeFileButton() {
+    const input = make("input", { type: "file", class: "visually-hidden", ariaLabel: "a .py file or a notebook", attributes: { accept: ".py,.ipynb" }, on: { change: () => { if (input.files.length) this.code.readFile(input.files[0]); input.value = ""; } } });
+    return make("span", {}, input, button("open a file …", () => input.click()));
+  }
+
+  keep(text) {
+    sessionStorage.setItem(KEPT_CODE, text);
+  }
+
+  write(text) {
+    this.code.write(text);
+    this.keep(text);
+  }
+
+  startFromTemplate() {
+    this.write(this.exercise.template);
+    this.code.area.focus();
+  }
+
+  tryExample() {
+    if (!this.isReady) return;
+    address.set({ exercise: null });
+    this.drawChoice();
+    this.write(this.example.code);
+    this.check();
+  }
+
+  async check() {
+    const seed = this.seed.value.trim();
+    address.set({ seed: seed || null });
+    this.code.mark([]);
+    try {
+      if (seed && !/^\d{1,15}$/.test(seed)) throw new Error("The seed must be a whole number, or empty for a random one.");
+      const request = { ...packCode(this.code.text), exercise: this.exercise?.name ?? null, seed: seed ? Number(seed) : null };
+      clear(this.result, make("p", { class: "checking", text: "Checking … this takes a few seconds." }));
+      const report = await this.run((signal) => send("POST", "/api/check", request, { signal }));
+      if (report !== undefined) this.show(report);
+    } catch (error) {
+      message(this.result, error);
+    }
+  }
+
+  show(report) {
+    const lines = report.parts.filter(({ line, verdict }) => line && verdict !== "passed").map(({ line, sentence }) => [line, sentence]);
+    this.code.mark(lines);
+    clear(this.result, drawReport(report, this.exercises, (line) => this.code.showLine(line)));
+  }
+
+  writePython() {
+    const name = this.exercise === null ? "" : `, ${JSON.stringify(this.exercise.name)}`;
+    const seed = this.seed.value.trim() ? `, seed=${this.seed.value.trim()}` : "";
+    return `import clearhead\nclearhead.check("my_file.py"${name}${seed})`;
+  }
+
+  leave() {
+    this.run.stop?.();
+  }
+}
+
+function drawExercise({ signature, formula, points, n_mistakes: n }) {
+  return make("dl", { class: "exercise-about" },
+    make("dt", { text: "formula" }), make("dd", { class: "mono", text: formula }),
+    make("dt", { text: "signature" }), make("dd", { class: "mono", text: signature }),
+    make("dt", { text: "checks for" }), make("dd", { text: `${n} known mistakes; ${points} points` }));
+}

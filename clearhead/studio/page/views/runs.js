@@ -1,0 +1,161 @@
+// The Runs view: curves live and compared, samples, what differs, weights; start, stop and resume.
+import { address } from "../address.js";
+import { ask, send, tellNews } from "../api.js";
+import { LINES } from "../colours.js";
+import { clear, eachFrame, make } from "../dom.js";
+import { message, panel } from "../panel.js";
+import { makeCurvesPanel } from "./run_curves.js";
+import { RunData } from "./run_data.js";
+import { makeFormPanel } from "./run_form.js";
+import { makeRunTable } from "./run_table.js";
+import { makeDifferencesPanel, makeSamplesPanel } from "./run_texts.js";
+import { makeWeightsPanel } from "./run_weights.js";
+
+const POLL = 1500; // milliseconds between two requests for the list
+const FITTING_VIEWS = { VisionTransformer: "picture", Seq2Seq: "translation", TorchTransformer: "smallest" };
+
+export const runsView = {
+  name: "runs",
+  title: "Runs",
+  kinds: null,
+  isLive: true, // a saved page could not show it
+  about: "Watch models learn. Choose runs to compare their curves, see what they wrote as they learned, or start a training of your own.",
+  mount(root, studio) {
+    if (studio.exported) {
+      root.append(make("p", { class: "note", text: "This page was saved without its server. Start clearhead studio to see runs." }));
+      return null;
+    }
+    const page = new RunsPage(root, studio);
+    return () => page.leave();
+  },
+};
+
+class RunsPage {
+  constructor(root, studio) {
+    this.studio = studio;
+    this.list = { runs: [], training: null };
+    this.chosen = address.get("runs", "").split(",").filter(Boolean);
+    this.hasChosen = this.chosen.length > 0;
+    this.awaited = null; // whether the run of a training that was just started is to be chosen
+    this.draw = eachFrame(() => this.render());
+    this.data = new RunData(() => this.draw(), () => this.refresh());
+    this.table = makeRunTable(this);
+    this.training = make("div", { attributes: { "aria-live": "polite" } });
+    this.error = make("div");
+    const [curves, samples, differences, weights, form] = [makeCurvesPanel, makeSamplesPanel, makeDifferencesPanel, makeWeightsPanel, makeFormPanel].map((makePart) => makePart(this));
+    this.parts = [curves, samples, differences, weights, form];
+    root.append(
+      make("div", { class: "runs-first" },
+        make("div", { class: "runs-left" },
+          panel("Runs", { saves: false, note: "The runs given on the command line and those in the folder runs/." }, this.error, this.training, this.table.node),
+          curves.node),
+        form.node),
+      make("div", { class: "columns" }, samples.node, differences.node),
+      weights.node);
+    this.refresh();
+    this.timer = setInterval(() => { if (!document.hidden) this.refresh(); }, POLL);
+  }
+
+  leave() {
+    clearInterval(this.timer);
+    this.data.leave();
+    this.isLeft = true;
+  }
+
+  async refresh() {
+    if (this.isAsking) return;
+    this.isAsking = true;
+    try {
+      this.take(await send("GET", "/api/runs"));
+      clear(this.error);
+    } catch (error) {
+      message(this.error, error);
+    }
+    this.isAsking = false;
+  }
+
+  // A new list. At first the newest run is shown, and later a training that was started here.
+  take(list) {
+    if (this.isLeft) return;
+    this.list = list;
+    const ids = list.runs.map(({ id }) => id);
+    if (!this.hasChosen && ids.length) this.choose([ids[0]]);
+    const started = this.awaited ? list.training?.run : null;
+    if (started && list.training.state !== "ended") {
+      this.awaited = false;
+      this.choose([started, ...this.chosen.filter((id) => id !== started)]);
+    }
+    this.data.update(this.chosen.map((id) => list.runs.find((run) => run.id === id)).filter(Boolean));
+    this.draw();
+  }
+
+  choose(ids) {
+    this.hasChosen = true;
+    this.chosen = ids.slice(0, LINES.length);
+    address.set({ runs: this.chosen.join(",") || null });
+  }
+
+  toggle(id, isShown) {
+    const others = this.chosen.filter((each) => each !== id);
+    if (isShown && others.length >= LINES.length) tellNews(`At most ${LINES.length} runs are compared at once.`);
+    this.choose(isShown ? [...others, id] : others);
+    this.take(this.list);
+  }
+
+  render() {
+    if (this.isLeft) return;
+    this.table.draw(this.list);
+    clear(this.training, drawTraining(this.list.training));
+    for (const part of this.parts) part.draw();
+  }
+
+  async start(training) {
+    this.awaited = true;
+    this.take(await send("POST", "/api/trainings", training));
+  }
+
+  stop() {
+    return this.act("/api/trainings/stop");
+  }
+
+  resume(id) {
+    this.awaited = true;
+    return this.act(`/api/runs/${encodeURIComponent(id)}/resume`);
+  }
+
+  async act(path) {
+    try {
+      this.take(await send("POST", path, {}));
+      clear(this.error);
+    } catch (error) {
+      message(this.error, error);
+    }
+  }
+
+  // See a run in the view that fits its model.
+  async open(id) {
+    try {
+      const { model } = await ask("add_run", { run: id });
+      if (model.kind === null) throw new Error(model.about);
+      const { models } = this.studio;
+      const place = models.findIndex((each) => each.id === model.id);
+      models.splice(place < 0 ? models.length : place, 1, model);
+      location.hash = new URLSearchParams({ view: FITTING_VIEWS[model.kind] ?? "text", model: model.id });
+    } catch (error) {
+      message(this.error, error);
+    }
+  }
+}
+
+// What the studio is training now, or why the last training ended.
+function drawTraining(training) {
+  if (training === null) return null;
+  if (training.error) return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
+  const words = {
+    starting: "The training is starting; its run appears below in a moment.",
+    training: `${training.run} is being trained.`,
+    stopping: "The training finishes its step and saves.",
+    ended: `The training of ${training.run ?? "a run"} has ended; everything is saved.`,
+  };
+  return make("p", { class: "note training-words", title: training.command, text: words[training.state] });
+}

@@ -1,0 +1,280 @@
+// The smallest transformer: every number of it on one page, to be changed, trained and explained.
+import { ask, stream } from "../api.js";
+import { address } from "../address.js";
+import { NumberArray } from "../array.js";
+import { lineChart } from "../charts.js";
+import { clear, debounce, make } from "../dom.js";
+import { number } from "../format.js";
+import { button, choice, message, panel, slider, tabs } from "../panel.js";
+import { askNewest } from "./newest.js";
+import { listNumbers, NumberGrid } from "./number_grid.js";
+import { redraw } from "./redraw.js";
+import { explainEntry } from "./smallest_cell.js";
+import { Words } from "./smallest_words.js";
+
+const STEPS = 100; // of one training
+const PARAMETERS = ["Km", "Qm", "Vm", "pos"];
+const COMPUTED = ["K", "Q", "V", "Attn", "Out"];
+const RULE_WORDS = {
+  identity: "Each letter comes out as it went in: A B C C → A B C C. By hand: a letter attends to its own kind.",
+  first: "Each letter comes out as the first one: C A C → C C C. By hand: everyone attends to place 0.",
+  unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter looks for its own kind at another place; if there is none, it hears CLS, which says +1.",
+};
+const MEANINGS = {
+  Km: "what it offers", Qm: "what it asks for", Vm: "what it says", pos: "the places",
+  K: "= x Km", Q: "= x Qm", V: "= x Vm", Attn: "= softmax(Q Kᵀ / √d_qk)", Out: "= Attn V",
+};
+
+export const smallestView = {
+  name: "smallest",
+  title: "Smallest",
+  kinds: null,
+  about: "A whole transformer with one layer and one head: small enough to see every number. Drag a cell of Km, Qm or Vm up or down and watch the answer.",
+  mount(root, studio) {
+    const view = new SmallestPage(root, studio);
+    view.askLater();
+    return () => view.leave();
+  },
+};
+
+class SmallestPage {
+  constructor(root, studio) {
+    this.runs = studio.models.filter(({ kind }) => kind === "TorchTransformer").map(({ id }) => id);
+    this.state = readSmallest(this.runs);
+    this.losses = [];
+    this.training = null;
+    this.isGone = false;
+    // Browsers refuse an address that changes with every pixel.
+    this.remember = debounce(200, () => { if (!this.isGone) writeSmallest(this.state); });
+    this.words = new Words((text) => this.set({ text }));
+    this.grids = Object.fromEntries([...PARAMETERS, ...COMPUTED].map((name) => [name, this.makeGrid(name)]));
+    this.askLater = askNewest((signal) => ask("run_smallest", this.question, { signal }), (answer) => this.draw(answer), (error) => message(this.error, error));
+    this.controls = make("div", { class: "row" });
+    this.rule = make("p", { class: "note" });
+    this.error = make("div");
+    this.explanation = make("div");
+    this.chart = make("div", { class: "stack" });
+    root.append(
+      make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.error),
+      make("div", { class: "smallest-first" },
+        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: "Click letters to change the input. Below each letter stands what it comes out as." }, this.words.node),
+        this.makeTraining()),
+      this.makeMatrices(), this.makeExplanation());
+    this.drawControls();
+  }
+
+  // Parts
+
+  makeGrid(name) {
+    const grid = new NumberGrid({
+      label: name,
+      colour: name === "Attn" ? "weight" : "signed",
+      onEdit: PARAMETERS.includes(name) ? (row, column, value) => this.edit(name, row, column, value) : null,
+      onPick: COMPUTED.includes(name) ? (row, column) => this.set({ cell: { name, row, column } }, false) : null,
+    });
+    const shape = make("span", { class: "muted" });
+    const node = make("figure", { class: "grid-figure", dataset: { matrix: name } },
+      make("figcaption", {}, make("b", { text: name }), shape, make("span", { class: "grid-meaning", text: MEANINGS[name] })),
+      make("div", { class: "scroll" }, grid.node));
+    return { grid, node, shape };
+  }
+
+  makeMatrices() {
+    const list = (names) => make("div", { class: "grids" }, names.map((name) => this.grids[name].node));
+    return panel("The matrices", { name: "smallest-transformer", python: () => this.answer?.python ?? "",
+      note: "Above: the parameters. Drag a cell up or down, or click it and use the arrow keys or type a number. Below: what they compute from this input, x = [letter, place]; click a cell to see how." },
+    list(PARAMETERS), list(COMPUTED));
+  }
+
+  makeExplanation() {
+    return panel("Why this cell has its number", { saves: false, python: () => this.answer?.python ?? "" }, this.explanation);
+  }
+
+  makeTraining() {
+    this.trainer = button(`train ${STEPS} steps`, () => this.train(), { kind: "primary", title: "from the matrices as they are now", disabled: true });
+    this.resetter = button("reset the matrices", () => this.set({ matrices: null }), { title: "back to the weights that are chosen above", disabled: true });
+    return panel("Training", { name: "smallest-training", python: () => this.trained ?? this.answer?.python ?? "", note: "Begin with random weights, train a few times, and watch the matrices move." },
+      make("div", { class: "row" }, this.trainer, this.resetter), this.chart);
+  }
+
+  drawControls() {
+    const { rule, start, run, letters, sharpness, seed } = this.state;
+    const starts = ["by hand", "learned", "random", ...this.runs.map((id) => [`run ${id}`, id])];
+    redraw(this.controls,
+      start === "run" ? null : tabs("task", Object.keys(RULE_WORDS), rule, (value) => this.set({ rule: value, matrices: null, cell: null })),
+      tabs("weights", starts, start === "run" ? `run ${run}` : start, (value) => this.choose(value)),
+      start === "run" ? null : choice("longest", [[4, "4 letters"], [5, "5 letters"], [6, "6 letters"]], letters, (value) => this.set({ letters: Number(value), text: this.state.text.slice(0, value), matrices: null, cell: null })),
+      start === "by hand" ? slider("sharpness", { min: 0.5, max: 40, step: 0.5, value: sharpness }, (value) => this.set({ sharpness: value, matrices: null })) : null,
+      start === "random" ? button("draw others", () => this.set({ seed: seed + 1, matrices: null })) : null);
+  }
+
+  choose(value) {
+    const isRun = value.startsWith("run ");
+    this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, matrices: null, cell: null });
+    this.drawControls();
+  }
+
+  // State
+
+  // What the address holds; asks: whether something has to be computed.
+  set(values, asks = true) {
+    Object.assign(this.state, values);
+    this.remember();
+    if (!asks) {
+      this.draw(this.answer);
+      return;
+    }
+    this.stopTraining();
+    if (["rule", "start", "letters"].some((name) => name in values)) this.askLater.stop(); // answers of other shapes
+    this.askLater();
+  }
+
+  get question() {
+    const { rule, start, run, letters, sharpness, seed, text, matrices } = this.state;
+    const own = { by: { sharpness }, random: { seed }, run: { model: run } }[start.split(" ")[0]];
+    const sizes = start === "run" && matrices === null ? {} : { rule, max_len: letters };
+    return { text, start, ...sizes, ...own, ...(matrices === null ? {} : { matrices }) };
+  }
+
+  // Whether the answer on the page is of the task that is chosen.
+  get isFresh() {
+    return this.answer?.rule === this.state.rule && this.answer.max_len === this.state.letters;
+  }
+
+  edit(name, row, column, value) {
+    if (!this.isFresh) return;
+    const matrices = this.state.matrices ?? toMatrices(this.answer.parameters);
+    matrices[name][row][column] = value;
+    this.set({ matrices });
+  }
+
+  // Training
+
+  async train() {
+    if (!this.isFresh) return;
+    this.stopTraining();
+    const own = new AbortController();
+    this.training = own;
+    this.trainer.disabled = true;
+    const { rule, letters, text } = this.state;
+    const matrices = this.state.matrices ?? toMatrices(this.answer.parameters);
+    const before = this.losses.at(-1)?.[0] ?? 0;
+    try {
+      for await (const answer of stream("train_smallest", { text, matrices, rule, max_len: letters, steps: STEPS }, { signal: own.signal })) {
+        await new Promise(requestAnimationFrame); // a picture for every answer
+        if (own.signal.aborted) return;
+        this.losses.push([before + answer.step, answer.loss]);
+        this.trained = answer.python;
+        this.state.matrices = toMatrices(answer.parameters);
+        this.draw({ ...answer, topics: this.answer.topics, bound: null });
+      }
+      this.endTraining(own);
+      this.set({ matrices: this.state.matrices });
+    } catch (error) {
+      this.endTraining(own);
+      if (error.name !== "AbortError") message(this.error, error);
+    }
+  }
+
+  endTraining(own) {
+    if (this.training !== own) return;
+    this.training = null;
+    this.trainer.disabled = false;
+  }
+
+  stopTraining() {
+    this.training?.abort();
+    this.training = null;
+    this.trainer.disabled = this.answer === undefined;
+    if (this.state.matrices === null) {
+      this.losses = [];
+      this.trained = null;
+    }
+  }
+
+  // Drawing
+
+  draw(answer) {
+    this.answer = answer;
+    if (this.state.start === "run" && this.state.matrices === null) Object.assign(this.state, { rule: answer.rule, letters: answer.max_len });
+    this.trainer.disabled = this.training !== null;
+    clear(this.error);
+    const bound = answer.bound === null || answer.bound === undefined ? "" : ` With sharpness ${this.state.sharpness}, no number can be wrong by more than ${number(answer.bound)}.`;
+    this.rule.textContent = RULE_WORDS[answer.rule] + bound;
+    this.resetter.disabled = this.state.matrices === null;
+    this.words.show(answer);
+    this.drawGrids(answer);
+    const { name, row, column } = this.limitCell(answer);
+    clear(this.explanation, explainEntry(answer, name, row, column));
+    for (const each of COMPUTED) this.grids[each].grid.select(...(each === name ? [row, column] : [null]));
+    clear(this.chart, this.losses.length ? [make("p", { class: "muted", text: "Loss (mean squared error) by step:" }), lineChart({ series: [{ name: "loss", points: this.losses }], x: "step", log: "y", label: "loss by step" })] : make("p", { class: "muted", text: "No step yet. The loss will appear here." }));
+  }
+
+  drawGrids(answer) {
+    const topics = answer.topics ?? listNumbers(answer.parameters.Km.shape[1]);
+    const columns = { Km: topics, Qm: topics, K: topics, Q: topics, Vm: answer.outputs, V: answer.outputs, Out: answer.outputs, Attn: answer.tokens };
+    for (const name of [...PARAMETERS, ...COMPUTED]) {
+      const { grid, node, shape } = this.grids[name];
+      // While a cell is dragged, the answer may be of the number before: parameters are those of the page.
+      const own = this.state.matrices?.[name];
+      const values = PARAMETERS.includes(name) ? (own ? toArray(own) : answer.parameters[name]) : answer[name];
+      node.hidden = values === null;
+      if (values === null) continue;
+      const rows = { Km: answer.inputs, Qm: answer.inputs, Vm: answer.inputs, pos: listNumbers(values.shape[0]).map((i) => `place ${i}`) }[name] ?? answer.tokens;
+      grid.show(values, { rows, columns: columns[name] ?? listNumbers(values.shape[1]) });
+      shape.textContent = `(${values.shape.join(", ")})`;
+    }
+  }
+
+  // The chosen cell, as far as this answer has it; to begin with, what the last token attends to most.
+  limitCell(answer) {
+    const last = answer.tokens.length - 1;
+    const { name, row, column } = this.state.cell ?? { name: "Attn", row: last, column: findMost(answer.Attn.part(last).data) };
+    const [T, S] = answer[name].shape;
+    return { name, row: Math.min(row, T - 1), column: Math.min(column, S - 1) };
+  }
+
+  leave() {
+    this.isGone = true;
+    this.askLater.stop();
+    this.training?.abort();
+    for (const { grid } of Object.values(this.grids)) grid.leave();
+  }
+}
+
+const findMost = (values) => values.indexOf(Math.max(...values));
+
+const toArray = (rows) => new NumberArray([rows.length, rows[0].length], Float64Array.from(rows.flat()));
+
+// The parameters as lists of rows with six digits, so that they fit into an address.
+function toMatrices(parameters) {
+  const shorten = (x) => Number(x.toPrecision(6));
+  return Object.fromEntries(Object.entries(parameters).filter(([, values]) => values !== null).map(([name, values]) => [name, values.toList().map((row) => row.map(shorten))]));
+}
+
+function readSmallest(runs) {
+  const run = address.get("run");
+  const isRun = runs.includes(run);
+  const oneOf = (name, options, fallback) => (options.includes(address.get(name)) ? address.get(name) : fallback);
+  const cell = (address.get("cell") ?? "").split(".");
+  return {
+    rule: oneOf("rule", Object.keys(RULE_WORDS), "first"),
+    start: isRun ? "run" : oneOf("start", ["by hand", "learned", "random"], "by hand"),
+    run: isRun ? run : null,
+    letters: Number(oneOf("letters", isRun ? [..."3456789"] : [..."456"], "4")),
+    sharpness: Number(address.get("sharpness")) || 40,
+    seed: Number(address.get("seed")) || 0,
+    text: address.get("text", "CAB"),
+    matrices: address.getJSON("matrices"),
+    cell: COMPUTED.includes(cell[0]) ? { name: cell[0], row: Number(cell[1]) || 0, column: Number(cell[2]) || 0 } : null,
+  };
+}
+
+function writeSmallest({ rule, start, run, letters, sharpness, seed, text, matrices, cell }) {
+  address.set({
+    rule, start, run, letters, text, matrices,
+    sharpness: start === "by hand" ? sharpness : null,
+    seed: start === "random" ? seed : null,
+    cell: cell === null ? null : `${cell.name}.${cell.row}.${cell.column}`,
+  });
+}

@@ -1,0 +1,152 @@
+"""The trainings that a studio has started: `clearhead train` in a process of its own.
+
+Each has its own session, so Ctrl-C in the terminal does not reach it. It is stopped by SIGTERM: it
+then finishes its step and saves. SIGINT would do the same, but a studio in the background of a
+shell ignores it, and so would its trainings.
+"""
+
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from clearhead.files.lock import read_owner
+from clearhead.runs.folder import list_runs
+from clearhead.studio.supervisor import AskError
+from clearhead.studio.worker_process import make_environment, print_safely
+
+# -P: a file of the user's folder must not be imported in place of a library.
+COMMAND = (sys.executable, "-P", "-m", "clearhead.cli.main", "train")
+STOPPED = 128 + signal.SIGTERM  # the exit code of a training that SIGTERM has stopped
+MAX_STDERR = 1 << 16  # bytes of it that are read
+END_SECONDS = 1.5  # the studio waits this long for a training to save; it saves in any case
+
+
+class TrainingProcess:
+    """One `clearhead train`. runs: the folder of new runs; run: the folder that is resumed."""
+
+    def __init__(self, words: Sequence[str], runs: str, *, run: str | None = None) -> None:
+        self.words, self.runs, self.run = [*words, "--out", runs], runs, run
+        self.is_stopping = False
+        self._error: str | None = None
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this
+        self.process = subprocess.Popen(
+            [*COMMAND, *self.words, "--quiet"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._stderr,
+            start_new_session=True,
+            env=make_environment(),
+        )
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def command(self) -> str:
+        """The command that starts the same training in a terminal."""
+        return shlex.join(["clearhead", "train", *self.words])
+
+    def find_run(self) -> str | None:
+        """The folder it trains in: the one that it has locked. None if it has not begun."""
+        if self.run is None:
+            for folder in reversed(list_runs(Path(self.runs))):
+                if read_owner(folder.path) == self.process.pid:
+                    self.run = str(folder.path)
+                    break
+        return self.run
+
+    def stop(self) -> None:
+        """Let it save and end. Not twice: the second signal would end it without saving."""
+        if not self.is_stopping and self.is_alive:
+            self.is_stopping = True
+            self.process.send_signal(signal.SIGTERM)
+
+    def describe(self) -> dict[str, Any]:
+        """Its state: starting, training, stopping, or ended, then perhaps with an error."""
+        run, code = self.find_run(), self.process.poll()
+        state = "starting" if run is None else "training"
+        if code is not None:
+            state = "ended"
+        elif self.is_stopping:
+            state = "stopping"
+        return {"state": state, "command": self.command, "error": self.read_error()}
+
+    def read_error(self) -> str | None:
+        """The error of a command that has failed; None if it runs, is done or was stopped."""
+        code = self.process.poll()
+        if code is None or code in (0, STOPPED) or (code < 0 and self.is_stopping):
+            return None
+        if code < 0:
+            return f"{signal.Signals(-code).name} has ended the training; resume it"
+        if self._error is None:
+            self._error = self._read_stderr() or f"the command ended with code {code}"
+        return self._error
+
+    def _read_stderr(self) -> str:
+        """The sentence after "error: ", or else the last line."""
+        self._stderr.seek(0)
+        text = self._stderr.read(MAX_STDERR).decode(errors="replace").strip()
+        _, found, rest = f"\n{text}".partition("\nerror: ")
+        return rest.partition("\nhint: ")[0].strip() if found else text.rpartition("\n")[2]
+
+    def forget(self) -> None:
+        """Close what is open here; the process itself goes on."""
+        self._stderr.close()
+
+
+class Trainings:
+    """At most `most` trainings at a time."""
+
+    def __init__(self, runs: str, *, most: int = 1) -> None:
+        self.runs, self.most = runs, most
+        self.all: list[TrainingProcess] = []  # those that run, and the last one that ended
+
+    def start(self, words: Sequence[str], *, run: str | None = None) -> TrainingProcess:
+        """Start a training with the words that follow `clearhead train`."""
+        busy = [each for each in self.all if each.is_alive]
+        if len(busy) >= self.most:
+            name = Path(busy[0].find_run() or "a run").name
+            raise AskError(409, f"{name} is being trained; stop it, or wait until it ends")
+        for each in self.all:
+            if each not in busy:
+                each.forget()
+        self.all = [*busy, TrainingProcess(words, self.runs, run=run)]
+        return self.all[-1]
+
+    def stop_all(self) -> None:
+        """Let all of them save and end."""
+        for each in self.all:
+            each.stop()
+
+    def find(self, run: str) -> TrainingProcess | None:
+        """The running training of a run, if it was started here."""
+        place = Path(run).resolve()
+        for each in self.all:
+            own = each.find_run() if each.is_alive else None
+            if own is not None and Path(own).resolve() == place:
+                return each
+        return None
+
+    def close(self) -> None:
+        """Stop all trainings, and say in the terminal how to resume them."""
+        ending, self.all = self.all, []
+        running = [each for each in ending if each.is_alive]
+        for each in running:
+            each.stop()
+        for each in running:
+            with suppress(subprocess.TimeoutExpired):
+                each.process.wait(END_SECONDS)
+            run = each.find_run()
+            if run is not None:
+                word = "is being saved" if each.is_alive else "is saved"
+                resume = shlex.join(["clearhead", "train", "--resume", run])
+                print_safely(f"the training in {run} was stopped and {word}; resume: {resume}")
+        for each in ending:
+            each.forget()

@@ -1,0 +1,185 @@
+"""What an answer depends on: which heads matter, what each layer would say, a logit as a sum.
+
+    measure_heads     the metric without each head, (L, H)                    head_importance
+    sweep_patches     the metric with one activation of another text          patch_sweep
+    read_layers       the answer if the model ended after each layer          logit_lens
+    attribute         the logit of the answer as a sum over all parts         attribution
+
+metrics.py says what the metric is.
+"""
+
+import math
+from typing import Any, Literal
+
+import torch
+
+from clearhead.inspection import (
+    Sweep,
+    attribution,
+    head_importance,
+    logit_lens,
+    patch_sweep,
+)
+from clearhead.inspection.report.attention import name_by_number
+from clearhead.inspection.sites import find_layers
+from clearhead.studio.sources import Sources
+from clearhead.studio.views.answers import rank_answers, read_classes
+from clearhead.studio.views.changes import Change, change_model
+from clearhead.studio.views.metrics import (
+    Measure,
+    Question,
+    check_target,
+    choose_measure,
+    read_question,
+)
+from clearhead.studio.views.tokens import spell_tokens, write_tokens
+
+MAX_WORK = 10**12  # multiplications and additions of a sweep, about 20 s on one core
+
+
+def measure_heads(
+    sources: Sources,
+    model: str,
+    text: str,
+    tokens: list[int] | None = None,
+    changes: list[Change] | None = None,
+    target: int | None = None,
+    position: int | None = None,
+) -> dict[str, Any]:
+    """How much the metric changes if one more head is silenced, for each head: "effect" (L, H)."""
+    question = read_question(sources, model, text, tokens, changes, position)
+    measure = choose_measure(question, question.compute_logits(), target)
+    with change_model(question.opened, question.ids, question.changes):
+        sweep = head_importance(question.opened.model, question.tokens, measure.metric)
+    call = "sweep = head_importance(model, tokens, metric)"
+    names = ("logit_difference",) if measure.against is not None else ()
+    python = question.write("head_importance", call, f"metric = {measure.python}", imports=names)
+    return {**_describe_sweep(sweep, measure), "python": python}
+
+
+def sweep_patches(
+    sources: Sources,
+    model: str,
+    text: str,
+    other: str,
+    tokens: list[int] | None = None,
+    other_tokens: list[int] | None = None,
+    over: Literal["head", "position"] = "head",
+) -> dict[str, Any]:
+    """How far one activation of the other text turns this answer into the other one.
+
+    over="head": (L, H), the output of each head at all positions. over="position": (L, T), the
+    output of each block at one position. The metric is the logit of the other answer minus that of
+    this one; "recovered" is 0 for this answer and 1 for the other, None if the two do not differ.
+    """
+    question = read_question(sources, model, text, tokens)
+    others = read_question(sources, model, other, other_tokens)
+    if len(others.ids) != len(question.ids):
+        raise ValueError(
+            f"the other text has {len(others.ids)} tokens and this one {len(question.ids)}; "
+            f"make them equally long, so that each position has a counterpart"
+        )
+    if over == "position":
+        _check_work(question)
+    mine, wanted = question.compute_logits(), others.compute_logits()
+    own = int(mine[question.position].argmax())
+    goal = choose_measure(others, wanted, None)
+    if goal.against is not None and goal.target != own:
+        goal = choose_measure(others, wanted, goal.target, own)
+    sweep = patch_sweep(
+        question.opened.model, others.tokens, question.tokens, goal.metric, over=over
+    )
+    call = f"sweep = patch_sweep(model, others, tokens, metric, over={over!r})"
+    names = ("logit_difference",) if goal.against is not None else ()
+    python = question.write(
+        "patch_sweep",
+        call,
+        f"others = {write_tokens(others.opened, other, others.ids)}",
+        f"metric = {goal.python}",
+        imports=names,
+    )
+    return {**_describe_sweep(sweep, goal), "python": python}
+
+
+def _check_work(question: Question) -> None:
+    """Refuse a sweep over positions that would take longer than the studio waits for an answer."""
+    model, n_tokens = question.opened.model, len(question.ids)
+    # Each block at each position is one more text of n_tokens to read.
+    most = math.isqrt(MAX_WORK // (2 * model.n_parameters * len(find_layers(model))))
+    if n_tokens > most:
+        raise ValueError(
+            f"the text has {n_tokens} tokens, but this model can be swept over at most {most} "
+            f"positions here; shorten both texts, or sweep over heads"
+        )
+
+
+def _describe_sweep(sweep: Sweep, measure: Measure) -> dict[str, Any]:
+    is_equal = sweep.goal is None or abs(sweep.goal - sweep.unchanged) < 1e-6
+    return {
+        "effect": sweep.effect,
+        "values": sweep.values,
+        "unchanged": sweep.unchanged,
+        "goal": sweep.goal,
+        "recovered": None if is_equal else sweep.recovered,
+        "layers": sweep.layers,
+        "titles": name_by_number(sweep.layers),
+        "over": sweep.over,
+        "metric": measure.words,
+        "target": measure.target,
+        "against": measure.against,
+    }
+
+
+def read_layers(
+    sources: Sources,
+    model: str,
+    text: str,
+    tokens: list[int] | None = None,
+    changes: list[Change] | None = None,
+    temperature: float = 1.0,
+) -> dict[str, Any]:
+    """The answers before the first block and after each, as in rank_answers, (L + 1, T, …)."""
+    question = read_question(sources, model, text, tokens, changes)
+    with change_model(question.opened, question.ids, question.changes):
+        lens = logit_lens(question.opened.model, question.tokens)[:, 0].float()  # (L + 1, T, ·)
+    n = len(lens) - 1
+    return {
+        "answer": rank_answers(question.opened, lens, temperature),
+        "titles": ["embedding", *(f"after layer {i}" for i in range(n))],
+        "python": question.write("logit_lens", "lens = logit_lens(model, tokens)"),
+    }
+
+
+def attribute(
+    sources: Sources,
+    model: str,
+    text: str,
+    tokens: list[int] | None = None,
+    changes: list[Change] | None = None,
+    target: int | None = None,
+    position: int | None = None,
+) -> dict[str, Any]:
+    """The logit of the answer as a sum of the contributions of all parts.
+
+    For a classifier with one logit, the sum is that of yes.
+    """
+    question = read_question(sources, model, text, tokens, changes, position)
+    opened, at = question.opened, question.position
+    row = question.compute_logits()[at]
+    target = check_target(int(row.argmax()) if target is None else target, len(row))
+    with change_model(opened, question.ids, question.changes):
+        found = attribution(opened.model, question.tokens, target, position=at)
+    classes = [] if opened.kind == "GPT" else read_classes(row[None], 1.0)[0]
+    name = classes[target] if classes else spell_tokens(opened, [target])[0]
+    call = f"found = attribution(model, tokens, {target}, position={at})"
+    return {
+        "names": list(found.terms),
+        "values": torch.cat(list(found.terms.values())).float(),
+        "heads": found.heads[0],
+        "total": float(found.total),
+        "logit": float(row[target]),
+        "target": target,
+        "target_name": name,
+        "position": at,
+        "python": question.write("attribution", call),
+    }

@@ -1,0 +1,60 @@
+"""Which models there are, what each is, and inputs to try it with."""
+
+from contextlib import suppress
+from typing import Any
+
+from clearhead.data.tokenizers import Tokenizer
+from clearhead.files.reading import BadFile
+from clearhead.studio.sources import Opened, Source, Sources
+
+N_EXAMPLES = 6
+PROMPTS = [
+    "ROMEO:",
+    "To be, or not to be",
+    "Once upon a time",
+    "The dog chased the cat, and the dog",
+]
+
+
+def list_models(sources: Sources) -> dict[str, Any]:
+    """All models; each is opened, and one that cannot be opened has its error instead."""
+    return {"models": [_describe(sources, source) for source in sources.listed.values()]}
+
+
+def add_run(sources: Sources, run: str) -> dict[str, Any]:
+    """Add a run that is newer than the page to the models; returns its description."""
+    return {"model": _describe(sources, sources.find(run))}
+
+
+def _describe(sources: Sources, source: Source) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": source.id, "path": source.path, "is_run": source.is_run}
+    try:
+        opened = sources.open(source.id)
+    except (ValueError, OSError) as fault:
+        return {**entry, "kind": None, "about": str(fault), "examples": []}
+    size = f"{type(opened.model).__name__}, {opened.model.n_parameters:,} parameters"
+    about = size if opened.run is None else f"{opened.run.recipe.name}: {size}"
+    return {**entry, "kind": opened.kind, "about": about, "examples": _find_examples(opened)}
+
+
+def _find_examples(opened: Opened) -> list[str]:
+    """Inputs to try; pictures are chosen by their numbers instead."""
+    if opened.kind == "VisionTransformer":
+        return []
+    if opened.run is None or opened.kind == "GPT":
+        return [text for text in PROMPTS if _can_read(opened.tokenizer, text)]
+    with suppress(BadFile, OSError):  # the data of the run may be gone
+        task = opened.run.task
+        texts = [text for text, _ in (*task.pictures(None), *task.examples(N_EXAMPLES))]
+        return list(dict.fromkeys(texts))[:N_EXAMPLES]
+    return []
+
+
+def _can_read(tokenizer: Tokenizer | None, text: str) -> bool:
+    """Whether every token of the text is known."""
+    if tokenizer is None:
+        return False
+    try:
+        return tokenizer.unk_id is None or tokenizer.unk_id not in tokenizer.encode(text)
+    except ValueError:
+        return False

@@ -1,0 +1,35 @@
+"""A studio whose worker is fake_worker.py: the whole server, without models and torch.
+
+python tests/fake_studio.py '{"timeout": 2}'      the arguments of the Supervisor, and settings
+"""
+
+import asyncio
+import json
+import secrets
+import sys
+from pathlib import Path
+
+from clearhead.studio import listening
+from clearhead.studio.listening import open_first_free
+from clearhead.studio.server import run_studio
+from clearhead.studio.supervisor import Supervisor
+
+WORKER = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+
+
+def main() -> None:
+    options = json.loads(sys.argv[1])
+    listening.MAX_CONNECTIONS = options.pop("max_connections", listening.MAX_CONNECTIONS)
+    settings = {"paths": []} | options.pop("settings", {})
+    supervisor = Supervisor(settings, command=WORKER, **options)
+    work = run_studio(
+        supervisor,
+        open_first_free(None, [0]),
+        token=secrets.token_urlsafe(32),
+        tell_ready=lambda link, _: print(f"studio: {link}", flush=True),
+    )
+    sys.exit(asyncio.run(work))
+
+
+if __name__ == "__main__":
+    main()

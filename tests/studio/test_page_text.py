@@ -1,0 +1,231 @@
+"""The text view in a browser: what it prints is what the model computes, to the last digit."""
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from page_numbers import printed, printed_share, wait_for
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+TEXT = "abccab|cca"
+CHIPS = "[aria-label=tokens] .chip"
+T = len(TEXT) + 1
+
+
+@pytest.fixture
+def answer(studio):
+    return studio.ask("attend", {"model": "substring", "text": TEXT})
+
+
+def open_text(page, **state):
+    page.goto_view("text", **{"model": "substring", "text": TEXT, **state})
+    page.wait_for_selector(".heads .head")
+
+
+def read_table(page, step):
+    """The cells of the table of a step, row by row."""
+    rows = page.locator(f".step >> nth={step - 1}").locator("tbody tr")
+    return [row.locator("td").all_inner_texts() for row in rows.all()]
+
+
+def click_cell(page, row, column):
+    """Click into the large matrix."""
+    x, y = page.locator(".head-open canvas.matrix").evaluate(
+        "(canvas, [row, column]) => { const m = canvas.matrix;"
+        " return [m.left + (column + 0.5) * m.cell, m.top + (row + 0.5) * m.cell]; }",
+        [row, column],
+    )
+    page.locator(".head-open canvas.matrix").click(position={"x": x, "y": y})
+
+
+def test_typing_shows_tokens_heads_and_the_answer(page, studio):
+    open_text(page)
+    page.get_by_label("text", exact=True).fill("cab|ab")
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    assert page.locator(".heads >> nth=0").locator(".head").count() == 12
+    found = studio.ask("attend", {"model": "substring", "text": "cab|ab"})["answer"]
+    shown = page.get_by_role("group", name="answers").locator(".bar-number").all_inner_texts()
+    assert shown == [printed_share(p) for p in found["probs"]]
+    assert page.get_by_text("At [CLS], the model answers yes").count() == 1
+
+
+def test_the_large_matrix_holds_the_weights_of_the_open_head(page, answer):
+    open_text(page, layer=1, head=2)
+    shown = page.locator(".head-open canvas.matrix").evaluate("(c) => [...c.matrix.data]")
+    assert np.array_equal(np.float32(shown).reshape(T, T), answer["layers"][1]["weights"][2])
+
+
+def test_each_small_map_is_drawn_with_a_pixel_for_each_cell(page):
+    open_text(page)
+    maps = page.locator(".heads .head canvas")
+    sizes = maps.evaluate_all("(all) => all.map((c) => [c.width, c.height])")
+    assert sizes == [[T, T]] * 12
+    shades = maps.evaluate_all(
+        "(all) => all.map((c) => new Set(new Uint32Array(c.getContext('2d')"
+        ".getImageData(0, 0, c.width, c.height).data.buffer)).size)"
+    )
+    assert min(shades) > 3
+
+
+def test_a_click_on_a_cell_shows_its_very_numbers(page, answer):
+    open_text(page, layer=1, head=2)
+    row, column = 8, 4
+    click_cell(page, row, column)
+    page.wait_for_function("location.hash.includes('row=8') && location.hash.includes('column=4')")
+    layer = answer["layers"][1]
+    q, k, v = (np.float64(layer[name][2]) for name in ("q", "k", "v"))
+    weights = np.float64(layer["weights"][2, row])
+    # 1: the products, the largest first, and their sum
+    products = q[row] * k[column]
+    order = np.argsort(-np.abs(products), kind="stable")
+    expected = [[str(d), *map(printed, (q[row, d], k[column, d], products[d])), ""] for d in order]
+    assert read_table(page, 1) == expected
+    steps = page.locator(".step")
+    assert f"q · k = {printed(products.sum())}" in steps.nth(0).inner_text()
+    # 2: the score
+    scores = q[row] @ k.T / math.sqrt(q.shape[1])
+    assert f"score = {printed(scores[column])}" in steps.nth(1).inner_text()
+    # 3: the softmax of the row
+    exps = np.exp(scores - scores.max())
+    assert read_table(page, 3) == [
+        [name, *map(printed, (scores[s], exps[s], weights[s])), ""]
+        for s, name in enumerate(answer["names"])
+    ]
+    assert f"weight = {printed(weights[column])}" in steps.nth(2).inner_text()
+    # 4: the values, and the output of the head
+    mixture = weights @ v
+    assert np.allclose(mixture, layer["output"][2, row], atol=1e-5)
+    assert read_table(page, 4) == [
+        [str(d), *map(printed, (v[column, d], weights[column] * v[column, d], mixture[d])), ""]
+        for d in range(len(mixture))
+    ]
+
+
+def test_explain_shows_the_equation_with_the_numbers_of_the_cell(page, answer):
+    open_text(page, layer=0, head=1, row=3, column=5)
+    page.get_by_role("region", name="One head").get_by_role("button", name="explain").click()
+    weight = printed(answer["layers"][0]["weights"][1, 3, 5])
+    words = page.locator(".explanation:visible").inner_text()
+    assert "softmax" in words
+    assert f"= {weight}" in words
+
+
+def test_the_bars_of_a_row_are_its_weights(page, answer):
+    open_text(page, layer=2, head=0, row=6)
+    shown = page.get_by_role("group", name="weights of the row")
+    expected = [printed(x) for x in answer["layers"][2]["weights"][0, 6]]
+    assert shown.locator(".bar-number").all_inner_texts() == expected
+    shown.locator("button").nth(3).click()
+    page.wait_for_function("location.hash.includes('column=3')")
+
+
+def test_hovering_a_token_leaves_only_its_lines(page, answer):
+    open_text(page, layer=1, head=1)
+    weights = answer["layers"][1]["weights"][1]
+    lines = page.locator(".lines-line")
+    assert lines.count() == int((weights >= 0.02).sum())
+    page.locator(".lines-token").nth(4).hover()
+    page.wait_for_function(f"document.querySelectorAll('.lines-line').length === {T}")
+    found = lines.evaluate_all("(all) => all.map((l) => +l.getAttribute('stroke-opacity'))")
+    assert found == pytest.approx(weights[4].tolist(), abs=6e-4)
+
+
+def test_another_head_is_opened_by_a_click_and_by_arrow_keys(page):
+    open_text(page)
+    page.get_by_role("button", name="layer 1 head 2").click()
+    assert "layer 1 · head 2" in page.get_by_role("region", name="One head").inner_text()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert "layer 2 · head 3" in page.get_by_role("region", name="One head").inner_text()
+    assert "head=3" in page.url
+
+
+def test_arrow_keys_move_the_chosen_cell(page):
+    open_text(page, row=2, column=2)
+    page.locator(".head-open canvas.matrix").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    assert "row=3" in page.url
+    assert "column=1" in page.url
+
+
+def test_the_answer_is_shown_at_the_token_that_is_chosen(page, studio):
+    text = "ROMEO: what"
+    page.goto_view("text", model="shakespeare", text=text)
+    found = studio.ask("attend", {"model": "shakespeare", "text": text})["answer"]
+    for position in (10, 3):  # the last token, and another one
+        if position == 3:
+            page.get_by_role("button", name="token 3: E").click()
+        page.get_by_text(f"({position}), the next token").wait_for()
+        shown = page.get_by_role("group", name="answers").locator(".bar-number").all_inner_texts()
+        assert shown == [printed_share(p) for p in found["probs"][position]]
+
+
+def test_an_unknown_character_is_answered_in_a_sentence(page):
+    open_text(page)
+    page.get_by_label("text", exact=True).fill("abz")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    assert "'z' at index 2" in alert.inner_text()
+    page.get_by_label("text", exact=True).fill("ab|a")
+    wait_for(page, CHIPS, ["[CLS]", "a", "b", "|", "a"])
+    assert alert.count() == 0
+    page.faults[:] = [fault for fault in page.faults if "400" not in fault]
+
+
+def test_a_text_unlike_training_has_a_note(page):
+    open_text(page, text="ab|b")
+    page.get_by_text("Note: the haystack has 2 letters").wait_for()
+
+
+def test_a_token_may_hold_anything_and_is_shown_as_text(page):
+    page.goto_view("text", model="shakespeare", text="&amp;\n x")
+    wait_for(page, CHIPS, ["&", "a", "m", "p", ";", "⏎", "·", "x"])
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_nothing_is_wider_than_the_page(page, width):
+    page.set_viewport_size({"width": width, "height": 800})
+    open_text(page, other="abccab|ccc")
+    page.wait_for_selector("[aria-label='all heads of B'] .head")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_saved_page_shows_all_of_one_answer_without_a_server(browser, lecture, tmp_path):
+    from clearhead.studio.look import view_page
+
+    path = view_page(lecture, "substring", TEXT).save(tmp_path / "page.html")
+    context = browser.new_context()
+    page, faults = context.new_page(), []
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda message: faults.append(message.text))
+    page.goto(path.as_uri())
+    page.wait_for_selector(".heads .head")
+    page.get_by_role("button", name="layer 1 head 2").click()
+    click_cell(page, 8, 4)
+    assert len(read_table(page, 3)) == T
+    assert page.get_by_text("saved without its model").is_visible()
+    assert not page.get_by_role("button", name="silence this head").is_visible()
+    assert not page.get_by_role("region", name="Why this answer?").is_visible()
+    context.close()
+    assert faults == []
+
+
+def test_a_model_of_the_address_that_is_not_open_is_named(page):
+    page.goto_view("text", model="nosuch", text=TEXT)
+    page.wait_for_selector("text=The model nosuch is not open in this studio. This is substring.")
+    page.goto_view("generate", model="substring")
+    page.wait_for_selector("text=The model substring does not fit this view. This is shakespeare.")
+
+
+def test_a_run_of_the_address_is_opened(page, studio):
+    runs = studio.folder / "runs"
+    shutil.copytree(GOLDEN / "substring-0001", runs / "other-0007")
+    try:
+        open_text(page, model="other-0007", text="ab|a")
+        assert page.get_by_label("model").input_value() == "other-0007"
+        assert page.get_by_text("is not open").count() == 0
+    finally:
+        shutil.rmtree(runs)

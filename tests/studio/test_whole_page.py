@@ -1,0 +1,114 @@
+"""The page in one file: joined modules, nothing from outside, text that cannot become a script."""
+
+import base64
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+import clearhead
+from clearhead.studio import page as page_files
+from clearhead.studio.frames import decode_answer
+from clearhead.studio.look import look
+from clearhead.studio.sources import Sources
+from clearhead.studio.whole_page import join_modules, read_whole, write_whole
+
+MODULES = {p: p.read_text() for p in page_files.FOLDER.rglob("*.js")}
+TOP = re.compile(r"^(?:export )?(?:async )?(?:function\*?|class|const|let) \*?(\w+)", re.M)
+
+
+def test_no_two_modules_define_the_same_name():
+    names = Counter(name for text in MODULES.values() for name in set(TOP.findall(text)))
+    names += Counter(
+        name
+        for text in MODULES.values()
+        for group in re.findall(r"^(?:export )?(?:const|let) [\[{]([^=]+)[\]}] =", text, re.M)
+        for name in re.findall(r"\w+", group)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_module_is_joined_and_no_import_is_left():
+    script = join_modules()
+    assert not re.search(r"^(import|export) ", script, re.M)
+    for path, text in MODULES.items():
+        assert not re.search(r"^export (default|\{)|^import (?!\{)", text, re.M), path.name
+        for name in TOP.findall(text):
+            assert re.search(rf"^(async )?(function\*?|class|const|let) {name}\b", script, re.M)
+
+
+def test_the_file_loads_nothing_and_allows_only_its_own_script():
+    whole = read_whole()
+    assert not re.search(r'(src|href)="(?!data:)', whole.partition("<script>")[0])
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', whole)[1]
+    assert policy.startswith("default-src 'none'; img-src data: blob:; style-src 'sha256-")
+    assert "unsafe" not in policy
+
+
+def test_W21_text_cannot_end_the_data_early():
+    answer = {"list_models": {"models": [{"id": "</script><script>alert(1)</script>"}]}}
+    whole = write_whole(answer, {"text": "</script><script>alert(2)</script>"})
+    assert whole.count("<script>") == read_whole().count("<script>")
+
+
+def test_look_takes_a_run_or_a_model_with_its_tokenizer(lecture):
+    run = lecture.open("substring").run
+    page = clearhead.look(run, "abc|c")
+    assert "iframe" in page._repr_html_()
+    bare = look(run.model, "abc|c", run.tokenizer)
+    assert bare.page.count("<script") == page.page.count("<script")
+    with pytest.raises(ValueError, match="tokenizer is missing"):
+        look(run.model, "abc|c")
+    with pytest.raises(TypeError, match="model must be a run or a model of clearhead, got int"):
+        look(3, "abc|c")
+    with pytest.raises(ValueError, match="text must be the number of a validation picture"):
+        look(lecture.open("digits").run, "three")
+
+
+def test_the_python_of_a_look_begins_with_the_run(lecture):
+    run = lecture.open("substring").run
+    for model, words in ((run, f"load_run({str(run.folder.path)!r})"), (run.model, "# model and")):
+        page = look(model, "abc|c", run.tokenizer).page
+        encoded = json.loads(re.search(r'id="answers">(.+?)</script>', page)[1])["attend"]
+        assert words in decode_answer(base64.b64decode(encoded))["python"]
+
+
+def test_a_saved_look_works_without_a_server(lecture, browser, tmp_path):
+    run = lecture.open("substring").run
+    path = look(run, "abccab|cca").save(tmp_path / "page.html")
+    page = browser.new_page()
+    faults = []
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("request", lambda request: faults.append(request.url))
+    page.goto(Path(path).as_uri())
+    expect(page.locator("[data-view='text'] canvas").first).to_be_visible(timeout=60_000)
+    page.close()
+    assert [fault for fault in faults if not fault.startswith(("data:", "blob:", "file:"))] == []
+
+
+def test_a_look_works_in_the_frame_of_a_notebook(lecture, browser, tmp_path):
+    frame = look(lecture.open("substring").run, "abccab|cca")._repr_html_()
+    (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{frame}</body>")
+    page = browser.new_page()
+    faults = []
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto((tmp_path / "notebook.html").as_uri())
+    view = page.frame_locator("iframe").locator("[data-view='text']")
+    expect(view.locator("canvas").first).to_be_visible(timeout=60_000)
+    expect(view.get_by_text("the model answers yes")).to_be_visible()
+    view.locator(".head").nth(3).click()
+    expect(view.get_by_text("layer 0 · head 3").first).to_be_visible()
+    page.close()
+    assert faults == []
+
+
+def test_held_models_are_opened_by_their_name(lecture):
+    other = Sources([])
+    held = lecture.open("substring")
+    other.hold(held)
+    assert other.open("substring") is held
