@@ -7,6 +7,7 @@
 
     KiteConfig.from_dict({"n_tails": 3})      from a file; names and types are checked
     read_text("lift", "3e-4", float)          from a command line; typed by the field
+    write_text(3e-4)                          the reverse
     find_nearest("n_tail", ["n_tails"])       the known name most like a misspelt one
     suggest("n_tail", ["n_tails"])            "; did you mean n_tails?", to end an error message
     read_dataclass(State, values)             a plain dataclass; every field must be given
@@ -142,7 +143,14 @@ def read_text(name: str, text: str, hint: Any) -> Any:
     for option in kinds:
         if (value := _parse(text, option)) is not None:
             return value
-    raise ValueError(f"{name} must be {_describe_type(hint)}, got {text!r:.80}")
+    raise ValueError(f"{name} must be {describe_type(hint)}, got {text!r:.80}")
+
+
+def write_text(value: Any) -> str:
+    """The text that `read_text` reads as this value, which may be plain or a field's own."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def check_type(name: str, value: Any, hint: Any) -> Any:
@@ -163,7 +171,7 @@ def check_type(name: str, value: Any, hint: Any) -> Any:
                 return value
         elif _is_a(value, option):
             return _convert_number(name, value, option) if option in (int, float) else value
-    raise TypeError(f"{name} must be {_describe_type(hint)}, got {_describe(value)}")
+    raise TypeError(f"{name} must be {describe_type(hint)}, got {_describe(value)}")
 
 
 def _read_fields(kind: Any, values: Any, required: Iterable[str]) -> dict[str, Any]:
@@ -249,12 +257,12 @@ TYPE_WORDS = {
 }
 
 
-def _describe_type(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """A type in words: "a whole number or none", "(a number, a number)" for a tuple."""
     if isinstance(hint, types.UnionType):
-        return " or ".join(map(_describe_type, typing.get_args(hint)))
+        return " or ".join(map(describe_type, typing.get_args(hint)))
     if typing.get_origin(hint) is tuple:
-        return f"({', '.join(map(_describe_type, typing.get_args(hint)))})"
+        return f"({', '.join(map(describe_type, typing.get_args(hint)))})"
     return TYPE_WORDS.get(hint, str(hint))
 
 

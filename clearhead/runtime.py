@@ -1,4 +1,4 @@
-"""Seed, device and threads: chosen once per run; and floats wide enough to compute with.
+"""Seed, device, threads and rank: chosen once per run; and floats wide enough to compute with.
 
 More threads are not always faster. When another program keeps a core busy, every small parallel
 operation waits for the slower thread, and two threads can be ten times slower than one. So `auto`
@@ -9,6 +9,7 @@ set it yourself when you use the library from Python on a busy machine.)
 
 import os
 import random
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -28,19 +29,63 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def pick_device(name: str = "auto") -> torch.device:
-    """A device by its name; `auto` is the accelerator if there is one, else the CPU."""
-    if name == "auto":
-        if not torch.accelerator.is_available():
-            return torch.device("cpu")
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ImportError) as reason:
+@dataclass(frozen=True)
+class Place:
+    """Which of the processes of a run this one is, of all and of those on this machine."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+
+def read_place() -> Place:
+    """The place that torchrun gives each process in its environment; alone without torchrun."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    if not given:
+        return Place()
+    for name in names:
+        if not given.get(name, "").isdecimal():
+            raise ValueError(
+                f"{name} must be a number, as torchrun sets it, got {given.get(name)!r:.80}; start "
+                f"with clearhead launch or torchrun, or unset {' and '.join(given)}"
+            )
+    rank, size, local_rank, local_size = (int(given[name]) for name in names)
+    if not (rank < size and local_rank < local_size <= size):
         raise ValueError(
-            f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); use auto or cpu"
-        ) from reason
+            f"{', '.join(f'{name}={given[name]}' for name in names)} are no place among processes; "
+            f"start with clearhead launch or torchrun, or unset them"
+        )
+    return Place(rank, size, local_rank, local_size)
+
+
+def pick_device(name: str = "auto", place: Place | None = None) -> torch.device:
+    """A device by its name; `auto` is the accelerator if there is one, else the CPU.
+
+    place: of several processes on this machine, each gets the accelerator of its number.
+    """
+    device = torch.device("cpu")
+    if name == "auto":
+        if torch.accelerator.is_available():
+            device = torch.accelerator.current_accelerator() or device
+    else:
+        try:
+            device = torch.device(name)
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, ImportError) as reason:
+            raise ValueError(
+                f"device {name!r} cannot be used here ({str(reason).splitlines()[0]}); "
+                f"use auto or cpu"
+            ) from reason
+    is_numbered = device.type == "cpu" or ":" in str(device)
+    if place is not None and place.local_size > 1 and not is_numbered:
+        if (n := torch.accelerator.device_count()) < place.local_size:
+            raise ValueError(
+                f"{place.local_size} processes on a machine need a {device.type} device each, but "
+                f"it has {n}; start {n}, or give --device cpu"
+            )
+        return torch.device(device.type, place.local_rank)
     return device
 
 
@@ -54,10 +99,13 @@ def widest_float(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def set_threads(threads: int | Literal["auto"] = "auto") -> int:
-    """Set the number of threads, for `auto` by measuring; returns the number chosen."""
+def set_threads(threads: int | Literal["auto"] = "auto", place: Place | None = None) -> int:
+    """Set the number of threads, for `auto` by measuring; returns the number chosen.
+
+    place: the processes of a run on this machine share its cores.
+    """
     if threads == "auto":
-        threads = choose_threads()
+        threads = choose_threads(1 if place is None else place.local_size)
     check_positive(threads=threads)
     if threads > MOST_THREADS:
         raise ValueError(f"threads must be at most {MOST_THREADS}, got {threads}; take auto")
@@ -65,14 +113,15 @@ def set_threads(threads: int | Literal["auto"] = "auto") -> int:
     return threads
 
 
-def choose_threads() -> int:
+def choose_threads(processes: int = 1) -> int:
     """OMP_NUM_THREADS; if it is not set, 1, or all cores if they are clearly faster at this moment.
 
-    A small gain here is a loss for smaller models, where the threads wait after each operation.
+    processes: how many share the cores; each then has its share of them for "all". A small gain
+    here is a loss for smaller models, where the threads wait after each operation.
     """
     if (asked := read_omp_threads()) is not None:
         return asked
-    cores = _count_cores()
+    cores = max(1, _count_cores() // processes)
     seconds = measure_threads((1, cores))
     return cores if seconds[cores] * CLEARLY_FASTER < seconds[1] else 1
 

@@ -4,6 +4,7 @@ pytest -n 2                                         the "ci" cases, the same at 
 HYPOTHESIS_PROFILE=deep pytest tests/attention      many more, new ones at each run
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 
@@ -38,3 +39,15 @@ def nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.fixture(autouse=True)
 def same_numbers_every_time() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def no_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let tests without a browser use asyncio, although playwright's event loop is running."""
+    loop = asyncio._get_running_loop()
+    if loop is None or {"browser", "page"} & set(request.fixturenames):
+        yield
+        return
+    asyncio._set_running_loop(None)
+    yield
+    asyncio._set_running_loop(loop)

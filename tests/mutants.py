@@ -652,8 +652,8 @@ TRAINING = [
     Mutant(
         "Muon without Nesterov's look ahead",
         "training/optimizer.py",
-        "gradient.add(momentum, alpha=self.momentum).flatten(1)",
-        "momentum.flatten(1)",
+        "found.append(gradient.add(momentum, alpha=self.momentum))",
+        "found.append(momentum)",
         "training/test_optimizer.py",
     ),
     Mutant(

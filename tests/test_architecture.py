@@ -19,8 +19,9 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
 
 # Data flows one way: each may import from those before it, never from those after.
 ORDER = ["timing", "shapes", "config", "runtime", "files", "data", "positions"]
-ORDER += ["attention", "layers", "models", "generation", "training", "runs", "inspection"]
-ORDER += ["programs", "lab", "exercises", "parallel", "bench", "interop", "studio", "cli"]
+ORDER += ["attention", "layers", "models", "generation", "training", "parallel", "runs"]
+ORDER += ["inspection", "programs", "lab", "exercises", "interop", "studio", "bench", "cli"]
+ORDER += ["__main__"]
 ORDER += ["renamed"]  # only the package itself imports it, before anything else
 HEAVY = {"torch", "numpy", "matplotlib", "scipy", "pandas", "PIL"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "joblib", "marshal", "shelve", "yaml"}
@@ -230,10 +231,17 @@ print(json.dumps(modules))
 QUICK = [["--help"], ["--version"], ["lab"], ["lab", "--help"], ["lab", "nothing"], ["plot", "x"]]
 QUICK += [["train", "--help"], ["train", "nosuch"], ["train", "--resume", "nosuch"], ["train"]]
 QUICK += [["train", "substring", "nosuch"], ["eval", "nosuch"], ["predict", "nosuch", "x"]]
+QUICK += [["launch", "--help"], ["launch"], ["launch", "eval"], ["launch", "train", "nosuch"]]
+QUICK += [["launch", "--processes", "0", "train", "substring"], ["launch", "train"]]
+QUICK += [["launch", "--node-rank", "1", "train", "substring"], ["launch", "train", "--help"]]
 QUICK += [["recipes", "list"], ["recipes", "show", "nosuch"]]
+QUICK += [["plan", "--help"], ["plan", "nosuch"], ["plan", "substring", "--gpu", "nosuch"]]
+QUICK += [["data", "pack", "--help"], ["data", "pack", "nosuch.txt"], ["data", "verify", "nosuch"]]
+QUICK += [["data", "pack", __file__, "--tokenizer", "nosuch"], ["data", "pack"]]
 QUICK += [["program"], ["program", "show", "nosuch"], ["program", "run", "nosuch", "a"]]
 QUICK += [["audit", "--help"], ["audit"], ["audit", "nosuch.md"]]
 QUICK += [["grade", "--help"], ["grade", "nosuch"], ["gradescope-zip", "--help"]]
+QUICK += [["studio", "--help"], ["studio", "nosuch"], ["studio", "--host", "0.0.0.0"]]
 
 
 def environment():

@@ -27,6 +27,8 @@ COMMANDS = sorted(
         if not command.startswith("clearhead lab ") or command.endswith(" attention")
         # Measuring at full size takes minutes; tests/bench run each case at a small one.
         if not command.startswith("clearhead bench ")
+        # A server, which runs until it is ended: tests/studio.
+        if not command.startswith("clearhead studio ")
         # A file or a run of the reader's; the corpus is checked in exercises/test_corpus.py.
         if not re.search(r"\b[A-Z]{3,}\b|\.py\b|--self-test", command)
     }

@@ -8,9 +8,11 @@ import torch
 
 from clearhead import runtime
 from clearhead.runtime import (
+    Place,
     choose_threads,
     measure_threads,
     pick_device,
+    read_place,
     seed_everything,
     set_threads,
     widen,
@@ -106,6 +108,13 @@ def test_one_thread_and_all_count_cores_are_compared(monkeypatch):
     assert asked[:-2] in ([], [(1, 3)])
 
 
+@pytest.mark.parametrize(("processes", "most"), [(1, 7), (2, 3), (3, 2), (7, 1), (9, 1)])
+def test_processes_share_the_cores(monkeypatch, processes, most):
+    monkeypatch.setattr(runtime, "_count_cores", lambda: 7)
+    monkeypatch.setattr(runtime, "measure_threads", lambda them: {n: 1 / n for n in them})
+    assert set_threads("auto", Place(0, 99, 0, processes)) == most
+
+
 @pytest.mark.parametrize(("asked", "threads"), [("3", 3), ("2,1", 2), ("", 7), ("x", 7), ("0", 7)])
 def test_auto_obeys_the_environment_before_it_measures(monkeypatch, asked, threads):
     monkeypatch.setenv("OMP_NUM_THREADS", asked)
@@ -178,3 +187,72 @@ def test_a_missing_graphics_card_is_a_sentence_and_not_a_crash():
     with pytest.raises(ValueError, match="device 'cuda' cannot be used here") as caught:
         pick_device("cuda")
     assert "\n" not in str(caught.value)
+
+
+# Rank
+
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "5", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"}
+
+
+@pytest.fixture
+def as_torchrun_sets(monkeypatch):
+    def change(**values):
+        for name in TORCHRUN:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in values.items():
+            monkeypatch.setenv(name, value)
+
+    return change
+
+
+def test_a_process_without_torchrun_is_alone(as_torchrun_sets):
+    as_torchrun_sets()
+    assert read_place() == Place(0, 1, 0, 1)
+
+
+def test_a_process_reads_its_place(as_torchrun_sets):
+    as_torchrun_sets(**TORCHRUN)
+    assert read_place() == Place(rank=2, size=5, local_rank=0, local_size=3)
+
+
+@pytest.mark.parametrize("name", TORCHRUN)
+@pytest.mark.parametrize("value", ["", "-1", "one", "1.0", " 2", None])
+def test_a_place_that_is_no_number_is_named(as_torchrun_sets, name, value):
+    given = {**TORCHRUN, name: value}
+    as_torchrun_sets(**{key: text for key, text in given.items() if text is not None})
+    with pytest.raises(ValueError, match=rf"{name} must be a number, .* got {value!r}; start with"):
+        read_place()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"RANK": "5"},
+        {"RANK": "0", "WORLD_SIZE": "0"},
+        {"LOCAL_RANK": "3"},
+        {"LOCAL_WORLD_SIZE": "6"},
+    ],
+)
+def test_a_place_outside_of_all_places_is_refused(as_torchrun_sets, wrong):
+    as_torchrun_sets(**{**TORCHRUN, **wrong})
+    name, value = next(iter(wrong.items()))
+    with pytest.raises(ValueError, match=rf"{name}={value}.* are no place among processes; start"):
+        read_place()
+
+
+def test_each_process_of_a_machine_has_the_accelerator_of_its_number(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    assert pick_device("auto", Place(5, 8, 1, 4)) == torch.device("cuda", 1)
+    assert pick_device("auto", Place()) == torch.device("cuda")
+    assert pick_device("cpu", Place(5, 8, 1, 4)) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("local_rank", [0, 2])
+def test_more_processes_than_accelerators_are_refused_by_all(monkeypatch, local_rank):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("mps"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="need a mps device each, but it has 1; start 1"):
+        pick_device("auto", Place(local_rank, 3, local_rank, 3))

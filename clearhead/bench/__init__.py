@@ -4,7 +4,11 @@ row.py         a line of the table; clearhead/timing.py says how we measure
 cases.py       attention, memory and threads; the list of all cases
 language.py    language models: decoding, batches, the vocabulary loss, words
 inspection.py  what recording, silencing and patching cost
+studio.py      what the studio computes before its page can draw
 training.py    training: the loop, its data, the start of a command
+processes.py   training on two processes
+sharding.py    the memory of a process that trains a part of a model
+plan.py        the memory that clearhead plan computes, against the measured one
 peers.py       other libraries, imported only there
 """
 
@@ -17,5 +21,5 @@ __all__ = ["CASE_NAMES", "Row", "best_seconds"]
 CASE_NAMES = (
     *("attention", "heads", "toeplitz", "linear", "memory", "crossover", "threads"),
     *("decode", "int8", "batch32", "dialogue", "vocabulary", "words", "loop", "start"),
-    "inspection",
+    *("inspection", "studio", "processes", "sharding", "plan"),
 )

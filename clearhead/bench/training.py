@@ -102,12 +102,12 @@ def _prepare_recipe(name: str, folder: Path) -> Recipe:
     changes = [*ONLY_STEPS, *at_once, "training.workers=1"]
     if name == "shakespeare-char":
         text = folder / "text.txt"
-        text.write_text(_draw_text(N_CHARACTERS), encoding="utf-8")
+        text.write_text(draw_text(N_CHARACTERS), encoding="utf-8")
         changes.append(f"data.path={text}")
     return with_changes(recipe, changes)
 
 
-def _draw_text(n: int) -> str:
+def draw_text(n: int) -> str:
     """Random characters, as many kinds as in Shakespeare's plays."""
     ids = torch.randint(65, (n,), generator=torch.Generator().manual_seed(0))
     return bytes((ids + ord("0")).tolist()).decode()

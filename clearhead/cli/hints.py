@@ -31,6 +31,7 @@ HINTS = {  # by a part of the error message
     "experiment must be": "clearhead lab lists the experiments",
     "data set must be": "clearhead data list names the data sets",
     "is not here yet": "clearhead data list says which data sets are here",
+    "there is no model": "clearhead runs lists your runs; clearhead studio --demo needs no model",
 }
 REPAIR = (
     "correct the file; to resume a run that started with the old version, add --force; "
@@ -80,18 +81,18 @@ def _list_verbs(command: Any) -> list[Any]:
 def choose_hint(error: Exception, arguments: Sequence[str], command: Any) -> str:
     """The hint for an error; command: the parser's object for `clearhead` itself."""
     path = _find_verb(arguments, command)
+    sentence = error.format_message() if hasattr(error, "format_message") else str(error)
     if type(error).__name__ == "OwnCodeError":  # importing the class would import torch
         return REPAIR if path == ["clearhead", "train"] else REPAIR_COPY
-    if path == ["clearhead", "train"]:
+    if path[1:] in (["train"], ["launch"], ["plan"]):
         recipe = next((word for word in arguments[1:] if word in RECIPES), None)
         option = getattr(error, "option_name", None)
         if option and (setting := find_setting(option)):
             value = _find_value(option, arguments)
             show = f"clearhead recipes show {recipe or 'RECIPE'}"
             return f"a setting is written without dashes: {setting}={value}; {show} lists all"
-        if recipe and any("=" in word for word in arguments):
+        if recipe and any("=" in word for word in arguments) and not sentence.startswith("--"):
             return f"clearhead recipes show {recipe} lists its settings"
-    sentence = error.format_message() if hasattr(error, "format_message") else str(error)
     if "Missing argument 'NAME'" in sentence and " ".join(path) in MISSING_NAME:
         return MISSING_NAME[" ".join(path)]
     for words, hint in HINTS.items():

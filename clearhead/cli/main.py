@@ -6,8 +6,8 @@ Results go to stdout, progress to stderr. Exit codes:
     0  done                                   5    no usable checkpoint
     1  a check failed                         6    in use by another process
     2  wrong usage, or an unusable file       7    the sandbox cannot grade
-    3  a number is not finite                 130  interrupted by Ctrl-C; 143: by SIGTERM
-    4  the disk is full, read-only or broken
+    3  a number is not finite                 8    another process of the run does not answer
+    4  the disk is full, read-only or broken  130  interrupted by Ctrl-C; 143: by SIGTERM
 """
 
 import errno
@@ -36,11 +36,14 @@ with exit_on_interrupt():
         generate,
         grade,
         lab,
+        launch,
+        plan,
         plot,
         predict,
         program,
         recipes,
         runs,
+        studio,
         train,
     )
     from clearhead.cli import eval as evaluation
@@ -52,7 +55,7 @@ with exit_on_interrupt():
 
 # Exit codes by the name of the error class: importing the classes would import torch.
 EXIT_CODES = {"NotFinite": 3, "DiskFault": 4, "RunDeleted": 4, "NoGoodCheckpoint": 5, "Busy": 6}
-EXIT_CODES |= {"GradingFailed": 7}
+EXIT_CODES |= {"GradingFailed": 7, "NoAnswer": 8}
 
 app = typer.Typer(
     name="clearhead",
@@ -62,10 +65,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("train")(train.train)
+app.command("launch", context_settings={"allow_interspersed_args": False})(launch.launch)
+app.command("plan")(plan.plan)
 app.command("runs")(runs.runs)
 app.command("eval")(evaluation.evaluate)
 app.command("predict")(predict.predict)
 app.command("generate")(generate.generate)
+app.command("studio")(studio.studio)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(data.app, name="data")
 app.command("check")(check.check)
@@ -120,13 +126,33 @@ def main() -> None:
             traceback.print_exc()
         code = _find_exit_code(error)
         hint = choose_hint(error, arguments, typer.main.get_command(app)) if code == 2 else None
-        print(f"error: {sentence}", file=sys.stderr)
+        if (named := _name_rank(sentence)) is None:
+            sys.exit(code)
+        print(f"error: {named}", file=sys.stderr)
         if hint is not None:
             print(f"hint: {hint}", file=sys.stderr)
         if "--json" in arguments:
             with suppress(OSError):  # stdout may be what failed
                 print_json({"error": sentence, "hint": hint, "exit_code": code})
         sys.exit(code)
+
+
+def _name_rank(sentence: str) -> str | None:
+    """The sentence with the rank of this process; None if another process has said it before."""
+    parallel = sys.modules.get("clearhead.parallel.group")  # imported if a run was started
+    group = None if parallel is None else parallel.current
+    if group is None:
+        return _find_rank() + sentence
+    return f"rank {group.rank}: {sentence}" if group.say_first(sentence) else None
+
+
+def _find_rank() -> str:
+    """The rank of a process that has not met the others; empty for one that is alone."""
+    runtime = sys.modules.get("clearhead.runtime")  # imported before a run is started
+    with suppress(ValueError):
+        if runtime is not None and (place := runtime.read_place()).size > 1:
+            return f"rank {place.rank}: "
+    return ""
 
 
 @contextmanager

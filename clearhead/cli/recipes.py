@@ -14,6 +14,7 @@ import typer
 
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json, print_json, print_table
+from clearhead.config import write_text
 from clearhead.files.reading import open_regular, prefix_errors, quote
 from clearhead.files.writing import write_new_text
 from clearhead.runs.folder import MAX_CODE
@@ -59,7 +60,7 @@ def show(name: Name, json: Json = False) -> None:
     for section in ("data", "model", "training"):
         for key, value in values[section].items():
             if key != "kind":
-                typer.echo(f"{section}.{key}={_format(value)}")
+                typer.echo(f"{section}.{key}={write_text(value)}")
 
 
 @app.command("copy")
@@ -151,10 +152,3 @@ def _is_own_function(module: ModuleType, name: str) -> bool:
     """Whether a module defines a public function of this name, and did not import it."""
     value = getattr(module, name)
     return isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
-
-
-def _format(value: Any) -> str:
-    """A value as train reads it."""
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)

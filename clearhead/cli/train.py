@@ -72,42 +72,53 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model. Stop it at any time: the same command resumes it."""
-    name, given = _split_words(name, changes or [])
+    name, given = split_words(name, changes or [])
     if seed is not None:
         given.append(f"training.seed={seed}")
-    _check_options(name, given, out, resume, overfit, dry_run)
+    check_options(name, given, out, resume, overfit, dry_run)
     options.check_threads(threads)
-    run = None if resume is None else _find_run(out, resume, name)
+    run = None if resume is None else find_run(out, resume, name)
     with exit_on_interrupt():
         from clearhead import runs, training
         from clearhead.runs import train_recipe  # noqa: F401  # else imported at its first use
         from clearhead.runs.resume import find_unreported
+        from clearhead.runtime import read_place
 
-    recipe, overfit = _choose_recipe(name, run, overfit, trust)
+    is_first = read_place().rank == 0  # of several processes, this one prints and draws
+    recipe, overfit = choose_recipe(name, run, overfit, trust)
     recipe = training.with_changes(recipe, given)
+
+    def find_finished() -> RunFolder | None:
+        return None if run or dry_run else find_unreported(out, recipe, overfit)
+
     try:
         with _choose_folder(out, dry_run) as where:
-            unreported = None if run or dry_run else find_unreported(out, recipe, overfit)
-            if unreported is not None:
-                _draw_missing_report(unreported, recipe, device, json, quiet)
+            try:
+                with show_progress(quiet or not is_first) as tell:
+                    result = runs.train(
+                        _shorten(recipe) if dry_run else recipe,
+                        where,
+                        resume=None if run is None else str(run.path),
+                        overfit=overfit,
+                        device=str(options.find_device(device)),
+                        threads=threads,
+                        force=force,
+                        tell=tell,
+                        find_finished=find_finished,
+                    )
+            except runs.Finished as found:
+                if is_first:
+                    _draw_missing_report(RunFolder(found.run), recipe, device, json, quiet)
                 return
-            with show_progress(quiet) as tell:
-                result = runs.train(
-                    _shorten(recipe) if dry_run else recipe,
-                    where,
-                    resume=None if run is None else str(run.path),
-                    overfit=overfit,
-                    device=str(options.find_device(device)),
-                    threads=threads,
-                    force=force,
-                    tell=tell,
-                )
+            if not is_first:
+                return
             with _stop_at_signal(result.run):
                 if dry_run:
                     _write_report(result, silent=True)  # one of the parts that must work
                 _finish(result, json=json, quiet=quiet, dry_run=dry_run)
     except runs.Interrupted as stop:
-        _print_how_to_resume(stop, dry_run)
+        if is_first:
+            _print_how_to_resume(stop, dry_run, is_alone=read_place().size == 1)
         sys.exit(128 + stop.number)
 
 
@@ -155,14 +166,14 @@ def _finish(result: "RunResult", *, json: bool, quiet: bool, dry_run: bool) -> N
             _write_report(result, silent=json or quiet)
 
 
-def _split_words(name: str | None, changes: list[str]) -> tuple[str | None, list[str]]:
+def split_words(name: str | None, changes: list[str]) -> tuple[str | None, list[str]]:
     """Find the recipe among the words: the one without "="; with --resume there may be none."""
     words = [*([] if name is None else [name]), *changes]
     names = [word for word in words if "=" not in word][:1]
     return (names[0] if names else None), [word for word in words if word not in names]
 
 
-def _check_options(
+def check_options(
     name: str | None,
     changes: list[str],
     out: Path,
@@ -186,7 +197,7 @@ def _check_options(
         raise ValueError(f"--out is {out}, which is a file; give a folder")
 
 
-def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
+def find_run(out: Path, resume: str, name: str | None) -> RunFolder:
     """The run that --resume names; `last` is the newest of the recipe, or of all."""
     if name is not None and is_file(name):
         name = build_recipe(name).name
@@ -205,7 +216,7 @@ def _find_run(out: Path, resume: str, name: str | None) -> RunFolder:
     return run
 
 
-def _choose_recipe(
+def choose_recipe(
     name: str | None, run: RunFolder | None, overfit: int | None, trust: bool
 ) -> "tuple[Recipe, int | None]":
     """The recipe and the value of --overfit; a resumed run has its own.
@@ -274,7 +285,7 @@ _FINISHED = (
 )
 
 
-def _print_how_to_resume(stop: "Interrupted", dry_run: bool) -> None:
+def _print_how_to_resume(stop: "Interrupted", dry_run: bool, is_alone: bool) -> None:
     if dry_run:
         print("stopped; this was a dry run: nothing is kept", file=sys.stderr)
         return
@@ -283,4 +294,5 @@ def _print_how_to_resume(stop: "Interrupted", dry_run: bool) -> None:
         print(f"stopped; {_FINISHED.format(run)}", file=sys.stderr)
         return
     print(f"stopped; the run is saved in {stop.run}", file=sys.stderr)
-    print(f"resume: the same command again, or clearhead train --resume {run}", file=sys.stderr)
+    other = f", or clearhead train --resume {run}" if is_alone else ""
+    print(f"resume: the same command again{other}", file=sys.stderr)

@@ -3,7 +3,14 @@
 randomness.py      random numbers as a function of (seed, index); training and validation parts
 tokenizers/        text ⇄ ids: characters, words, pieces of words
 batch.py           Batch(inputs, targets, token_mask); padding, order
+shuffling.py       the order of more examples than fit into memory, by arithmetic
 packing.py         no work on padding: buckets of similar length, several documents in a row
+token_file.py      tokens on a disk, more than fit into memory: read
+token_header.py    what a token file says about itself
+token_writing.py   write a token file
+token_encoders.py  text → ids, piece by piece
+encoding_workers.py    the same by several processes
+pack_tokens.py     text files of any size → a token file
 substrings.py      haystack|needle → does it occur?
 dialogue.py        speeches of a play
 number_words.py    numbers, years and days in words
@@ -29,10 +36,13 @@ if TYPE_CHECKING:
     from clearhead.data.fetching.catalogue import find_data
     from clearhead.data.images import Pictures, to_float
     from clearhead.data.mnist import read_mnist
+    from clearhead.data.pack_tokens import pack_texts
     from clearhead.data.packing import bucket, join_documents, pack
     from clearhead.data.pairs import GeneratedPairs, Pairs, pair_tokenizers, read_pairs
     from clearhead.data.randomness import split
     from clearhead.data.substrings import Substrings
+    from clearhead.data.token_file import TokenFile
+    from clearhead.data.token_writing import write_token_file
     from clearhead.data.tokenizers import (
         BytePairTokenizer,
         CharTokenizer,
@@ -51,6 +61,7 @@ __all__ = [
     "Pairs",
     "Pictures",
     "Substrings",
+    "TokenFile",
     "Tokenizer",
     "WordTokenizer",
     "bucket",
@@ -61,6 +72,7 @@ __all__ = [
     "next_tokens",
     "order",
     "pack",
+    "pack_texts",
     "pad_left",
     "pad_right",
     "pair_tokenizers",
@@ -71,10 +83,21 @@ __all__ = [
     "split",
     "split_speeches",
     "to_float",
+    "write_token_file",
 ]
 
 _HOMES = ["fetching.catalogue", "randomness", "tokenizers", "batch", "packing", "substrings"]
-_HOMES += ["dialogue", "pairs", "images", "cifar10", "mnist", "digits"]
+_HOMES += [
+    "token_file",
+    "token_writing",
+    "pack_tokens",
+    "dialogue",
+    "pairs",
+    "images",
+    "cifar10",
+    "mnist",
+    "digits",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@
     page.py          an HTML page in one file
     lock.py          one process at a time works in a folder
     names.py         which names are safe for a file
-    text.py          strict UTF-8, no NUL, no endless line
+    text.py          strict UTF-8, no NUL, no endless line; large files part by part
     strict_json.py   JSON that has only one meaning: no key twice, no NaN, no deep nesting
     tensors.py       named tensors in one file (the safetensors format)
     pictures.py      PNG and JPEG as tensors

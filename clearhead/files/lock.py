@@ -24,6 +24,8 @@ LOCK, MARKER = ".lock", "-marker"  # MARKER is added to the name of a lock file
 MAX_OWNER = 1 << 16  # bytes of a lock or marker file; only the first 80 are used
 # The errors of a disk without locks.
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP)
+# Seconds to wait for a lock: `is_locked` in another process may hold it for a moment.
+PATIENCE = 0.5
 
 
 class Busy(RuntimeError):
@@ -36,7 +38,7 @@ def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
 
     name: of the lock file, for a folder with several locks.
     """
-    lock = _acquire(folder, name)
+    lock = _acquire(folder, name, PATIENCE)
     try:
         if Path(lock.lock_file).name == name:  # a marker names its owner itself
             # Windows allows no writing to a locked file.
@@ -52,7 +54,7 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
     if not any((folder / file).exists() for file in (name, f"{name}{MARKER}")):
         return False
     try:
-        _acquire(folder, name).release()
+        _acquire(folder, name, 0).release()
     except Busy:
         return True
     except (BadFile, OSError):  # a folder that this process may not write to
@@ -60,7 +62,15 @@ def is_locked(folder: Path, name: str = LOCK) -> bool:
     return False
 
 
-def _acquire(folder: Path, name: str) -> "BaseFileLock":
+def read_owner(folder: Path, name: str = LOCK) -> int | None:
+    """The number of the process that last locked a folder; None if the lock does not name it."""
+    with suppress(OSError, BadFile):
+        number = re.search(rb"\d+", read_bytes(folder / name, MAX_OWNER)[:80])
+        return int(number[0]) if number else None
+    return None
+
+
+def _acquire(folder: Path, name: str, seconds: float) -> "BaseFileLock":
     from filelock import FileLock, SoftFileLock, Timeout  # takes 25 ms: only here
 
     path, marker, way_out = folder / name, folder / f"{name}{MARKER}", "wait or stop it"
@@ -68,23 +78,17 @@ def _acquire(folder: Path, name: str) -> "BaseFileLock":
     check_target(marker)
     try:
         try:
-            lock: BaseFileLock = FileLock(path, timeout=0, fallback_to_soft=False)
+            lock: BaseFileLock = FileLock(path, timeout=seconds, fallback_to_soft=False)
             lock.acquire()
         except OSError as fault:
             if fault.errno not in NO_LOCKS:
                 raise
             path = marker
             way_out += f", or remove {marker.name} if it has ended on another machine"
-            lock = SoftFileLock(path, timeout=0)
+            lock = SoftFileLock(path, timeout=seconds)
             lock.acquire()
     except Timeout:
-        raise Busy(f"{quote(folder)} is in use by {_read_owner(path)}; {way_out}") from None
+        number = read_owner(folder, path.name)
+        owner = "another process" if number is None else f"process {number}"
+        raise Busy(f"{quote(folder)} is in use by {owner}; {way_out}") from None
     return lock
-
-
-def _read_owner(path: Path) -> str:
-    """The process that holds a lock, whose number stands in the lock file."""
-    number = None
-    with suppress(OSError, BadFile):
-        number = re.search(rb"\d+", read_bytes(path, MAX_OWNER)[:80])
-    return f"process {number[0].decode()}" if number else "another process"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+ANY_SIZE = (1 << 63) - 1  # a max_bytes for files that are read part by part
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would change line ends
 
 

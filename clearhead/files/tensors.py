@@ -73,6 +73,16 @@ def read_header(path: str | os.PathLike[str]) -> dict[str, TensorInfo]:
         return _read_header(file, quote(path))
 
 
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The strings that a file holds by name beside its tensors; its header is checked first."""
+    with open_regular(path, MAX_FILE) as file:
+        _read_header(file, quote(path))
+        file.seek(0)
+        text = file.read(int.from_bytes(file.read(8), "little"))
+    found: dict[str, str] = json.loads(text).get(METADATA, {})
+    return found
+
+
 def read_tensors(
     path: str | os.PathLike[str], names: Iterable[str] | None = None, *, finite: bool = True
 ) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def replace_file(path: str | os.PathLike[str], *, follow: bool = True) -> Iterat
     except BaseException as fault:
         with suppress(OSError):
             temporary.unlink()
-        _name_target(fault, target, temporary)
+        name_target(fault, target, temporary)
         raise
     sync_folder(target.parent)
 
@@ -126,7 +126,7 @@ def create_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     except BaseException as fault:
         shutil.rmtree(temporary, ignore_errors=True)
-        _name_target(fault, target, temporary)
+        name_target(fault, target, temporary)
         raise
     sync_folder(target.parent)
 
@@ -153,7 +153,7 @@ def _choose_temporary(target: Path) -> Path:
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
 
 
-def _name_target(fault: BaseException, target: Path, temporary: Path) -> None:
+def name_target(fault: BaseException, target: Path, temporary: Path) -> None:
     """Put the target's name into a disk fault, instead of the temporary name."""
     if not isinstance(fault, OSError):
         return

@@ -1,9 +1,13 @@
 """Runs on a disk. Read in this order:
 
 folder.py          the folder of a run and its files
+description.py     the facts about a run that a list of runs shows
+following.py       what a run has written since one last looked
+differences.py     what differs between two configs
 checkpoint.py      everything a run needs to resume, written whole and checked when read
 own_code.py        user-defined classes: their file in the run folder, executed only if trusted
 storage.py         the storage that the training loop writes to
+sharding.py        the same for processes that share one model
 resume.py          which run is resumed, and whether it is still the same run
 signals.py         Ctrl-C and SIGTERM stop a run after it is saved
 train_recipe.py    train a recipe in a run folder
@@ -22,10 +26,11 @@ if TYPE_CHECKING:
     from clearhead.runs.own_code import NotTrusted
     from clearhead.runs.run import Run, load_run
     from clearhead.runs.signals import Interrupted
-    from clearhead.runs.train_recipe import RunResult, train
+    from clearhead.runs.train_recipe import Finished, RunResult, train
 
 __all__ = [
     "Busy",
+    "Finished",
     "Interrupted",
     "NoGoodCheckpoint",
     "NotTrusted",
@@ -44,7 +49,7 @@ _HOMES = {
     "runs.own_code": ["NotTrusted"],
     "runs.run": ["Run", "load_run"],
     "runs.signals": ["Interrupted"],
-    "runs.train_recipe": ["RunResult", "train"],
+    "runs.train_recipe": ["Finished", "RunResult", "train"],
 }
 
 

@@ -6,6 +6,9 @@
         state.json               step, cursor, best metrics so far: training/state.py
         manifest.json            size and SHA-256 of each file, and its own: written last
 
+Several processes that share one model (training.parallel=fsdp) write a file each in place of
+model.safetensors, and of optimizer.safetensors: model-shard-00001-of-00002.safetensors and so on.
+
 A checkpoint is written under a temporary name, synced to the disk, renamed in one step, and read
 back; only then it counts as saved. So a crash at any moment leaves either the checkpoint before or
 the new one. A run resumes from the newest good checkpoint; damaged ones are skipped with a
@@ -31,15 +34,19 @@ from clearhead.files.strict_json import hash_json, parse_json, read_json, write_
 from clearhead.files.tensors import MAX_FILE, read_tensors, write_tensors
 from clearhead.files.writing import create_folder
 
-FORMAT = 2
-READABLE = (1, 2)
+FORMAT, SHARDED = 2, 3  # SHARDED: the tensors are divided among several files
+READABLE = (1, 2, 3)
 RENAMED = {"taken": "cursor", "told": "logged"}  # fields of state.json, from format 1 to 2
 MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 MANIFEST = "manifest.json"
+WHOLE = {MODEL, OPTIMIZER, STATE}
+SHARD = re.compile(r"(model|optimizer)-shard-\d{5}-of-\d{5}\.safetensors")
 NAME = re.compile(r"step-(\d{7,})(\.[0-9a-f]{8}\.old)?")
 CHUNK = 1 << 20
 
 Tell = Callable[[str], None]
+Write = Callable[[Path], None]
+Read = Callable[[list[Path]], dict[str, Tensor]]
 
 
 class NoGoodCheckpoint(ValueError):
@@ -55,21 +62,28 @@ class Checkpoint:
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     state: dict[str, Any]
+    path: Path | None = None  # where it was read
 
 
 # Writing
 
 
-def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint below `folder` and read it back; returns its path."""
-    path = folder / f"step-{checkpoint.step:07d}"
+def save(folder: Path, checkpoint: Checkpoint, write: Write | None = None) -> Path:
+    """Write a checkpoint below `folder` and read it back; returns its path.
+
+    write: writes the tensors into a folder, where several processes do that together.
+    """
+    path = folder / name_step(checkpoint.step)
     if os.path.lexists(path):
         # A damaged checkpoint, or one saved before its evaluation was done. Until the new one is
         # written, it is found under this other name.
         os.rename(path, path.with_name(f"{path.name}.{secrets.token_hex(4)}.old"))
     with create_folder(path) as staged:
-        write_tensors(staged / MODEL, checkpoint.model)
-        write_tensors(staged / OPTIMIZER, checkpoint.optimizer)
+        if write is None:
+            write_tensors(staged / MODEL, checkpoint.model)
+            write_tensors(staged / OPTIMIZER, checkpoint.optimizer)
+        else:
+            write(staged)
         owned = {"step": checkpoint.step, "run": checkpoint.run}
         write_json(staged / STATE, {**checkpoint.state, **owned})
         write_json(staged / MANIFEST, _make_manifest(staged, checkpoint.step))
@@ -102,7 +116,7 @@ def _remove(path: Path, tell: Tell) -> None:
     """Remove the files that we wrote, in any order: without one of them there is no checkpoint."""
     try:
         names = {file.name for file in path.iterdir()}
-        ours = names & {MANIFEST, STATE, OPTIMIZER, MODEL}
+        ours = names & {MANIFEST, STATE, OPTIMIZER, MODEL} | set(filter(SHARD.fullmatch, names))
         if names and not ours:
             return  # not our files
         for name in ours:
@@ -113,11 +127,12 @@ def _remove(path: Path, tell: Tell) -> None:
 
 
 def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
+    names = sorted({file.name for file in folder.iterdir()} - {MANIFEST})
     manifest = {
-        "format": FORMAT,
+        "format": FORMAT if MODEL in names else SHARDED,
         "clearhead": __version__,
         "step": step,
-        "files": {name: _hash_file(folder / name) for name in (MODEL, OPTIMIZER, STATE)},
+        "files": {name: _hash_file(folder / name) for name in names},
     }
     return {**manifest, "sha256": hash_json(manifest)}
 
@@ -132,20 +147,45 @@ def check(path: Path) -> None:
         _check_file(path, name, files)
 
 
-def load(path: Path, run: str, *, with_optimizer: bool = True) -> Checkpoint:
-    """A checkpoint of this run, every byte of it checked; its optimizer only if wanted."""
+def load(
+    path: Path, run: str, *, with_optimizer: bool = True, read: Read | None = None
+) -> Checkpoint:
+    """A checkpoint of this run, every byte of it checked; its optimizer only if wanted.
+
+    read: reads the tensors of files in another way than whole.
+    """
     check(path)
     state = _read_state(path)
     step, owner = state.pop("step"), state.pop("run", None)
     if owner != run:
         raise BadFile(f"{quote(path)} belongs to another run: its config is not config.json's")
-    model = read_tensors(path / MODEL)
-    optimizer = read_tensors(path / OPTIMIZER) if with_optimizer else {}
-    return Checkpoint(step, run, model, optimizer, state)
+    read = read or _read_whole
+    model = read(list_files(path, "model"))
+    optimizer = read(list_files(path, "optimizer")) if with_optimizer else {}
+    return Checkpoint(step, run, model, optimizer, state, path)
+
+
+def list_files(path: Path, kind: str) -> list[Path]:
+    """The files of a checkpoint that hold the tensors of the "model" or of the "optimizer"."""
+    names = read_manifest(path)["files"]
+    return [path / name for name in sorted(names) if name.startswith(kind)]
+
+
+def _read_whole(files: list[Path]) -> dict[str, Tensor]:
+    if files[0].name in (MODEL, OPTIMIZER):
+        return read_tensors(files[0])
+    from clearhead.parallel.shards import read_whole  # few runs need it, and it takes a while
+
+    return read_whole(files)
 
 
 def load_newest(
-    folder: Path, run: str, tell: Tell = lambda sentence: None, *, with_optimizer: bool = True
+    folder: Path,
+    run: str,
+    tell: Tell = lambda sentence: None,
+    *,
+    with_optimizer: bool = True,
+    read: Read | None = None,
 ) -> Checkpoint | None:
     """The good checkpoint of the highest step; None if there has never been one."""
     for staged in _find_unfinished(folder):
@@ -153,7 +193,7 @@ def load_newest(
     faults, gone = [], False
     for path in reversed(find_checkpoints(folder)):
         try:
-            return load(path, run, with_optimizer=with_optimizer)
+            return load(path, run, with_optimizer=with_optimizer, read=read)
         except (BadFile, OSError) as fault:
             if not path.is_dir():  # removed by the process that trains this run
                 gone = True
@@ -164,7 +204,7 @@ def load_newest(
             faults.append(str(fault))
             tell(f"{fault}; this checkpoint is skipped")
     if gone:
-        return load_newest(folder, run, tell, with_optimizer=with_optimizer)
+        return load_newest(folder, run, tell, with_optimizer=with_optimizer, read=read)
     if faults:
         raise NoGoodCheckpoint(
             f"none of the {len(faults)} checkpoints in {quote(folder)} can be used, the newest "
@@ -215,9 +255,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
         )
     if manifest.pop("sha256", None) != hash_json(manifest):
         raise BadFile(f"{name} is damaged: it does not have its own SHA-256")
-    files = manifest.get("files")
-    if not isinstance(files, dict) or files.keys() != {MODEL, OPTIMIZER, STATE}:
-        raise BadFile(f"{name} does not list the three files of a checkpoint")
+    files, is_sharded = manifest.get("files"), manifest["format"] == SHARDED
+    known = isinstance(files, dict) and (_name_shards(len(files) // 2) if is_sharded else WHOLE)
+    if not isinstance(files, dict) or files.keys() != known:
+        words = "shards and the state" if is_sharded else "three files"
+        raise BadFile(f"{name} does not list the {words} of a checkpoint")
     if manifest.get("step") != parse_step(path):
         raise BadFile(f"{quote(path)} is by its manifest of step {manifest.get('step')!r:.20}")
     for odd in sorted({file.name for file in path.iterdir()} ^ {*files, MANIFEST}):
@@ -250,6 +292,21 @@ def _read_state(path: Path) -> dict[str, Any]:
 
 
 # Names
+
+
+def name_step(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:07d}"
+
+
+def name_shard(kind: str, rank: int, size: int) -> str:
+    """The file of one of several processes; kind: "model" or "optimizer"."""
+    return f"{kind}-shard-{rank + 1:05d}-of-{size:05d}.safetensors"
+
+
+def _name_shards(size: int) -> set[str]:
+    kinds = ("model", "optimizer")
+    return {STATE, *(name_shard(kind, rank, size) for kind in kinds for rank in range(size))}
 
 
 def find_checkpoints(folder: Path) -> list[Path]:

@@ -144,7 +144,7 @@ class RunFolder:
         if not (self / METRICS).exists():
             return []
         lines = read_bytes(self / METRICS, MAX_METRICS).split(b"\n")[:-1]  # the last may be cut
-        return [values for line in lines if (values := _read_line(line)) is not None]
+        return [values for line in lines if (values := read_metrics_line(line)) is not None]
 
     def add_metrics(self, values: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl."""
@@ -208,7 +208,7 @@ class RunFolder:
             raise
 
 
-def _read_line(line: bytes) -> dict[str, Any] | None:
+def read_metrics_line(line: bytes) -> dict[str, Any] | None:
     """The numbers of a line of metrics.jsonl, None if it is not one."""
     try:
         values = parse_json(line, METRICS)
@@ -251,6 +251,14 @@ def list_runs(parent: Path) -> list[RunFolder]:
     """All runs directly below a folder, the newest last."""
     started = sorted(parent.glob(f"[!.]*/{CONFIG}"), key=lambda path: path.stat().st_mtime)
     return [RunFolder(path.parent) for path in started]
+
+
+def is_run(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a run folder; a folder of weights has a config.json of another kind."""
+    try:
+        return {"recipe", "training"} <= RunFolder(path).config.keys()
+    except (ValueError, OSError):
+        return False
 
 
 def _suggest_run(path: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.strict_json import hash_json
 from clearhead.runs.checkpoint import MANIFEST, find_checkpoints, is_finished
+from clearhead.runs.differences import list_differences
 from clearhead.runs.folder import CHANGEABLE, CODE, REPORT, RunFolder, find_runs
 from clearhead.runs.own_code import Kinds, find_code
 from clearhead.runs.run import read_recipe
@@ -22,7 +23,7 @@ from clearhead.runtime import read_omp_threads
 from clearhead.training.recipe import Recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
-HARMLESS = ("asked", "python", "system", "code.file")
+HARMLESS = ("asked", "python", "system", "code.file", "processes")
 # Parts of config.json that force cannot change.
 FIXED = ("recipe", "data", "model", "overfit", "examples")
 
@@ -106,15 +107,20 @@ def find_run(parent: Path, wanted: str, name: str) -> RunFolder:
     return runs[-1]
 
 
-def decide_threads(run: RunFolder | None, threads: int | str, workers: int = 1) -> Any:
+def decide_threads(
+    run: RunFolder | None, threads: int | str, workers: int = 1, parallel: str | None = None
+) -> Any:
     """The number of threads, or "auto"; a resumed run keeps its own unless a number is given.
 
     Workers have a thread each: they hardly wait for one another, so there is nothing to measure.
-    OMP_NUM_THREADS has precedence, as it has for one worker.
+    OMP_NUM_THREADS has precedence, as it has for one worker. With parallel=exact every process and
+    every worker has one thread: the numbers may depend on threads, and must not depend on cores.
     """
     if threads != "auto":
         return int(threads)
     wanted = "auto" if workers == 1 or read_omp_threads() else workers
+    if parallel == "exact":
+        wanted = 1
     return wanted if run is None else run.environment.get("threads", wanted)
 
 
@@ -168,12 +174,16 @@ def record_forced(
     run.describe({**run.config, **changed}, environment)
 
 
-def _list_differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
-    """Each field that differs, with both values."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in [*one, *(key for key in other if key not in one)]:
-            inside = f"{name}.{key}" if name else str(key)
-            if inside not in HARMLESS:
-                yield from _list_differences(one.get(key), other.get(key), inside)
-    elif one != other:
-        yield f"{name}: {one!r:.200} then, {other!r:.200} now"
+def record_processes(run: RunFolder, environment: Mapping[str, Any], tell: Tell) -> None:
+    """Say and write down that a run continues on another number of processes."""
+    then, now = run.environment.get("processes", 1), environment.get("processes", 1)
+    if then != now:
+        processes = "1 process" if now == 1 else f"{now} processes"
+        tell(f"this run continues on {processes}; before, it had {then}")
+        run.describe(run.config, {**run.environment, "processes": now})
+
+
+def _list_differences(one: Any, other: Any) -> Iterator[str]:
+    """Each field that changes the numbers and differs, with both values."""
+    for name, then, now in list_differences(one, other, ignore=HARMLESS):
+        yield f"{name}: {then!r:.200} then, {now!r:.200} now"

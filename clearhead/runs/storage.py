@@ -79,12 +79,19 @@ class DiskStorage(RunFolder):
             ) from None
 
     def _save(self, snapshot: Snapshot) -> None:
-        state, tensors = snapshot.state, (dict(snapshot.model), dict(snapshot.optimizer))
-        for name, tensor in {**tensors[0], **tensors[1]}.items():
-            if not all_finite(tensor):
-                where = f"at step {state.step}; it was not saved"
-                raise NotFinite(f"{name} is not finite {where}; {HINT}")
+        state = snapshot.state
+        self._check_finite(snapshot)
         state.sizes = self.sync_sizes()
-        save(self.checkpoints, Checkpoint(state.step, self.identity, *tensors, state.to_dict()))
+        self._write_checkpoint(snapshot)
         self.last_step = state.step
         remove_old(self.checkpoints, state.step, self.keep, state.best_step, self.tell)
+
+    def _check_finite(self, snapshot: Snapshot) -> None:
+        for name, tensor in {**snapshot.model, **snapshot.optimizer}.items():
+            if not all_finite(tensor):
+                where = f"at step {snapshot.state.step}; it was not saved"
+                raise NotFinite(f"{name} is not finite {where}; {HINT}")
+
+    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+        state, tensors = snapshot.state, (dict(snapshot.model), dict(snapshot.optimizer))
+        save(self.checkpoints, Checkpoint(state.step, self.identity, *tensors, state.to_dict()))

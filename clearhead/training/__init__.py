@@ -7,6 +7,8 @@ metrics.py         how often a prediction is right
 schedule.py        the learning rate of every step
 optimizer.py       how gradients become steps
 gradient.py        the gradient of a step, by one worker or several side by side
+chunks.py          the gradient of a step in chunks, the same on any number of processes
+group.py           what several processes do together; here, one alone
 state.py           the state of a run, and the order of its data
 loop.py            the training loop
 storage.py         where the loop keeps metrics, samples and snapshots

@@ -17,6 +17,7 @@ drawn before they start, and models with dropout are refused.
 import copy
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -30,13 +31,22 @@ from clearhead.models.model import Model
 from clearhead.models.registry import check_config
 from clearhead.shapes import all_finite, check_positive
 from clearhead.training.recipe import Recipe
-from clearhead.training.tasks.task import Task
+from clearhead.training.tasks.task import Plan, Task
 
 SHOWN = 8  # examples of a batch, in an error
 HINT = "a smaller training.lr may help"
 
 Loss = Callable[[Any, Batch], Tensor]
 Gradient = tuple[Tensor | None, ...]
+MakeBatch = Callable[[Plan], Batch]
+
+
+@dataclass(frozen=True)
+class StepLoss:
+    """The loss of each part of a step, and over all of them."""
+
+    losses: Sequence[Tensor]
+    mean: Tensor
 
 
 class Gradients:
@@ -56,13 +66,21 @@ class Gradients:
         check_workers(model.config, workers)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.device = model.device
-        on_gpu = self.device.type == "cuda"
-        self.is_mixed = precision == "bfloat16" or (precision == "auto" and on_gpu)
+        self.is_mixed = choose_mixed(precision, self.device)
         self.loss, self.threads = loss, torch.get_num_threads()
         shared = {id(p): p for p in model.parameters()}
         self.models = [model, *(copy.deepcopy(model, {**shared}) for _ in range(workers - 1))]
         self.forwards = self.models if compiled is None else [compiled]
         self.pool = ThreadPoolExecutor(min(workers, self.threads)) if workers > 1 else None
+
+    def split(self, plans: Sequence[Plan]) -> list[Plan]:
+        """The parts of a step whose gradients are computed one by one: here, its batches."""
+        return list(plans)
+
+    def learn(self, parts: Sequence[Plan], make_batch: MakeBatch, step: int) -> StepLoss:
+        """Set each .grad, which must be None, to the gradient of the mean loss of these parts."""
+        losses = self.accumulate([make_batch(part) for part in parts])
+        return StepLoss(losses, torch.stack(losses).mean())
 
     def accumulate(self, batches: Sequence[Batch]) -> list[Tensor]:
         """Set each .grad, which must be None, to the mean over these batches; returns losses."""
@@ -98,6 +116,11 @@ class Gradients:
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.is_mixed):
             loss = self.loss(forward, batch)
         return loss.detach(), torch.autograd.grad(loss, self.parameters, allow_unused=True)
+
+
+def choose_mixed(precision: str, device: torch.device) -> bool:
+    """Whether matrix products are computed in bfloat16, by a precision of TrainingConfig."""
+    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
 
 
 def check_workers(config: Config, workers: int) -> None:

@@ -9,6 +9,9 @@ of a batch, and depends on (seed, epoch, cursor) alone. Random numbers within a 
 of dropout, depend on (seed, step) alone. So weights, optimizer and state are the whole run: loaded
 from a snapshot of these three, it continues to the same numbers, bit for bit.
 
+Several processes can train one run: group.py lists what they must do together, and the loop is the
+same for one of them as for many.
+
 Signals, locks, disks and damaged files are handled around the loop, in clearhead/runs: a storage
 saves and restores snapshots, and a signal calls `stop`.
 """
@@ -16,14 +19,14 @@ saves and restores snapshots, and a signal calls `stop`.
 import math
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch.nn.utils import clip_grads_with_norm_
 
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model, load_weights
-from clearhead.training.gradient import Gradients, check_finite_step
+from clearhead.training.gradient import check_finite_step
+from clearhead.training.group import Group, Stop
 from clearhead.training.progress import Clock, Tell
 from clearhead.training.recipe import Recipe
 from clearhead.training.state import DataOrder, State, seed_torch, seed_weights
@@ -31,10 +34,6 @@ from clearhead.training.storage import Memory, Snapshot, Storage
 from clearhead.training.tasks.task import Plan, Task
 
 Metrics = dict[str, float]
-
-
-class Stop(BaseException):
-    """Leaves an evaluation at once. A BaseException, so that no `except Exception` catches it."""
 
 
 class Training:
@@ -48,19 +47,20 @@ class Training:
         *,
         device: torch.device | str = "cpu",
         tell: Tell = lambda news: None,
+        group: Group | None = None,
     ) -> None:
-        """storage: None keeps metrics in memory; tell: called with each report and each notice."""
+        """storage: None keeps metrics in memory; tell: called with each report and each notice;
+        group: the processes that train this run together, None for this one alone."""
         c = self.config = recipe.training
         self.task, self.storage, self.tell = task, storage or Memory(), tell
+        self.group = group or Group()
         self.device = torch.device(device)
         seed_weights(task, c.seed)
         model = task.build(task.complete(recipe.model))
-        self.model: Model = task.initialise(model).to(self.device)
-        compiled = torch.compile(self.model) if c.compile else None
-        self.gradients = Gradients(
-            self.model, task.loss, workers=c.workers, compiled=compiled, precision=c.precision
-        )
-        self.optimizer, self.schedule = c.make_optimizer(self.model), c.make_schedule()
+        self.model: Model = self.group.prepare(task.initialise(model), self.device)
+        self.gradients = self.group.make_gradients(self.model, task, c)
+        self.optimizer = self.group.make_optimizer(self.model, c)
+        self.schedule = c.make_schedule()
         self.state, self.order = State(), DataOrder(task, c.seed, c.batch_size)
         self.eval_every = c.eval_every or self.order.steps_per_epoch(c.accumulate)
         self.clock = Clock(task.unit)
@@ -72,9 +72,13 @@ class Training:
 
     def run(self) -> State:
         """Train from the current state to the last step, or until `stop` is called."""
-        with suppress(Stop):
-            while not self.is_done and not self.is_stopped:
+        try:
+            while not self.is_done:
+                if self.group.any(self.is_stopped):
+                    raise Stop
                 self.advance()
+        except Stop:
+            self.is_stopped = True
         self.save()
         return self.state
 
@@ -115,18 +119,20 @@ class Training:
         """Update the weights by the mean gradient of these batches; returns their mean loss."""
         step, clip = self.state.step, self.config.clip
         seed_torch(self.device, self.config.seed, "step", step)  # for augmentation and dropout
-        losses = self.gradients.accumulate([self.make_batch(plan) for plan in plans])
+        parts = self.gradients.split(plans)
+        self.clock.count_step(parts)
+        loss = self.gradients.learn(parts, self.make_batch, step)
         norm = self.gradients.norm()
-        check_finite_step(losses, norm, plans, self.model.named_parameters(), step)
+        check_finite_step(loss.losses, norm, parts, self.model.named_parameters(), step)
         if clip is not None and float(norm) > clip:
             clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
         self.optimizer.step(self.schedule(step + 0.5))  # ½: the middle of this step
-        return float(torch.stack(losses).mean())
+        return float(loss.mean)
 
     def make_batch(self, plan: Plan) -> Batch:
         """The examples of a plan, on the device, with the random changes of the task."""
         batch = self.task.batch(plan)
-        self.clock.count(batch)
+        self.clock.count(batch, len(plan))
         progress = self.state.step / self.config.steps
         return self.task.augment(batch.to(self.device), progress)
 
@@ -146,18 +152,23 @@ class Training:
 
     def evaluate(self) -> tuple[Metrics, str | None]:
         """The finite validation metrics, and a sample; the best metrics go into the state."""
-        self._evaluating_thread = threading.get_ident()
-        try:
-            if self.is_stopped:
-                raise Stop
-            found, sample = self.task.evaluate(self.model), self.task.sample(self.model)
-        finally:
-            self._evaluating_thread = None
-        metrics = {name: float(value) for name, value in found.items() if math.isfinite(value)}
+        found, sample = self.group.measure(self._measure)
+        metrics = {name: value for name, value in found.items() if math.isfinite(value)}
         for name in found.keys() - metrics.keys():
             self.tell(f"{name} is {found[name]} at step {self.state.step}; it is not logged")
         self.note_best(metrics)
         return metrics, sample
+
+    def _measure(self) -> tuple[Metrics, str | None]:
+        self._evaluating_thread = threading.get_ident()
+        try:
+            if self.is_stopped and self.group.can_interrupt:
+                raise Stop
+            found = self.task.evaluate(self.model)
+            metrics = {name: float(value) for name, value in found.items()}
+            return metrics, self.task.sample(self.model) if self.group.can_sample else None
+        finally:
+            self._evaluating_thread = None
 
     def note_best(self, metrics: Metrics) -> None:
         """Keep these metrics if they are the best so far, else count one more stale evaluation."""
@@ -190,7 +201,7 @@ class Training:
         signal handler does; resuming repeats it.
         """
         self.is_stopped = True
-        if self._evaluating_thread == threading.get_ident():
+        if self._evaluating_thread == threading.get_ident() and self.group.can_interrupt:
             raise Stop
 
     def save(self) -> None:
@@ -210,6 +221,13 @@ class Training:
         self.saved = (self.state.step, self.state.logged)
         self.clock = Clock(self.task.unit, self.state.seconds)
         self.tell(self.describe_resume())
+
+    def join(self) -> None:
+        """Continue from the state, the weights and the optimizer of the group's first process."""
+        state, saved = self.group.ask_first(lambda: (self.state.to_dict(), self.saved))
+        self.state, self.saved = State.from_dict(state), saved and (saved[0], saved[1])
+        tensors = [*self.model.state_dict().values(), *self.optimizer.tensors().values()]
+        self.group.copy_first(tensors)
 
     def describe_resume(self) -> str:
         """Where a resumed run continues, in words."""

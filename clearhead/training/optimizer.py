@@ -16,7 +16,7 @@ Between steps an optimizer keeps named tensors and nothing else, so that a run c
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -129,6 +129,8 @@ class Muon:
     def __init__(self, parameters: Parameters, momentum: float, newton_steps: int) -> None:
         self.parameters, self.momentum, self.newton_steps = parameters, momentum, newton_steps
         self.momenta = {name: torch.zeros_like(p) for name, p in parameters.items()}
+        # Matrices of one shape → their steps; those of a sharded model are elsewhere, too.
+        self.orthogonalise: Callable[[Sequence[Tensor], int], Iterable[Tensor]] = _stack_and_compute
         self.groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for name, parameter in parameters.items():
             self.groups[tuple(parameter.flatten(1).shape)].append(name)
@@ -140,7 +142,7 @@ class Muon:
             learned = [name for name in names if self.parameters[name].grad is not None]
             if not learned:
                 continue
-            updates = orthogonalise(torch.stack(self._add_momentum(learned)), self.newton_steps)
+            updates = self.orthogonalise(self._add_momentum(learned), self.newton_steps)
             rate = lr * max(1.0, rows / columns) ** 0.5
             for name, update in zip(learned, updates, strict=True):
                 parameter = self.parameters[name]
@@ -148,13 +150,13 @@ class Muon:
                 parameter.add_(update.view_as(parameter), alpha=-rate)
 
     def _add_momentum(self, names: Sequence[str]) -> list[Tensor]:
-        """u = g + μ m, as matrices (Nesterov's form); updates m."""
+        """u = g + μ m (Nesterov's form); updates m."""
         found = []
         for name in names:
             gradient, momentum = self.parameters[name].grad, self.momenta[name]
             assert gradient is not None
             momentum.mul_(self.momentum).add_(gradient)
-            found.append(gradient.add(momentum, alpha=self.momentum).flatten(1))
+            found.append(gradient.add(momentum, alpha=self.momentum))
         return found
 
 
@@ -176,6 +178,10 @@ def find_inner_matrices(model: nn.Module) -> Parameters:
             inner.add(parameter)
             found[name] = parameter
     return {name: parameter for name, parameter in found.items() if parameter not in outer}
+
+
+def _stack_and_compute(matrices: Sequence[Tensor], n_steps: int) -> Tensor:
+    return orthogonalise(torch.stack([matrix.flatten(1) for matrix in matrices]), n_steps)
 
 
 def orthogonalise(x: Tensor, n_steps: int = 5) -> Tensor:

@@ -21,6 +21,7 @@ from clearhead.training.optimizer import OPTIMIZERS, Optimizer
 from clearhead.training.schedule import SCHEDULES, Schedule, make_schedule
 from clearhead.training.tasks.task import DataConfig
 
+PARALLEL = ("exact", "ddp", "fsdp")
 PRECISIONS = ("auto", "float32", "bfloat16")
 SECTIONS = ("data", "model", "training")
 
@@ -43,8 +44,15 @@ class TrainingConfig(Config):
     keep            checkpoints that stay, beside the best
     precision       of the matrix products in training: "float32"; "bfloat16", about twice as fast
                     where the processor has instructions for it; "auto": bfloat16 on a GPU only.
-                    Weights and optimizer stay in float32, and so does evaluation
+                    Weights and optimizer stay in float32, and so does evaluation, except in
+                    "fsdp" mode
     compile         use torch.compile, which pays for long runs of large models only
+    parallel        how several processes share a step: "exact", with the same numbers on any number
+                    of processes; "ddp", fastest; "fsdp", for models too large for one of them. None
+                    is for one process (clearhead/parallel)
+    chunks          parts of a step in "exact" mode, for at most as many processes (chunks.py)
+    checkpoint_activations    in "fsdp" mode, compute each block's activations again when its
+                    gradient is computed, instead of keeping them
     """
 
     steps: int
@@ -72,6 +80,9 @@ class TrainingConfig(Config):
     seed: int = 0
     compile: bool = False
     precision: str = "auto"
+    parallel: str | None = None
+    chunks: int = 4
+    checkpoint_activations: bool = False
 
     def check(self) -> None:
         check_positive(steps=self.steps, batch_size=self.batch_size, accumulate=self.accumulate)
@@ -80,6 +91,14 @@ class TrainingConfig(Config):
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("precision", self.precision, PRECISIONS)
         check_choice("schedule", self.schedule, SCHEDULES)
+        check_positive(chunks=self.chunks)
+        if self.parallel is not None:
+            check_choice("parallel", self.parallel, PARALLEL)
+        if self.checkpoint_activations and self.parallel != "fsdp":
+            raise ValueError(
+                f"checkpoint_activations is for parallel=fsdp, got parallel={self.parallel}; "
+                f"leave one out"
+            )
         if min(self.warmup, self.cooldown) < 0 or self.warmup + self.cooldown > 1:
             raise ValueError(
                 f"warmup and cooldown are shares of the steps, together at most 1, "
@@ -89,6 +108,10 @@ class TrainingConfig(Config):
         if self.compile and self.workers > 1:
             raise ValueError(
                 f"compile is for one worker, got workers={self.workers}; leave one out"
+            )
+        if self.compile and self.parallel is not None:
+            raise ValueError(
+                f"compile is for one process, got parallel={self.parallel}; leave one out"
             )
         check_above_zero(lr=self.lr, matrix_lr=self.matrix_lr, clip=self.clip)
         for name in ("momentum", "weight_decay", "beta1", "beta2"):

@@ -7,7 +7,7 @@ these few numbers continues bit for bit.
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Self
@@ -16,6 +16,7 @@ import torch
 
 from clearhead.config import read_dataclass
 from clearhead.data.randomness import draw_bits
+from clearhead.data.shuffling import EvenPlans
 from clearhead.training.tasks.task import Plan, Task
 
 
@@ -86,7 +87,9 @@ class DataOrder:
 
     def __init__(self, task: Task, seed: int, batch_size: int) -> None:
         self.task, self.seed, self.batch_size = task, seed, batch_size
-        self.epoch, self.plans, self.starts = -1, list[Plan](), list[int]()
+        self.epoch = -1
+        self.plans: Sequence[Plan] = []
+        self.starts: Sequence[int] = []  # the cursor before each plan
 
     def next(self, state: State) -> Plan:
         """The plan of the next batch; moves the cursor of the state past it."""
@@ -94,8 +97,9 @@ class DataOrder:
             self._make_plans(state.epoch)
             number = bisect_left(self.starts, state.cursor)
             if number < len(self.plans):
-                state.cursor = self.starts[number + 1]
-                return self.plans[number]
+                plan = self.plans[number]
+                state.cursor = self.starts[number] + max(1, len(plan))
+                return plan
             state.epoch, state.cursor = state.epoch + 1, 0
 
     def steps_per_epoch(self, accumulate: int) -> int:
@@ -106,10 +110,16 @@ class DataOrder:
     def _make_plans(self, epoch: int) -> None:
         """Make the plans of an epoch, unless they are already made."""
         if self.epoch != epoch:
-            self.plans = list(self.task.plans(self.seed, epoch, self.batch_size))
+            plans = self.task.plans(self.seed, epoch, self.batch_size)
+            # Even plans are made when asked for: there may be more than fit into memory.
+            self.plans = plans if isinstance(plans, EvenPlans) else list(plans)
             if not self.plans:
                 raise ValueError(f"there are no examples to learn from in epoch {epoch}")
-            self.starts = [0, *accumulate(max(1, len(plan)) for plan in self.plans)]
+            if isinstance(self.plans, EvenPlans):
+                self.starts = self.plans.starts
+            else:
+                sizes = (max(1, len(plan)) for plan in self.plans[:-1])
+                self.starts = list(accumulate(sizes, initial=0))
             self.epoch = epoch
 
 
@@ -121,12 +131,12 @@ def seed_weights(task: Task, seed: int) -> None:
         seed_torch(torch.device("cpu"), seed, "weights", 0)
 
 
-def seed_torch(device: torch.device, seed: int, purpose: str, step: int) -> None:
-    """Set torch's generators to numbers that depend on (seed, purpose, step) alone.
+def seed_torch(device: torch.device, seed: int, purpose: str, *counters: int) -> None:
+    """Set torch's generators to numbers that depend on (seed, purpose, counters) alone.
 
     Not by torch.manual_seed, which records a stack trace for each missing device: 1 ms a step.
     """
-    number = int(draw_bits(seed, purpose, step)[0]) >> 1
+    number = int(draw_bits(seed, purpose, *counters)[0]) >> 1
     torch.default_generator.manual_seed(number)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(number)

@@ -143,8 +143,8 @@ def test_every_epoch_is_a_new_one(monkeypatch):
 
 
 def test_the_text_is_the_same_each_time_and_has_as_many_characters_as_shakespeare():
-    text = training._draw_text(5000)
-    assert text == training._draw_text(5000)
+    text = training.draw_text(5000)
+    assert text == training.draw_text(5000)
     assert len(text) == 5000
     assert len(set(text)) == 65
     assert text.isascii()

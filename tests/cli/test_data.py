@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from clearhead.cli import data as command
 from clearhead.cli import main
+from clearhead.cli.byte_progress import ByteLines
 from clearhead.data.fetching import catalogue, clients, fetch
 
 APP = typer.Typer()
@@ -201,7 +202,7 @@ def test_C05_a_wrong_name_or_a_file_in_the_way_is_2(toy, home, get):
 
 def test_a_terminal_shows_one_line_that_moves(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    progress = command._Progress("toy: 5 MB")
+    progress = ByteLines("toy: 5 MB")
     progress("asking", 0, 0)
     for done in (1, 2_500_000, 5_000_000):
         progress("toy.tgz", done, 5_000_000)

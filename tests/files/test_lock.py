@@ -4,12 +4,14 @@ import errno
 import fcntl
 import os
 import signal
+import threading
 import time
 
 import pytest
 from runs.tiny_runs import Child
 
-from clearhead.files.lock import LOCK, MARKER, NO_LOCKS, Busy, lock_folder
+from clearhead.files import lock
+from clearhead.files.lock import LOCK, MARKER, NO_LOCKS, Busy, lock_folder, read_owner
 
 
 @pytest.fixture(params=["flock", *NO_LOCKS])
@@ -97,3 +99,16 @@ def test_a_marker_of_another_machine_is_respected_and_the_way_out_named(tmp_path
     (tmp_path / (LOCK + MARKER)).unlink()
     with lock_folder(tmp_path):
         pass
+
+
+def test_who_only_looks_does_not_make_a_writer_fail(tmp_path, monkeypatch):
+    """`is_locked` holds the lock for a moment; a writer that comes then waits for it."""
+    monkeypatch.setattr(lock, "PATIENCE", 60.0)
+    looking = open(tmp_path / LOCK, "w")  # noqa: SIM115  # closed by the timer
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    timer = threading.Timer(0.05, looking.close)
+    timer.start()
+    with lock_folder(tmp_path):
+        assert read_owner(tmp_path) == os.getpid()
+    timer.join()
+    assert read_owner(tmp_path / "nowhere") is None

@@ -1,13 +1,14 @@
 """Text files: strict UTF-8, no NUL, no endless line."""
 
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clearhead.files import BadFile, read_text
-from clearhead.files.text import decode_utf8
+from clearhead.files.text import decode_utf8, read_chunks
 
 FAMILY = "👩‍❤️‍💋‍👨" * 5  # twenty persons in one emoji sequence after another
 
@@ -110,3 +111,43 @@ def test_bytes_are_decoded_under_a_name():
     assert decode_utf8(b"\xc3\xbc", "x") == "ü"
     with pytest.raises(BadFile, match=r"the vocabulary is not UTF-8: byte 1 is 0xfc .*; save it"):
         decode_utf8(b"a\xfc", "the vocabulary")
+
+
+# Part by part
+
+
+@given(
+    st.lists(st.sampled_from(["\ufeff", "\r", "\n", "\r\n", "a", "é", "中", "😀", " "])),
+    st.integers(1, 9),
+)
+def test_parts_joined_are_the_whole_text(tmp_path_factory, characters, chunk):
+    path = tmp_path_factory.mktemp("text") / "play.txt"
+    path.write_bytes("".join(characters).encode())
+    parts = list(read_chunks(path, chunk=chunk))
+    assert "".join(parts) == read_text(path)
+    assert "" not in parts
+    assert all(len(part) <= chunk + 1 for part in parts)  # a line end that waited for a second
+
+
+@given(st.integers(0, 20), st.sampled_from([b"\xff", b"\0", b"\xc3", b"\xed\xa0\x80"]))
+def test_a_fault_has_the_same_words_in_parts_as_in_a_whole(tmp_path_factory, n, fault):
+    path = tmp_path_factory.mktemp("text") / "play.txt"
+    path.write_bytes("aé中😀bcdefgh".encode()[:n].decode(errors="ignore").encode() + fault)
+    with pytest.raises(BadFile) as whole:
+        read_text(path)
+    for chunk in (1, 2, 3, 100):
+        with pytest.raises(BadFile) as found:
+            list(read_chunks(path, chunk=chunk))
+        assert str(found.value) == str(whole.value)
+
+
+def test_an_endless_line_is_read_in_parts_of_bounded_size(tmp_path):
+    with open(tmp_path / "line.txt", "wb") as file:
+        for _ in range(30):
+            file.write(b"x" * (1 << 20))
+    tracemalloc.start()
+    n = sum(map(len, read_chunks(tmp_path / "line.txt")))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert n == 30 << 20
+    assert peak < 8 << 20

@@ -146,6 +146,21 @@ def test_T13_a_signal_during_a_save_lets_it_finish(folder, monkeypatch):
     assert load_newest(run.checkpoints, run.identity).step == 3
 
 
+def test_a_signal_while_the_result_is_made_is_not_lost(folder, monkeypatch):
+    sample = TinyTask.sample
+
+    def work(ready):
+        def signalled(self, model):
+            if is_finished(find_runs(folder, "tiny")[0].checkpoints):
+                os.kill(os.getpid(), signal.SIGINT)
+            return sample(self, model)
+
+        monkeypatch.setattr(TinyTask, "sample", signalled)
+        run_tiny(folder)
+
+    assert Child(work).end() == 130
+
+
 def test_signals_are_as_before_after_a_run_and_one_that_is_ignored_stays_ignored(folder):
     before = signal.getsignal(signal.SIGINT)
     seen = []

@@ -2,6 +2,8 @@
 
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 from runs.tiny_runs import (
@@ -103,3 +105,19 @@ def test_overfit_learns_few_examples_and_is_another_run(folder):
 
 def test_train_takes_a_folder_and_needs_no_more(folder):
     assert train(tiny(2), folder).steps == 2
+
+
+def test_one_process_trains_with_a_torch_that_was_built_without_distributed():
+    """Such a build lacks _c10d_init, by which torch.distributed knows what it can offer."""
+    code = """
+import sys
+import torch._dynamo
+del torch._C._c10d_init, torch.distributed
+for name in [name for name in sys.modules if name.startswith("torch.distributed")]:
+    del sys.modules[name]
+import torch.distributed
+assert not torch.distributed.is_available()
+import clearhead.runs.train_recipe
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr

@@ -332,7 +332,7 @@ def test_language_is_counted_in_tokens_and_the_rest_in_examples():
         if issubclass(kind, tasks.Task) and kind is not tasks.Task:
             found[kind.unit].add(kind.__name__)
     assert found == {
-        "tokens": {"CharacterTask", "DialogueTask", "TranslationTask"},
+        "tokens": {"CharacterTask", "DialogueTask", "TokenFileTask", "TranslationTask"},
         "examples": {
             *("PictureTask", "PublishedSequenceTask", "SequenceTask", "SubstringTask"),
             "TensorTask",

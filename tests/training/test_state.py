@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training.tiny_task import TinyData, TinyTask
 
+from clearhead.data.shuffling import EvenPlans
 from clearhead.training.state import DataOrder, State, seed_torch
 
 
@@ -106,3 +107,25 @@ def test_with_another_batch_size_no_example_is_used_twice_in_an_epoch(n, sizes, 
         used += batch
         batch = list(second.next(state))
     assert len(set(used)) == len(used)
+
+
+class EvenTask(TinyTask):
+    """The same plans, each made when asked for."""
+
+    def plans(self, seed, epoch, batch_size):
+        whole = [i for plan in super().plans(seed, epoch, batch_size) for i in plan]
+        return EvenPlans(len(whole), batch_size, lambda places: [whole[i] for i in places])
+
+
+@given(n=st.integers(1, 30), sizes=st.tuples(st.integers(1, 9), st.integers(1, 9)), data=st.data())
+def test_plans_made_when_asked_for_give_the_states_of_listed_ones(n, sizes, data):
+    """Also after a change of the batch size in the middle of an epoch."""
+    tasks = TinyTask(TinyData(n)), EvenTask(TinyData(n))
+    states = State(), State()
+    for size in sizes:
+        orders = [DataOrder(task, 7, size) for task in tasks]
+        assert orders[0].steps_per_epoch(2) == orders[1].steps_per_epoch(2)
+        for _ in range(data.draw(st.integers(0, 40))):
+            plans = [list(o.next(state)) for o, state in zip(orders, states, strict=True)]
+            assert plans[0] == plans[1]
+            assert states[0] == states[1]

@@ -41,6 +41,7 @@ PATTERN = re.compile(
     r"|[ \t-\r]+(?![^ \t-\r])"
     r"|[ \t-\r]+"
 )
+WORD_END = re.compile(r"[^ \t-\r](?=[ \t-\r])")
 
 
 def _find_stand_in(character: str) -> str:
@@ -63,6 +64,24 @@ def split_words(text: str) -> list[str]:
     """Split a text into words, spaces included: joined again they are the text."""
     spans = (match.span() for match in PATTERN.finditer(text.translate(STAND_INS)))
     return [text[start:stop] for start, stop in spans]
+
+
+def find_cut(text: str) -> int:
+    """The last place where a text may be cut, so that both parts have the ids of the whole.
+
+    It is before white space that follows another character: there one word always ends, and no
+    later character changes how the text before it is split. 0 if there is no such place.
+
+    >>> find_cut("to be,  or")
+    6
+    """
+    size = 1 << 10
+    while True:
+        start = max(0, len(text) - size)
+        places = [match.end() for match in WORD_END.finditer(text[start:].translate(STAND_INS))]
+        if places or not start:
+            return start + places[-1] if places else 0
+        size *= 8
 
 
 def _list_byte_characters() -> list[str]:

@@ -4,6 +4,7 @@ task.py            what all tasks have: data, loss, metrics, a predictor
 tensors.py         tensors in memory: the shortest way to a task of your own
 substrings.py      whether a needle occurs in a haystack
 characters.py      the next character of a text
+token_files.py     the next token of a file that may be larger than the memory
 dialogue.py        the next word of a speech
 translation.py     a sentence in another language; translation_predictor.py: after training
 pictures.py        what a picture shows; picture_predictor.py: after training
@@ -19,6 +20,7 @@ from clearhead.training.tasks.sequences import SequenceData, SequencePredictor, 
 from clearhead.training.tasks.substrings import SubstringData, SubstringPredictor, SubstringTask
 from clearhead.training.tasks.task import DataConfig, Predictor, Task
 from clearhead.training.tasks.tensors import TensorTask
+from clearhead.training.tasks.token_files import TokenFileTask
 from clearhead.training.tasks.translation import (
     TranslationData,
     TranslationPredictor,
@@ -47,6 +49,7 @@ __all__ = [
     "SubstringTask",
     "Task",
     "TensorTask",
+    "TokenFileTask",
     "TranslationData",
     "TranslationPredictor",
     "TranslationTask",

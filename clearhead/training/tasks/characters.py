@@ -2,9 +2,12 @@
 
 The first 90 % of the text are for training, the last 10 % for validation. Each epoch cuts the
 training part into windows, starting at another offset, and takes every window once.
+
+The text is in memory; token_files.py learns from one that is not.
 """
 
 import shlex
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +19,8 @@ from torch import Tensor
 from clearhead.data.batch import Batch, plan_batches
 from clearhead.data.fetching.catalogue import find_data
 from clearhead.data.randomness import choose_below, draw_bits
-from clearhead.data.tokenizers import BytePairTokenizer, CharTokenizer
+from clearhead.data.token_header import is_token_file
+from clearhead.data.tokenizers import BytePairTokenizer, CharTokenizer, Tokenizer, load_tokenizer
 from clearhead.data.tokenizers.byte_pairs import FEWEST_TOKENS
 from clearhead.files.reading import BadFile, quote
 from clearhead.files.text import read_text
@@ -29,12 +33,15 @@ from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.tasks.task import TOKENIZER, DataConfig, Task, TextPredictor, hash_text
 
 EVAL_BATCH = 64  # windows
+N_OPENING = 1000  # tokens of the validation part in which a prompt is looked for
 PROMPT = "ROMEO:"
 
 
 @dataclass(frozen=True)
 class CharacterData(DataConfig):
     """A plain text file; without a path, Shakespeare's plays as `clearhead data get` brings them.
+
+    A path that ends with .tokens is a folder that `clearhead data pack` wrote, of any size.
 
     context: characters in a window; validation: the share at the end that is not learned from;
     sample_length: characters that the model writes at each evaluation. byte_pairs: the size
@@ -51,19 +58,34 @@ class CharacterData(DataConfig):
     def check(self) -> None:
         if self.byte_pairs is not None:
             check_whole("byte_pairs", self.byte_pairs, least=FEWEST_TOKENS)
+            if self.is_packed:
+                raise ValueError(
+                    f"byte_pairs is for a text, but {quote(self.path)} holds tokens; leave it out"
+                )
         if self.context < 1 or not 0 < self.validation < 1:
             raise ValueError(
                 f"context must be at least 1 and validation between 0 and 1, "
                 f"got {self.context} and {self.validation}"
             )
 
-    def open(self) -> "CharacterTask":
+    @property
+    def is_packed(self) -> bool:
+        """Whether the path is that of a token file."""
+        return self.path is not None and is_token_file(self.path)
+
+    def open(self) -> "NextTokenTask":
+        if self.is_packed:
+            from clearhead.training.tasks.token_files import TokenFileTask  # which imports this
+
+            return TokenFileTask(self)
         text = read_text(self.path) if self.path else read_shakespeare()
         if not text:
             raise BadFile(f"{quote(self.path)} is empty; give a text to learn from")
         return CharacterTask(self, text)
 
     def load_predictor(self, folder: Path) -> "CharacterPredictor":
+        if self.is_packed:
+            return CharacterPredictor(load_tokenizer(folder / TOKENIZER))
         if self.byte_pairs is None:
             return CharacterPredictor.load(folder)
         return CharacterPredictor(BytePairTokenizer.load(folder / TOKENIZER))
@@ -78,9 +100,7 @@ def read_shakespeare() -> str:
 class CharacterPredictor(TextPredictor):
     """Says which character, or byte pair, comes next."""
 
-    tokenizer: CharTokenizer | BytePairTokenizer
-
-    def __init__(self, tokenizer: CharTokenizer | BytePairTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
     @classmethod
@@ -103,19 +123,56 @@ class CharacterPredictor(TextPredictor):
         }
 
 
-class CharacterTask(Task):
-    """Next-character prediction by a GPT. A plan holds the starts of its windows."""
+class NextTokenTask(Task):
+    """Next-token prediction by a GPT, wherever the tokens are. A plan holds starts of windows."""
 
     predictor: CharacterPredictor
     config_type = GPTConfig
     unit = "tokens"
     has_text_samples = True
+    data: CharacterData
+    tokenizer: Tokenizer
+
+    @property
+    @abstractmethod
+    def opening(self) -> Tensor:
+        """The first N_OPENING tokens of the validation part, or all if it has fewer."""
+
+    def loss(self, model: GPT, batch: Batch) -> Tensor:
+        return mean_cross_entropy(model(batch.inputs), batch.targets)
+
+    def sample(self, model: GPT) -> str:
+        prompt = self.opening[: min(16, self.data.context)][None].to(model.device)
+        n = self.data.sample_length
+        with evaluation_mode(model):
+            writer = pack_if_it_pays(model, n)
+            ids = generate(writer, prompt, n, temperature=0.8, seed=0, roll=True)
+        return self.tokenizer.decode(ids[0])
+
+    def next_command(self, run: Path) -> str:
+        command = shlex.join(["clearhead", "generate", str(run), "--prompt", self._prompt()])
+        return f"{command} --tokens 300 --temperature 0.8"
+
+    def _prompt(self) -> str:
+        """ROMEO:, or the beginning of the validation part if the text lacks these letters."""
+        is_alphabet = isinstance(self.tokenizer, CharTokenizer)  # others can write any text
+        if not is_alphabet or set(PROMPT) <= set(self.tokenizer.tokens):
+            return PROMPT
+        text = self.tokenizer.decode(self.opening)
+        return next(filter(str.strip, text.splitlines()), text)[:16]
+
+    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
+        return [(sample, "what it wrote last")] if sample else []
+
+
+class CharacterTask(NextTokenTask):
+    """Next-character prediction in a text."""
 
     def __init__(self, data: CharacterData, text: str) -> None:
         self.data = data
         n_train = int(len(text) * (1 - data.validation))
         parts = text[:n_train], text[n_train:]
-        self.tokenizer: CharTokenizer | BytePairTokenizer = CharTokenizer.of(text, cls=None)
+        self.tokenizer = CharTokenizer.of(text, cls=None)
         if data.byte_pairs is not None:
             self.tokenizer = BytePairTokenizer.train(parts[:1], data.byte_pairs)
         self.predictor = CharacterPredictor(self.tokenizer)
@@ -134,6 +191,10 @@ class CharacterTask(Task):
         n = f"{len(self.validation):,}"
         self.measured_on = f"the last {n} {words} of the text, which it did not learn from"
 
+    @property
+    def opening(self) -> Tensor:
+        return self.validation[:N_OPENING]
+
     def overfit(self, n: int) -> Self:
         self.train = self.validation = self.train[: n * self.data.context + 1]
         self.n_examples = (len(self.train) - 1) // self.data.context
@@ -151,9 +212,6 @@ class CharacterTask(Task):
     def batch(self, plan: Sequence[int]) -> Batch:
         return cut_windows(self.train, torch.tensor(plan), self.data.context)
 
-    def loss(self, model: GPT, batch: Batch) -> Tensor:
-        return mean_cross_entropy(model(batch.inputs), batch.targets)
-
     def evaluate(self, model: GPT) -> dict[str, float]:
         """The mean over the whole validation part, in windows one after the other."""
         T, ids = self.data.context, self.validation
@@ -164,32 +222,9 @@ class CharacterTask(Task):
         batches = (cut_windows(ids, starts, length) for starts, length in pieces)
         return {"val_loss": self.mean_loss(model, batches)}
 
-    def sample(self, model: GPT) -> str:
-        prompt = self.validation[: min(16, self.data.context)][None].to(model.device)
-        n = self.data.sample_length
-        with evaluation_mode(model):
-            writer = pack_if_it_pays(model, n)
-            ids = generate(writer, prompt, n, temperature=0.8, seed=0, roll=True)
-        return self.tokenizer.decode(ids[0])
-
-    def next_command(self, run: Path) -> str:
-        command = shlex.join(["clearhead", "generate", str(run), "--prompt", self._prompt()])
-        return f"{command} --tokens 300 --temperature 0.8"
-
-    def _prompt(self) -> str:
-        """ROMEO:, or the beginning of the validation part if the text lacks these letters."""
-        is_bytes = isinstance(self.tokenizer, BytePairTokenizer)  # which can write any text
-        if is_bytes or set(PROMPT) <= set(self.tokenizer.tokens):
-            return PROMPT
-        text = self.tokenizer.decode(self.validation[:1000])
-        return next(filter(str.strip, text.splitlines()), text)[:16]
-
     def baseline(self) -> dict[str, float]:
         order, loss = find_best_order(self.train, self.validation, self.tokenizer.vocab_size)
         return {"order": order, "val_loss": loss}
-
-    def pictures(self, sample: str | None) -> list[tuple[str, str]]:
-        return [(sample, "what it wrote last")] if sample else []
 
 
 def cut_windows(ids: Tensor, starts: Tensor, length: int) -> Batch:

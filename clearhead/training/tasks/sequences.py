@@ -113,6 +113,14 @@ class SequencePredictor(Predictor):
             "error": float((output - example.targets[0]).abs().max()),
         }
 
+    def is_right(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Whether each number of a token is nearer to its target than to the other possible one.
+
+        The numbers are 0 or 1, for `unique` −1 or +1: (..., T, d_v) → (..., T).
+        """
+        difference = 2.0 if self.rule == "unique" else 1.0
+        return ((outputs - targets).abs() < difference / 2).all(dim=-1)
+
     def _spell(self, output: Tensor) -> str:
         """Outputs (T, d_v) as the nearest possible answer: letters, or a sign for each letter."""
         if self.rule == "unique":
@@ -183,6 +191,10 @@ class SequenceTask(Task):
 
     def loss(self, model: TorchTransformer, batch: Batch) -> Tensor:
         return self._errors(model, batch).square().mean()
+
+    def count_terms(self, batch: Batch) -> int:
+        assert batch.token_mask is not None
+        return int(batch.token_mask.sum())
 
     def _errors(self, model: TorchTransformer, batch: Batch) -> Tensor:
         """Output minus target at every real token, (real tokens, d_v)."""

@@ -216,6 +216,12 @@ class Task(ABC):
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The mean loss of a batch, a scalar."""
 
+    def count_terms(self, batch: Batch) -> int:
+        """How many terms the loss of a batch is the mean of; parts of a step count accordingly."""
+        if batch.targets.is_floating_point():  # probabilities of classes
+            return len(batch)
+        return int((batch.targets != IGNORE).sum())
+
     @abstractmethod
     def overfit(self, n: int) -> Self:
         """The same task with n training examples, on which the model is also evaluated."""

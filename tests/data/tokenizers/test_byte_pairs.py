@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from clearhead.data.tokenizers import load_tokenizer
-from clearhead.data.tokenizers.byte_pairs import BYTES, CHARACTERS, split_words
+from clearhead.data.tokenizers.byte_pairs import BYTES, CHARACTERS, find_cut, split_words
 from clearhead.data.tokenizers.tokenizer import Tokenizer as OurBase
 from clearhead.files import BadFile
 from clearhead.interop import BytePairTokenizer, find_tokenizer
@@ -24,6 +24,35 @@ what you've got; I'm sure it's 1,234,567 sheep!" Größe, naïve café – élè
 """
 ANY = st.text(st.characters(exclude_categories=["Cs", "Cn"]))
 LIKELY = st.text(st.sampled_from(list(" \t\n'’sdmtrevl1٣aZéß東!?-_\x1c\x85\xa0\u3000😀")))
+
+
+@given(ANY | LIKELY)
+def test_both_sides_of_a_cut_have_the_words_of_the_whole(text):
+    """Wherever a reader stops: what was read is cut, and the rest waits for more."""
+    words = split_words(text)
+    for n in range(len(text) + 1):
+        cut = find_cut(text[:n])
+        assert split_words(text[:cut]) + split_words(text[cut:]) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("", 0),
+        ("word", 0),
+        ("  word", 0),
+        ("word ", 4),
+        ("a bc d", 4),
+        ("to be,  or", 6),
+        ("a\u3000b", 1),  # other white space counts, too
+        ("a\x1cb", 0),  # which this is not, as for GPT-2
+        ("ab " + "c" * 5000, 2),  # far from the end
+        ("ab" + " " * 5000, 2),
+        ("c" * 5000, 0),
+    ],
+)
+def test_a_text_is_cut_before_the_last_white_space(text, place):
+    assert find_cut(text) == place
 
 
 @pytest.fixture(scope="module")

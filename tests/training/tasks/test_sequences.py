@@ -45,6 +45,15 @@ def test_answers_worked_by_hand():
     assert answers == {"identity": "CAC", "first": "CCC", "unique": "−1 +1 −1"}
 
 
+def test_a_token_is_right_if_no_number_is_nearer_to_the_other_possible_one():
+    letters = torch.tensor([[1.0, 0.0, 0.0], [0.51, 0.49, 0.0], [1.0, 0.5, 0.0], [0.4, 0.0, 0.0]])
+    wanted = torch.tensor([1.0, 0.0, 0.0]).expand(4, 3)
+    is_right = task("first").predictor.is_right(letters, wanted)
+    assert is_right.tolist() == [True, True, False, False]
+    signs, wanted = torch.tensor([[0.1], [-0.1], [-2.5]]), torch.tensor([[1.0], [1.0], [-1.0]])
+    assert task("unique").predictor.is_right(signs, wanted).tolist() == [True, False, False]
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_an_epoch_takes_every_example_once_in_an_order_of_its_own(rule):
     made = task(rule)

@@ -1,0 +1,41 @@
+"""python -m clearhead: the command line; each process of torchrun and clearhead launch is one."""
+
+import os
+import signal
+import threading
+import time
+
+LOOK_EVERY = 0.2  # seconds
+GRACE = 10.0  # seconds to save
+
+
+def end_with_agent(grace: float = GRACE) -> None:
+    """Stop this process, and those it has started, when the one that started it has ended.
+
+    An agent that is killed cannot stop its processes. They would keep the run from being resumed.
+    """
+    agent = int(os.environ.get("CLEARHEAD_AGENT", os.getppid()))
+
+    def watch() -> None:
+        while os.getppid() == agent:
+            time.sleep(LOOK_EVERY)
+        os.killpg(0, signal.SIGTERM)  # the agent gave this process a group of its own
+        time.sleep(grace)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def leave_silently() -> None:
+    """Let Ctrl-C end this process without a word until the run handles it: the agent says one."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        end_with_agent()
+        leave_silently()
+    from clearhead.cli.main import main
+
+    main()

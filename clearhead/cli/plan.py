@@ -1,0 +1,215 @@
+"""clearhead plan RECIPE [section.name=value …]: the memory and the time of a step, computed."""
+
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clearhead.cli.interrupts import exit_on_interrupt
+from clearhead.cli.options import Json, print_json, print_table
+from clearhead.cli.recipes import build_recipe, check_recipe
+from clearhead.cli.train import Changes
+from clearhead.parallel.planning.cards import CARD_NAMES, check_card
+from clearhead.training.recipes import RECIPES
+
+if TYPE_CHECKING:
+    from clearhead.parallel.plan import ModeCost, StepPlan
+
+MACHINE = 8  # cards of a machine
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help=f"One of {', '.join(RECIPES)}; or a Python file with your own recipe.",
+    ),
+]
+Gpus = Annotated[int, typer.Option("--gpus", help="Number of GPUs, with one process each.")]
+Gpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu", help=f"Kind of GPU: {', '.join(CARD_NAMES)}; cpu: processes on this machine."
+    ),
+]
+
+
+def plan(
+    name: RecipeName,
+    changes: Changes = None,
+    gpus: Gpus = 1,
+    gpu: Gpu = "a100",
+    json: Json = False,
+) -> None:
+    """Compute the memory and the time of a training step in every mode. No GPU is needed."""
+    given = changes or []
+    check_recipe(name)
+    for change in given:
+        if "=" not in change:
+            raise ValueError(f"a change is written section.name=value, got {change!r:.80}")
+    check_card(gpu)
+    if gpus < 1:
+        raise ValueError(f"--gpus must be at least 1, got {gpus}")
+    with exit_on_interrupt():
+        from clearhead.parallel.plan import make_plan
+        from clearhead.parallel.planning.cards import find_card
+        from clearhead.training import with_changes
+
+    made = make_plan(with_changes(build_recipe(name), given), find_card(gpu), gpus)
+    command = write_command(made, name, given)
+    if json:
+        print_json(to_json(made, name, command))
+    else:
+        _print_plan(made, name, command)
+    raise typer.Exit(0 if made.advice.mode else 1)
+
+
+def write_command(made: "StepPlan", name: str, given: list[str]) -> str | None:
+    """The line to type; None if nothing fits."""
+    mode = made.advice.mode
+    if mode is None:
+        return None
+    n = made.n
+    new = [] if mode == "none" else [f"training.parallel={mode}"]
+    if mode == "exact" and made.recipe.training.chunks < n:
+        new.append(f"training.chunks={n}")
+    new += made.advice.changes
+    replaced = {word.partition("=")[0] for word in new}
+    kept = [word for word in given if word.partition("=")[0] not in replaced]
+    train = ["train", name, *kept, *new]
+    if mode == "none":
+        return shlex.join(["clearhead", *train])
+    return shlex.join(["clearhead", "launch", *_choose_processes(n, made.card.name), *train])
+
+
+def _choose_processes(n: int, gpu: str) -> list[str]:
+    """The options of launch; more processes than a machine has cards need several machines."""
+    nodes = 1
+    while gpu != "cpu" and (n % nodes or n // nodes > MACHINE):
+        nodes += 1
+    processes = ["--processes", str(n // nodes)]
+    if nodes == 1:
+        return processes
+    return ["--nodes", str(nodes), "--node-rank", "0", "--rendezvous", "HOST:29500", *processes]
+
+
+def to_json(made: "StepPlan", name: str, command: str | None) -> dict[str, Any]:
+    """The plan as plain values: bytes and seconds."""
+    return {
+        "recipe": name,
+        "parameters": made.n_parameters,
+        "gpus": made.n,
+        "gpu": asdict(made.card),
+        "precision": "bfloat16" if made.mixed else "float32",
+        "measured": False,
+        "modes": {mode: _cost_to_json(cost) for mode, cost in made.costs.items()},
+        "recommended": made.advice.mode,
+        "changes": list(made.advice.changes),
+        "command": command,
+    }
+
+
+def _cost_to_json(cost: "ModeCost") -> dict[str, Any]:
+    return {
+        "passes": cost.share.n_passes,
+        "examples": cost.share.n_examples,
+        "memory": {**asdict(cost.memory), "total": cost.memory.total},
+        "seconds": {**asdict(cost.time), "total": cost.time.total},
+        "fits": cost.fits,
+    }
+
+
+def _print_plan(made: "StepPlan", name: str, command: str | None) -> None:
+    c, card = made.recipe.training, made.card
+    times = f"{c.accumulate} × " if c.accumulate > 1 else ""
+    precision = "bfloat16" if made.mixed else "float32"
+    size = f"{times}{c.batch_size}"
+    typer.echo(f"{name}: {made.n_parameters:,} parameters; examples of a step: {size}")
+    where = "processes on this machine" if card.name == "cpu" else f"× {card.name}"
+    memory = format_bytes(card.memory)
+    typer.echo(f"{made.n} {where}, {memory} each; products in {precision}")
+    typer.echo("\nmemory of a process at the worst moment of a step")
+    parts = ("weights", "gradient", "optimizer", "buffers", "activations", "total")
+    rows: list[tuple[str, ...]] = [("mode", *parts, "moment", f"of {memory}", "")]
+    for mode, cost in made.costs.items():
+        cells = [format_bytes(getattr(cost.memory, part)) for part in parts]
+        share = format_share(cost.memory.total / card.memory)
+        note = "" if cost.fits else "does not fit"
+        rows.append((mode, *cells, cost.memory.moment, share, note))
+    print_table(rows)
+    typer.echo("\ntime of a step")
+    spans = ("passes", "update", "exchange", "total")
+    rows = [("mode", "passes × examples", *spans, "")]
+    for mode, cost in made.costs.items():
+        cells = [format_seconds(getattr(cost.time, span)) for span in spans]
+        hidden = cost.time.hidden
+        note = f"{format_seconds(hidden)} of the exchange overlap the passes" if hidden else ""
+        rows.append((mode, f"{cost.share.n_passes} × {cost.share.n_examples}", *cells, note))
+    print_table(rows)
+    typer.echo(f"\n{_say_assumptions(made)}")
+    if (idle := made.n - c.accumulate * c.batch_size) > 0:
+        typer.echo(
+            f"{idle} of {made.n} processes have nothing to learn from: a step has fewer examples "
+            f"than there are processes; take a larger training.batch_size"
+        )
+    typer.echo(_say_advice(made, command))
+
+
+def _say_assumptions(made: "StepPlan") -> str:
+    """What the figures are worth."""
+    from clearhead.parallel.planning.steps import LAUNCH, UTILISATION, find_link
+
+    card = made.card
+    link = f"{find_link(card, made.n) / 1e9:.3g} GB/s between processes"
+    launch = f"at least {LAUNCH * 1e6:g} µs for each operation"
+    assumed = f"products at {100 * UTILISATION:g} % of {{}}, {launch}, {link}"
+    if card.name == "cpu":
+        peak = f"the {card.single / 1e9:.3g} GFLOP/s that a core was just measured at"
+        return (
+            f"computed, not measured: {assumed.format(peak)}. The memory is that of tensors; on "
+            f"Linux a process was measured at up to 1.6 times as much, because freed memory is kept"
+        )
+    text = "computed, not measured: clearhead was never run on this card. Assumed: "
+    text += assumed.format("the peak in the data sheet")
+    if made.mixed and card.half is None:
+        text += "; it has no instructions for bfloat16, so take training.precision=float32"
+    return text
+
+
+def _say_advice(made: "StepPlan", command: str | None) -> str:
+    advice = made.advice
+    if command is None or advice.cost is None:
+        least = min(cost.memory.total for cost in made.costs.values())
+        return (
+            f"nothing fits: the least is {format_bytes(least)}, and no smaller batch is small "
+            f"enough; take a smaller model, shorter inputs, more GPUs or larger ones"
+        )
+    if not advice.changes:
+        return f"type: {command}"
+    total, changes = format_bytes(advice.cost.memory.total), " ".join(advice.changes)
+    return f"nothing fits as it is; with {changes} it takes {total}\ntype: {command}"
+
+
+def format_bytes(n: float) -> str:
+    """Three digits in B, kB, MB, GB or TB."""
+    if not n:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 999.5:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.4g} TB"
+
+
+def format_share(share: float) -> str:
+    """In percent, with one digit after the point."""
+    return f"{100 * share:.1f} %" if share >= 0.001 else "< 0.1 %"
+
+
+def format_seconds(seconds: float) -> str:
+    """Three digits in µs, ms or s."""
+    if seconds < 1e-6:
+        return "< 1 µs" if seconds else "–"
+    for unit, factor in (("µs", 1e6), ("ms", 1e3)):
+        if seconds * factor < 999.5:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds:.4g} s"

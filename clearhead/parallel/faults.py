@@ -1,0 +1,48 @@
+"""How the processes of a run ended: which one is the cause, and whether to start again."""
+
+import signal
+from collections.abc import Mapping
+
+LOST = 8  # exit code: another process or machine did not answer
+CURABLE = (1, LOST)
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+STOPPED = tuple(128 + number for number in STOPPING)  # exit codes of processes that have saved
+
+
+def find_cause(codes: Mapping[int, int]) -> tuple[int, int]:
+    """The process whose end explains the others: its rank and exit code, below 0 for a signal.
+
+    When one process dies, those that wait for it end with LOST, or are aborted by the network
+    library, and the agent stops the rest.
+    """
+    consequences = [LOST, -signal.SIGABRT, *STOPPED, *(-number for number in STOPPING)]
+
+    def weigh(rank: int) -> tuple[int, int]:
+        code = codes[rank]
+        if code in consequences:
+            return 3 + consequences.index(code), rank
+        return (0 if not is_curable(code) else 1 if code < 0 else 2), rank
+
+    rank = min(codes, key=weigh)
+    return rank, codes[rank]
+
+
+def is_curable(code: int) -> bool:
+    """Whether a second attempt may succeed: after a kill, an unknown error or a lost process.
+
+    The other exit codes have causes that would come back: wrong usage, a full disk, a number that
+    is not finite.
+    """
+    return code < 0 or code in CURABLE
+
+
+def find_exit_code(code: int) -> int:
+    """The code that `launch` returns for that of a process: 128 + number if a signal ended it."""
+    return 128 - code if code < 0 else code
+
+
+def describe_end(code: int) -> str:
+    """How a process with this exit code ended, in words."""
+    if code < 0:
+        return f"was ended by {signal.Signals(-code).name}"
+    return "lost another process" if code == LOST else f"ended with exit code {code}"

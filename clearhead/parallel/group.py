@@ -1,0 +1,300 @@
+"""The processes of a run: how they exchange tensors, and notice that one of them is gone.
+
+torchrun starts the processes and gives each its rank. They meet at a store (meeting.py). From then
+on they exchange tensors directly: by gloo on CPUs, by the backend of the accelerator on GPUs. All
+messages are numbers or JSON.
+
+Every second each process writes a sign of life to the store. If an exchange fails or takes longer
+than the time limit, the remaining processes check whose signs have stopped, and name that rank.
+The limit is CLEARHEAD_TIMEOUT, in seconds. It must be longer than an evaluation, because all
+processes wait for that.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from clearhead.parallel.meeting import NoAnswer, explain_absence, meet, read_key, read_timeout
+from clearhead.runtime import Place
+from clearhead.timing import Timer
+from clearhead.training.chunks import Span, add_tree, list_subtrees, share_chunks
+from clearhead.training.group import Group, Stop
+from clearhead.training.recipe import TrainingConfig
+
+BEAT = 1.0  # seconds between signs of life
+
+
+current: "Processes | None" = None  # the group of this process; stays set after an error
+
+
+@contextmanager
+def join_group(parallel: str | None, device: torch.device, place: Place) -> Iterator[Group]:
+    """Within a `with` block this process belongs to the group of its run."""
+    if place.size == 1 and parallel in (None, "exact"):
+        yield Group()
+        return
+    global current
+    group = current = _find_kind(parallel, place)(device, place)
+    try:
+        yield group
+        group.wait()  # without this, one of two processes sometimes ends by SIGABRT
+        current = None
+    except BaseException as fault:
+        group.say_end(fault)
+        raise
+    finally:
+        group.leave()
+
+
+def _find_kind(parallel: str | None, place: Place) -> "type[Processes]":
+    if parallel is None:
+        raise ValueError(
+            f"{place.size} processes need training.parallel=exact (the same numbers on any number "
+            f"of processes), ddp (the fastest) or fsdp (for a model too large for one process)"
+        )
+    if parallel == "ddp":
+        from clearhead.parallel.replicated import Replicated
+
+        return Replicated
+    if parallel == "fsdp":
+        from clearhead.parallel.sharded import Sharded
+
+        return Sharded
+    return Processes
+
+
+class Processes(Group):
+    """Several processes; each adds up the gradients of its chunks: training.parallel=exact."""
+
+    def __init__(self, device: torch.device, place: Place) -> None:
+        self.rank, self.size, self.device = place.rank, place.size, device
+        self.timeout = read_timeout()
+        self.parent = os.getppid()
+        self.seconds_exchanging = 0.0
+        self.store = meet(place, self.timeout)
+        with explain_absence(self.store, self.size, self.timeout):
+            backend = "gloo"
+            if device.type != "cpu":
+                backend += f",{device.type}:{dist.get_default_backend_for_device(device)}"
+                backend = f"cpu:{backend}"
+                torch.accelerator.set_device_index(device.index or 0)
+            dist.init_process_group(
+                backend,
+                store=dist.PrefixStore("exchange", self.store),
+                rank=self.rank,
+                world_size=self.size,
+                timeout=timedelta(seconds=self.timeout),
+            )
+        self.ended = threading.Event()
+        self.heart = threading.Thread(target=self._beat, daemon=True)
+        self.heart.start()
+
+    def find_notice(self, config: TrainingConfig) -> str | None:
+        n = min(config.chunks, config.batch_size * config.accumulate)
+        if config.parallel != "exact" or n >= self.size:
+            return None
+        return (
+            f"a step has {n} chunks, so only {n} of {self.size} processes compute; with "
+            f"training.chunks={self.size} all would, but the results would be different numbers"
+        )
+
+    def describe_cost(self, seconds: float) -> str | None:
+        if not self.seconds_exchanging:
+            return None
+        share = self.seconds_exchanging / seconds
+        return f"{share:.0%} of the training time went into exchanging gradients and waiting"
+
+    # What all processes do together
+
+    def add_up(self, parts: Mapping[Span, Tensor], n: int, length: int) -> Tensor:
+        """Each process adds up one slice of the vector; then the slices are put together.
+
+        So every number is sent twice, as in any all-reduce, but added in the order of the tree.
+        """
+        timer, size = Timer(), self.size
+        spans = [list_subtrees(share_chunks(n, rank, size), (0, n)) for rank in range(size)]
+        most = max(map(len, spans))
+        slice_length = -(-length // size)
+        given = torch.zeros(most, size * slice_length, device=self.device)
+        for row, span in zip(given, spans[self.rank], strict=False):
+            row[:length] = parts[span]
+        slices = given.view(most, size, slice_length).transpose(0, 1).contiguous()
+        received = torch.empty_like(slices)
+        with self.explain_faults():
+            dist.all_to_all_single(received, slices)
+        known = {
+            span: received[rank, number]
+            for rank, found in enumerate(spans)
+            for number, span in enumerate(found)
+        }
+        own = add_tree((0, n), known.get).contiguous()
+        total = torch.empty(size, slice_length, device=self.device)
+        with self.explain_faults():
+            dist.all_gather(list(total), own)
+        self.seconds_exchanging += timer.seconds
+        return total.flatten()[:length]
+
+    def any(self, flag: bool) -> bool:
+        """Also true if the program that started this process has ended and cannot stop it."""
+        is_orphan = os.getppid() != self.parent
+        found = torch.tensor(int(flag or is_orphan))
+        with self.explain_faults():
+            dist.all_reduce(found, dist.ReduceOp.MAX)
+        return bool(found)
+
+    def ask_first(self, question: Callable[[], Any]) -> Any:
+        message, stop = "", None
+        if self.rank == 0:
+            try:
+                message = json.dumps({"answer": question()})
+            except Stop as fault:
+                message, stop = json.dumps({"stop": True}), fault
+        told = json.loads(self._tell_all(message))
+        if stop is not None or "stop" in told:
+            raise stop or Stop
+        return told["answer"]
+
+    def gather_numbers(self, own: Sequence[float]) -> list[list[float]]:
+        """The numbers of each process; every process must give equally many."""
+        given = torch.tensor(own, dtype=torch.float64)
+        found = [torch.empty_like(given) for _ in range(self.size)]
+        with self.explain_faults():
+            dist.all_gather(found, given)
+        return [numbers.tolist() for numbers in found]
+
+    def copy_first(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            dense = tensor.detach().contiguous()
+            with self.explain_faults():
+                dist.broadcast(dense, 0)
+            if dense.data_ptr() != tensor.data_ptr():
+                tensor.copy_(dense)
+
+    def compare(self, facts: Mapping[str, Any]) -> None:
+        known = [dict(_flatten(json.loads(text))) for text in self._gather(json.dumps(facts))]
+        for rank, other in enumerate(known):
+            for name in sorted(known[0].keys() | other.keys()):
+                one, two = (each.get(name, "nothing") for each in (known[0], other))
+                if one != two:
+                    raise ValueError(
+                        f"the processes differ in {name}: {one!r:.200} on rank 0, {two!r:.200} "
+                        f"on rank {rank}; start all of them in the same way, with the same files"
+                    )
+
+    def wait(self) -> None:
+        self.any(False)
+
+    # Messages
+
+    def _tell_all(self, message: str) -> str:
+        """The message of the first process."""
+        data = bytearray(message.encode())
+        length = torch.tensor(len(data))
+        with self.explain_faults():
+            dist.broadcast(length, 0)
+            text = torch.zeros(int(length), dtype=torch.uint8)
+            if self.rank == 0:
+                text = torch.frombuffer(data, dtype=torch.uint8)
+            dist.broadcast(text, 0)
+        return bytes(text.tolist()).decode()
+
+    def _gather(self, message: str) -> list[str]:
+        """The message of each process."""
+        data = torch.frombuffer(bytearray(message.encode()), dtype=torch.uint8)
+        with self.explain_faults():
+            lengths = [torch.tensor(0) for _ in range(self.size)]
+            dist.all_gather(lengths, torch.tensor(len(data)))
+            longest = max(map(int, lengths))
+            texts = [torch.zeros(longest, dtype=torch.uint8) for _ in lengths]
+            dist.all_gather(texts, torch.nn.functional.pad(data, (0, longest - len(data))))
+        pairs = zip(texts, lengths, strict=True)
+        return [bytes(text[: int(length)].tolist()).decode() for text, length in pairs]
+
+    def say_first(self, sentence: str) -> bool:
+        """True for the first process that says this sentence, False for all later ones."""
+        with suppress(RuntimeError):
+            return self.store.add(f"said/{sentence}", 1) == 1
+        return True
+
+    # Signs of life
+
+    def _beat(self) -> None:
+        number = 0
+        with suppress(RuntimeError):  # the store is gone, so this process ends soon, too
+            while not self.ended.wait(BEAT):
+                number += 1
+                self.store.set(f"beat/{self.rank}", str(number))
+
+    def _read_beats(self) -> dict[int, bytes]:
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        return {rank: read_key(self.store, f"beat/{rank}") for rank in others}
+
+    def say_end(self, fault: BaseException) -> None:
+        """Tell the others that this process ends with an error."""
+        if isinstance(fault, Exception) and not isinstance(fault, NoAnswer):
+            with suppress(RuntimeError):
+                self.store.set(f"ended/{self.rank}", "")
+
+    def leave(self) -> None:
+        """Close the connections."""
+        self.ended.set()
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+    @contextmanager
+    def explain_faults(self) -> Iterator[None]:
+        """If an exchange in this `with` block fails, name the rank that is the cause."""
+        try:
+            yield
+        except RuntimeError as fault:
+            if not isinstance(fault, dist.DistError) and "gloo" not in str(fault):
+                raise
+            raise NoAnswer(self._find_reason(fault)) from None
+
+    def _find_reason(self, fault: RuntimeError) -> str:
+        """Why an exchange failed.
+
+        The first process that finds out writes it to the store and ends. The others fail only
+        because it has ended, so they take its reason.
+        """
+        try:
+            if not (reason := read_key(self.store, "reason").decode()):
+                reason = self._look_for_reason(fault)
+                self.store.set("reason", reason)
+            return reason
+        except RuntimeError:
+            return "the program that started the processes has ended; start it again to resume"
+
+    def _look_for_reason(self, fault: RuntimeError) -> str:
+        before = self._read_beats()
+        for _ in range(25):
+            if ended := [rank for rank in before if self.store.check([f"ended/{rank}"])]:
+                return f"rank {ended[0]} ended with an error; its own message names it"
+            self.ended.wait(BEAT / 10)
+        after = self._read_beats()
+        silent = [str(rank) for rank in after if after[rank] == before[rank]]
+        if silent:
+            which = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(silent)}"
+            return (
+                f"{which} of {self.size} gave no sign of life: killed, stopped or cut off; all "
+                f"others waited at most {self.timeout:g} s; the same command resumes the run"
+            )
+        reason = str(fault).splitlines()[0]
+        return f"an exchange with the other processes failed ({reason:.300})"
+
+
+def _flatten(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each value of nested dictionaries, with its full name."""
+    if not isinstance(values, dict):
+        yield name, values
+        return
+    for key, value in values.items():
+        yield from _flatten(value, f"{name}.{key}" if name else str(key))

@@ -1,0 +1,200 @@
+"""The formulas: what a training step needs in each mode.
+
+P parameters on N processes, in bytes; a float32 number has 4, and S = 4P is a whole gradient.
+
+             weights   gradient   AdamW    Muon                  buffers
+    none     4P        S          8P       4 for each number of  S: that of a batch, to be added
+    exact    4P        S          8P       an inner matrix, 8    sums and slices, 4 S or more
+    ddp      4P        S          8P       for each other one    S, in the first step
+    fsdp     4P/N      S/N        8P/N                           blocks that are gathered
+
+SGD keeps nothing. Activations (counting.py) come on top. Not everything is there at the same time:
+the memory of a step is that of its worst moment. The gradient is counted in each of these moments:
+
+    pass        the forward pass is done, and every activation is kept
+    exchange    the gradients of all batches and processes are added
+    update      the optimizer computes, Muon with copies of its matrices
+
+The time of a step is three times that of the forward pass (for each of its products the backward
+pass has two), plus the update, plus the part of the exchange that does not overlap with a pass:
+
+             sent and received by each process, in bytes          overlaps with
+    exact    2 (N − 1)/N · S               slices to all, then from all
+    ddp      2 (N − 1)/N · S               a ring                 the backward pass
+    fsdp     (N − 1)/N · (4P + 4P + S)     two gathers, a sum     both passes
+
+With products in bfloat16, fsdp gathers half as much. All speeds are peaks from data sheets; what
+part of a peak is reached, UTILISATION, is an assumption, and so are LAUNCH and NETWORK.
+"""
+
+from dataclasses import dataclass
+
+from clearhead.parallel.counting import Cost
+from clearhead.parallel.planning.cards import Card
+from clearhead.parallel.planning.sizes import FLOAT, Sizes
+from clearhead.training.chunks import list_subtrees, share_chunks
+from clearhead.training.recipe import TrainingConfig
+
+UTILISATION = 0.4  # part of the peak that large models reach in products; small ones far less
+LAUNCH = 5e-6  # seconds that each operation takes at least
+NETWORK = 25e9  # bytes/s between machines: 200 Gbit/s for each card
+CARDS_OF_A_MACHINE = 8
+MUON_COPIES = 5  # of matrices: before, between and after the products, and two of their squares
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one process, at one moment of a step."""
+
+    moment: str  # "pass", "exchange" or "update"
+    weights: int
+    gradient: int
+    optimizer: int
+    buffers: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        held = self.weights + self.gradient + self.optimizer
+        return held + self.buffers + self.activations
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of one step; `hidden` is the part of the exchange that overlaps the passes."""
+
+    passes: float
+    update: float
+    exchange: float
+    hidden: float
+
+    @property
+    def total(self) -> float:
+        return self.passes + self.update + self.exchange - self.hidden
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process computes in a step: n_passes, each with n_examples."""
+
+    n_passes: int
+    n_examples: int
+
+
+def share_step(c: TrainingConfig, mode: str, n: int) -> Share:
+    """A step has accumulate · batch_size examples, whatever the number of processes.
+
+    "exact" divides the step into chunks; "ddp" and "fsdp" divide each of its batches by n.
+    """
+    if mode != "exact":
+        return Share(c.accumulate, -(-c.batch_size // n))
+    n_parts = -(-c.chunks // c.accumulate)  # of each batch
+    n_chunks = count_chunks(c)
+    return Share(-(-n_chunks // n), -(-c.batch_size // n_parts))
+
+
+def count_chunks(c: TrainingConfig) -> int:
+    """The chunks of a step in "exact" mode; a chunk has at least one example."""
+    return c.accumulate * min(c.batch_size, -(-c.chunks // c.accumulate))
+
+
+def measure_memory(sizes: Sizes, mode: str, n: int, *, mixed: bool, checkpoint: bool) -> Memory:
+    """The memory of a process at the worst moment of a step."""
+    c, held = sizes.recipe.training, sizes.hold(n if mode == "fsdp" else 1)
+    share = share_step(c, mode, n)
+    cost = sizes.count(share.n_examples, mixed)
+    buffers = count_buffers(sizes, mode, n, share, mixed)
+    activations = count_activations(cost, checkpoint=checkpoint, shares_copies=mode == "fsdp")
+    kept = held.weights, held.gradient, held.optimizer
+    moments = [
+        Memory(name, *kept, size, activations if name == "pass" else 0)
+        for name, size in buffers.items()
+    ]
+    return max(moments, key=lambda memory: memory.total)
+
+
+def count_activations(cost: Cost, *, checkpoint: bool, shares_copies: bool) -> int:
+    """What autograd keeps, and the gradients of the largest tensor and of the one before it.
+
+    Products in bfloat16 need copies of the weights. With shares_copies they need none, because
+    fsdp gathers the weights in bfloat16 already.
+    """
+    kept = cost.kept_by_checkpoints if checkpoint else cost.kept
+    return kept + 2 * cost.largest + (0 if shares_copies else cost.copies)
+
+
+def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) -> dict[str, int]:
+    """Bytes beside weights, gradient, optimizer and activations, at each moment of a step.
+
+    none      pass: S if there was a batch before; exchange: S
+    exact     with c chunks in this process, log₂ c sums wait for others: as many S in the pass, one
+              more when they are added. For the exchange, beside the sum itself: S to send, S that
+              is received, the total, and PyTorch's own copy of it. If the chunks of a process are
+              m subtrees, m times the first three, and m more to bring them in order
+    ddp       S, in the first step, where the order of the gradients is found
+    fsdp      the weights of the largest block twice, because the next block is gathered meanwhile;
+              all weights outside the blocks; and a whole gradient: of a block or of the weights
+              outside, whichever is larger, or of the model if several batches are accumulated
+
+    In the update Muon has copies of all matrices of one shape; in fsdp, of one matrix.
+    """
+    S, c = sizes.hold(1).gradient, sizes.recipe.training
+    matrices = sizes.largest_matrix if mode == "fsdp" else sizes.largest_shape
+    update = MUON_COPIES * FLOAT * matrices * (c.optimizer == "muon")
+    if mode == "none":
+        return {"pass": S * (c.accumulate > 1), "exchange": S, "update": update}
+    if mode == "ddp":
+        return {"pass": S, "exchange": S, "update": update}
+    if mode == "exact":
+        waiting = (share.n_passes - 1).bit_length()
+        m = count_subtrees(count_chunks(c), n)
+        sent = 3 * m + 1 + (m if m > 1 else 0) if n > 1 else 0
+        return {"pass": waiting * S, "exchange": max(waiting + 1, sent) * S, "update": update}
+    block, rest = sizes.units
+    width = 2 if mixed else FLOAT
+    gathered = width * (2 * block + rest)
+    whole = S if c.accumulate > 1 else FLOAT * max(block, rest)
+    return {"pass": gathered + whole, "update": update}
+
+
+def count_subtrees(n_chunks: int, n: int) -> int:
+    """How many subtrees the chunks of one process form, at most."""
+    shares = (share_chunks(n_chunks, rank, n) for rank in range(n))
+    return max(len(list_subtrees(share, (0, n_chunks))) for share in shares)
+
+
+def measure_time(
+    sizes: Sizes, card: Card, mode: str, n: int, *, mixed: bool, checkpoint: bool
+) -> Time:
+    """The time of a step."""
+    c, held = sizes.recipe.training, sizes.hold(n if mode == "fsdp" else 1)
+    share = share_step(c, mode, n)
+    cost = sizes.count(share.n_examples, mixed)
+    peak = card.half if mixed and card.half is not None else card.single
+    flops = 3 * cost.flops + cost.block_flops * checkpoint
+    once = max(flops / (UTILISATION * peak), 3 * LAUNCH * cost.n_kernels)
+    passes = share.n_passes * once
+    traffic = 2 * held.weights + held.gradient + 2 * held.optimizer  # read, and written
+    link = find_link(card, n)
+    muon = 0.0
+    if c.optimizer == "muon":  # in fsdp its matrices are gathered, too
+        gathered = FLOAT * sum(matrix.numel() for matrix in sizes.inner) * (n - 1) / n
+        muon = sizes.muon_flops / (UTILISATION * card.single) + gathered / link * (mode == "fsdp")
+    exchange = count_traffic(sizes, mode, n, share, mixed) / link
+    hideable = {"ddp": once * 2 / 3, "fsdp": passes}.get(mode, 0.0)
+    return Time(passes, traffic / card.bandwidth + muon, exchange, min(exchange, hideable))
+
+
+def count_traffic(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) -> float:
+    """Bytes that a process sends in a step, and as many that it receives."""
+    S, others = sizes.hold(1).gradient, (n - 1) / n
+    if mode != "fsdp":
+        return 2 * others * S
+    width = 2 if mixed else FLOAT
+    gathers = 2 * width * sizes.n_parameters * share.n_passes
+    return others * (gathers + S)
+
+
+def find_link(card: Card, n: int) -> float:
+    """Bytes per second between processes: those of the card's link, or of the network."""
+    return card.link if n <= CARDS_OF_A_MACHINE else min(card.link, NETWORK)

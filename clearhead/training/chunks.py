@@ -1,0 +1,246 @@
+r"""The gradient of a step in chunks: the same bits on any number of processes.
+
+    training.parallel=exact  training.chunks=4         a step is divided into 4 chunks
+
+Floating-point sums depend on their order: (a + b) + c is not always a + (b + c). So the gradients
+of the chunks are always added along the same tree, whichever process computes them:
+
+    0   1   2   3
+     \ /     \ /          one process adds up everything; with two, one adds 0 and 1, the
+     0-1     2-3          other 2 and 3, and then they exchange these two sums
+        \   /
+         0-3
+
+Everything else in a chunk depends on (seed, step, chunk) alone: its examples, its augmentation and
+its dropout. The gradient of the step is the mean over all terms of its loss, so a smaller chunk
+has less weight. Batch norm sees one chunk at a time. Its running statistics, and all other buffers
+of the model, change by the mean of their changes over the chunks.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from queue import SimpleQueue
+
+import torch
+from torch import Tensor, nn
+
+from clearhead.data.batch import Batch
+from clearhead.models.model import Model
+from clearhead.training.gradient import Gradients, MakeBatch, StepLoss, check_workers
+from clearhead.training.recipe import TrainingConfig
+from clearhead.training.state import seed_torch
+from clearhead.training.tasks.task import Plan, Task
+
+Span = tuple[int, int]  # (first, end): the chunks first … end − 1
+
+# The tree
+
+
+def split_span(span: Span) -> tuple[Span, Span]:
+    """The two subtrees of a span; the left one has the largest power of two below the size."""
+    first, end = span
+    middle = first + (1 << (end - first - 1).bit_length() - 1)
+    return (first, middle), (middle, end)
+
+
+def list_subtrees(chunks: range, span: Span) -> list[Span]:
+    """The largest subtrees of `span` that contain only these chunks."""
+    first, end = span
+    if first in chunks and end - 1 in chunks:
+        return [span]
+    if end - first == 1:
+        return []
+    return [found for half in split_span(span) for found in list_subtrees(chunks, half)]
+
+
+def add_tree(span: Span, find: Callable[[Span], Tensor | None]) -> Tensor:
+    """Add up the chunks of `span` along the tree, in place.
+
+    find: returns the sum of a span, or None if it must first be added up.
+    """
+    known = find(span)
+    if known is not None:
+        return known
+    left, right = split_span(span)
+    total = add_tree(left, find)
+    return total.add_(add_tree(right, find))
+
+
+def cut_plan(plan: Plan, n: int) -> list[Plan]:
+    """Divide a batch into n parts of nearly equal size; some are empty if n is too large."""
+    ends = [len(plan) * i // n for i in range(n + 1)]
+    return [plan[a:b] for a, b in pairwise(ends)]
+
+
+def split_plan(plan: Plan, n: int) -> list[Plan]:
+    """Divide a batch into at most n parts of nearly equal size, none of them empty."""
+    return [part for part in cut_plan(plan, n) if len(part)]
+
+
+def share_chunks(n: int, rank: int, size: int) -> range:
+    """Which of n chunks the process of this rank computes; each chunk belongs to one process."""
+    return range(rank * n // size, (rank + 1) * n // size)
+
+
+# The gradient
+
+
+class ChunkedGradients(Gradients):
+    """Computes the chunks of this process, and takes part in the sum over all processes."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        config: TrainingConfig,
+        *,
+        workers: int,
+        share: Callable[[int], range],
+        add_up: Callable[[Mapping[Span, Tensor], int, int], Tensor],
+    ) -> None:
+        """workers: how many chunks this process computes at once; share, add_up: see Group."""
+        super().__init__(model, task.loss, precision=config.precision)
+        check_workers(model.config, workers)
+        self.task, self.config, self.share, self.add_up = task, config, share, add_up
+        shared = {id(p): p for p in model.parameters()}
+        copies = [copy.deepcopy(model, {**shared}) for _ in range(workers - 1)]
+        self.replicas = [Replica(each, self.parameters) for each in (model, *copies)]
+        self.threads_of_workers = ThreadPoolExecutor(workers) if workers > 1 else None
+
+    def split(self, plans: Sequence[Plan]) -> list[Plan]:
+        """Divide the batches of a step into the chunks of all processes."""
+        n = -(-self.config.chunks // len(plans))
+        return [part for plan in plans for part in split_plan(plan, n)]
+
+    def learn(self, parts: Sequence[Plan], make_batch: MakeBatch, step: int) -> StepLoss:
+        n, own = len(parts), self.share(len(parts))
+        first = self.replicas[0]
+        before = [buffer.clone() for buffer in first.buffers]
+        for replica in self.replicas:
+            if not replica.model.training:  # asking is cheaper than setting every module's flag
+                replica.model.train()
+
+        def make(chunk: int) -> Batch:
+            seed_torch(self.device, self.config.seed, "chunk", step, chunk)
+            return make_batch(parts[chunk])
+
+        vectors = self._run(own, make, n, before)
+
+        def find(span: Span) -> Tensor | None:
+            return next(vectors) if span[1] - span[0] == 1 else None
+
+        sums = {span: add_tree(span, find) for span in list_subtrees(own, (0, n))}
+        return first.unpack(self.add_up(sums, n, first.measure_vector(n)), n, before)
+
+    def _run(
+        self, own: range, make: Callable[[int], Batch], n: int, before: Sequence[Tensor]
+    ) -> Iterator[Tensor]:
+        """The vector of each chunk, in order; several are computed at once if there are workers."""
+
+        def differentiate(replica: Replica, chunk: int, batch: Batch) -> Tensor:
+            for buffer, old in zip(replica.buffers, before, strict=True):
+                buffer.copy_(old)
+            loss, gradient = self._differentiate(replica.model, batch)
+            return replica.pack(gradient, loss, self.task.count_terms(batch), chunk, n, before)
+
+        if self.threads_of_workers is None:
+            for chunk in own:
+                yield differentiate(self.replicas[0], chunk, make(chunk))
+            return
+        free: SimpleQueue[Replica] = SimpleQueue()
+        for replica in self.replicas:
+            free.put(replica)
+
+        def work(chunk: int, batch: Batch) -> Tensor:
+            replica = free.get()
+            try:
+                return differentiate(replica, chunk, batch)
+            finally:
+                free.put(replica)
+
+        yield from self.threads_of_workers.map(work, own, [make(chunk) for chunk in own])
+
+
+class Replica:
+    """A model that packs all results of a chunk into one vector, to be added up over the chunks.
+
+    gradient     the gradient of the sum of all loss terms; `unpack` divides by their number
+    is_used      for each parameter: 1 if this chunk has a gradient for it, else 0
+    losses       a number for each chunk: the loss of this chunk, and 0 for all others
+    terms        a number for each chunk: how many loss terms this one has, and 0 for all others
+    changes      by how much the buffers changed, such as the running statistics of batch norm
+    """
+
+    def __init__(self, model: Model, parameters: Sequence[nn.Parameter]) -> None:
+        self.model, self.parameters = model, parameters
+        self.buffers = [buffer for buffer in model.buffers() if buffer.dtype is not torch.bool]
+
+    def measure_vector(self, n: int) -> int:
+        """The length of the vector of a step with n chunks."""
+        tensors = (*self.parameters, *self.buffers)
+        return sum(t.numel() for t in tensors) + len(self.parameters) + 2 * n
+
+    def pack(
+        self,
+        gradient: Sequence[Tensor | None],
+        loss: Tensor,
+        n_terms: int,
+        chunk: int,
+        n: int,
+        before: Sequence[Tensor],
+    ) -> Tensor:
+        """The vector of one chunk of n; before: the buffers before this step."""
+        length = self.measure_vector(n)
+        vector = torch.empty(length, dtype=self.parameters[0].dtype, device=loss.device)
+        pieces = self._cut(vector, n)
+        for piece, part in zip(pieces.gradient, gradient, strict=True):
+            if part is None:
+                piece.zero_()
+            else:
+                torch.mul(part, n_terms, out=piece.view(part.shape))
+        pieces.is_used.copy_(torch.tensor([part is not None for part in gradient]))
+        pieces.losses.zero_()[chunk] = loss
+        pieces.terms.zero_()[chunk] = n_terms
+        for piece, buffer, old in zip(pieces.changes, self.buffers, before, strict=True):
+            change = torch.where(buffer == old, 0, buffer - old)  # inf − inf would be NaN
+            piece.copy_(change.flatten())
+        return vector
+
+    def unpack(self, vector: Tensor, n: int, before: Sequence[Tensor]) -> StepLoss:
+        """Set each .grad to the mean over all terms, and change the buffers by the mean change."""
+        pieces = self._cut(vector, n)
+        n_terms = pieces.terms.sum().clamp(min=1)  # a mean over nothing is 0
+        is_used = pieces.is_used.tolist()
+        for parameter, piece, used in zip(self.parameters, pieces.gradient, is_used, strict=True):
+            if used:
+                # In the parameter's memory layout: the fused AdamW reads both in this order.
+                parameter.grad = torch.empty_like(parameter, requires_grad=False)
+                torch.div(piece.view(parameter.shape), n_terms, out=parameter.grad)
+        for buffer, piece, old in zip(self.buffers, pieces.changes, before, strict=True):
+            change = piece.view(buffer.shape) / n
+            if not old.is_floating_point():
+                change = change.round().to(old.dtype)
+            buffer.copy_(old + change)
+        mean = (pieces.losses * pieces.terms).sum() / n_terms
+        return StepLoss(list(pieces.losses), mean)
+
+    def _cut(self, vector: Tensor, n: int) -> "Pieces":
+        k = len(self.parameters)
+        sizes = [p.numel() for p in self.parameters], [b.numel() for b in self.buffers]
+        pieces = vector.split([*sizes[0], k, n, n, *sizes[1]])
+        is_used, losses, terms = pieces[k : k + 3]
+        return Pieces(pieces[:k], is_used, losses, terms, pieces[k + 3 :])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """The vector of a Replica, cut into its parts."""
+
+    gradient: Sequence[Tensor]
+    is_used: Tensor
+    losses: Tensor
+    terms: Tensor
+    changes: Sequence[Tensor]

@@ -1,0 +1,290 @@
+"""Real processes that ask, tell and wait for one another: what each answer is on every rank."""
+
+import json
+import os
+from threading import Thread
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from parallel.forked_ranks import Ranks
+from training.chunk_sums import spread, sum_over
+
+from clearhead.parallel.group import Processes, join_group
+from clearhead.parallel.meeting import NoAnswer, agree_on_word, read_timeout
+from clearhead.runtime import Place, read_place
+from clearhead.training.chunks import add_tree, list_subtrees, share_chunks
+from clearhead.training.group import Group, Stop
+
+pytestmark = pytest.mark.xdist_group("processes")
+
+COUNTS = (1, 2, 3, 4, 5, 7, 8, 13)  # chunks; some are fewer than the processes
+LENGTHS = (1, 2, 5, 1000)  # of vectors; some are shorter than there are processes
+WORDS = 'Füße, 日本語, 🐈 and "quotes"\n\x00'
+FACTS = {"recipe": "tiny", "training": {"lr": 0.1, "seed": 0}, "examples": "ab12", "torch": "2.9"}
+
+
+def check_everything(group):
+    """Ask everything that can be asked; returns the answers of this rank as JSON can hold them."""
+    rank, size = group.rank, group.size
+    answers = {"rank": rank, "size": size}
+    answers["any"] = [group.any(flag) for flag in (False, True, rank == 0, rank == size - 1)]
+    own, group.parent = group.parent, -1 if rank == size - 1 else group.parent
+    answers["orphan"] = group.any(False)
+    group.parent = own
+    questions = (WORDS, None, [1, 2.5], {"a": []}, 0.1 + 0.2, "x" * 300_000)
+    answers["told"] = [group.ask_first(lambda value=value: value) for value in questions]
+    answers["nan"] = str(group.ask_first(lambda: float("nan")))
+    answers["first"] = group.ask_first(lambda: f"of rank {rank}")
+    answers["stop"] = catch(Stop, lambda: group.ask_first(raise_stop))
+    answers["after"] = group.ask_first(lambda: "goes on")
+    answers["copied"] = copy_first(group)
+    answers["sums"] = [
+        add_up(group, n, length) for n in COUNTS for length in LENGTHS
+    ]  # fmt: skip
+    answers["shares"] = [list(group.share(n)) for n in COUNTS]
+    answers["same"] = catch(ValueError, lambda: group.compare(FACTS))
+    answers["different"] = [
+        catch(ValueError, lambda facts=facts: group.compare(facts)) for facts in differ(rank, size)
+    ]
+    answers["numbers"] = group.gather_numbers([rank + 0.1, -1e300])
+    answers["said"] = [group.say_first(sentence) for sentence in (WORDS, WORDS, f"rank {rank}")]
+    group.wait()
+    return answers
+
+
+def raise_stop():
+    raise Stop
+
+
+def catch(kind, work):
+    try:
+        work()
+    except kind as fault:
+        return str(fault) or type(fault).__name__
+    return None
+
+
+def differ(rank, size):
+    """Facts of which the last rank has other ones than the first."""
+    is_last = rank == size - 1
+    yield {**FACTS, "training": {"lr": 0.2 if is_last else 0.1, "seed": 0}}
+    yield {**FACTS, "examples": "cd34" if is_last else "ab12"}
+    yield {**FACTS, "torch": "2.10" if is_last else "2.9"}
+    yield {**FACTS, **({"extra": 1} if is_last else {})}
+    yield {**FACTS, **({} if is_last else {"extra": "é" * 500})}
+
+
+def copy_first(group):
+    """Tensors of many kinds, some not contiguous; on the first rank they are left as they are."""
+    start = group.rank * 100
+    tensors = [
+        torch.arange(6.0).view(2, 3).mT + start,
+        torch.tensor(start),
+        torch.tensor([True, False]) ^ (group.rank > 0),
+        torch.zeros(0, 3),
+        torch.arange(24.0).view(1, 2, 3, 4).to(memory_format=torch.channels_last) + start,
+        torch.nn.Parameter(torch.ones(2) + start),
+        (torch.arange(12.0) + start)[::2],
+        torch.ones(3, dtype=torch.float64) / 3 + start,
+    ]
+    group.copy_first(tensors)
+    return [tensor.tolist() for tensor in tensors]
+
+
+def add_up(group, n, length):
+    """The bits of the sum, as numbers."""
+    vectors, own = spread(n, length, n), group.share(n)
+
+    def find(span):
+        return vectors[span[0]].clone() if span[1] - span[0] == 1 else None
+
+    parts = {span: add_tree(span, find) for span in list_subtrees(own, (0, n))}
+    return group.add_up(parts, n, length).view(torch.int32).tolist()
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def answers(request, tmp_path_factory):
+    """Of each rank."""
+    folder = tmp_path_factory.mktemp("answers")
+
+    def work(rank):
+        with join_group("exact", torch.device("cpu"), read_place()) as group:
+            assert isinstance(group, Processes)
+            found = check_everything(group)
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+
+    ranks = Ranks(request.param, work, folder, CLEARHEAD_TIMEOUT="60")
+    assert ranks.end() == [0] * request.param, ranks.read()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+
+
+def test_each_process_knows_its_rank(answers):
+    assert [(one["rank"], one["size"]) for one in answers] == [
+        (rank, len(answers)) for rank in range(len(answers))
+    ]
+
+
+def test_a_flag_of_any_process_is_seen_by_all(answers):
+    assert all(one["any"] == [False, True, True, True] for one in answers)
+
+
+def test_all_stop_if_the_program_that_started_one_of_them_has_ended(answers):
+    assert all(one["orphan"] is True for one in answers)
+
+
+def test_all_get_the_answer_of_the_first_to_the_bit(answers):
+    for one in answers:
+        assert one["told"] == [WORDS, None, [1, 2.5], {"a": []}, 0.1 + 0.2, "x" * 300_000]
+        assert (one["nan"], one["first"]) == ("nan", "of rank 0")
+
+
+def test_all_raise_the_stop_of_the_first_and_go_on_together(answers):
+    assert all((one["stop"], one["after"]) == ("Stop", "goes on") for one in answers)
+
+
+def test_tensors_of_any_kind_become_those_of_the_first(answers):
+    alone = copy_first(Group())
+    assert all(one["copied"] == alone for one in answers)
+
+
+def test_sums_have_the_bits_of_one_process(answers):
+    expected = [
+        sum_over(spread(n, length, n), 1).view(torch.int32).tolist()
+        for n in COUNTS
+        for length in LENGTHS
+    ]
+    assert all(one["sums"] == expected for one in answers)
+
+
+def test_all_chunks_are_shared_out(answers):
+    for number, n in enumerate(COUNTS):
+        assert [c for one in answers for c in one["shares"][number]] == list(range(n))
+
+
+def test_equal_facts_are_accepted_and_all_refuse_different_ones_in_the_same_words(answers):
+    last = len(answers) - 1
+    expected = [
+        f"the processes differ in training.lr: 0.1 on rank 0, 0.2 on rank {last};",
+        f"the processes differ in examples: 'ab12' on rank 0, 'cd34' on rank {last};",
+        f"the processes differ in torch: '2.9' on rank 0, '2.10' on rank {last};",
+        f"the processes differ in extra: 'nothing' on rank 0, 1 on rank {last};",
+        f"the processes differ in extra: '{'é' * 199} on rank 0, 'nothing' on rank {last};",
+    ]
+    for one in answers:
+        assert one["same"] is None
+        assert one["different"] == answers[0]["different"]
+    for sentence, beginning in zip(answers[0]["different"], expected, strict=True):
+        assert sentence.startswith(beginning)
+        assert sentence.endswith("; start all of them in the same way, with the same files")
+
+
+def test_numbers_are_gathered_in_the_order_of_the_ranks(answers):
+    expected = [[rank + 0.1, -1e300] for rank in range(len(answers))]
+    assert all(one["numbers"] == expected for one in answers)
+
+
+def test_a_sentence_is_said_by_one_process_only(answers):
+    said = [one["said"] for one in answers]
+    assert sum(first for first, _, _ in said) == 1
+    assert not any(again for _, again, _ in said)
+    assert all(own for _, _, own in said)
+
+
+# One process
+
+
+def test_one_process_is_alone():
+    place = Place()
+    for parallel in (None, "exact"):
+        with join_group(parallel, torch.device("cpu"), place) as group:
+            assert type(group) is Group
+
+
+def test_several_processes_need_a_mode():
+    with (
+        pytest.raises(ValueError, match=r"2 processes need training\.parallel=exact.*ddp.*fsdp"),
+        join_group(None, torch.device("cpu"), Place(1, 2, 1, 2)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["0", "0.5", "-3", "86401", "nan", "inf", "soon", "5 s", "1e9"])
+def test_a_time_limit_that_makes_no_sense_is_refused(monkeypatch, text):
+    monkeypatch.setenv("CLEARHEAD_TIMEOUT", text)
+    with pytest.raises(ValueError, match=r"CLEARHEAD_TIMEOUT must be .* from 1 to 86400, got '"):
+        read_timeout()
+
+
+@given(st.integers(1, 86400))
+def test_a_time_limit_is_read(seconds):
+    os.environ["CLEARHEAD_TIMEOUT"] = str(seconds)
+    try:
+        assert read_timeout() == seconds
+    finally:
+        del os.environ["CLEARHEAD_TIMEOUT"]
+    assert read_timeout() == 600
+
+
+@given(st.integers(1, 30), st.integers(1, 12))
+def test_a_share_is_that_of_the_group(n, size):
+    for rank in range(size):
+        group = Group()
+        group.rank, group.size = rank, size
+        assert group.share(n) == share_chunks(n, rank, size)
+
+
+# The meeting
+
+
+def meet_in_threads(store, size, absent=(), seconds=20.0):
+    """What each rank gets from agree_on_word: the word it can read, or its error."""
+    found = {}
+
+    def run(rank):
+        try:
+            kept = agree_on_word(store, Place(rank, size, rank, size), seconds)
+            kept.set(f"at {rank}", str(rank))
+            found[rank] = kept.underlying_store, kept
+        except NoAnswer as fault:
+            found[rank] = str(fault)
+
+    threads = [Thread(target=run, args=(r,)) for r in reversed(range(size)) if r not in absent]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_the_processes_of_each_attempt_meet_apart_from_those_before(size):
+    store = torch.distributed.HashStore()
+    kept = []
+    for _ in range(4):
+        found = meet_in_threads(store, size)
+        kept.append(found[0][1])
+        for _, its in found.values():
+            assert [its.get(f"at {rank}") for rank in range(size)] == [
+                str(rank).encode() for rank in range(size)
+            ]
+        kept[-1].set("attempt", str(len(kept)))
+    assert [int(its.get("attempt")) for its in kept] == [1, 2, 3, 4]
+
+
+def test_words_of_an_earlier_attempt_do_not_count():
+    """Its first rank has ended after it wrote the list, and a rank of now is not there yet."""
+    store = torch.distributed.HashStore()
+    meet_in_threads(store, 3)
+    found = meet_in_threads(store, 3, absent=[1], seconds=1.0)
+    assert found[0] == "rank 1 of 3 could not be reached within 1 s (nobody answered)"
+    assert not isinstance(found[2], str)  # it waits for rank 1 in the next exchange
+
+
+def test_without_rank_0_the_others_name_it():
+    store = torch.distributed.HashStore()
+    meet_in_threads(store, 3)
+    found = meet_in_threads(store, 3, absent=[0], seconds=1.0)
+    expected = "rank 0 of 3 could not be reached within 1 s (nobody answered)"
+    assert found == {1: expected, 2: expected}
