@@ -18,6 +18,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -48,6 +49,8 @@ from clearhead.parallel.faults import (
 
 TIMEOUT = "CLEARHEAD_TIMEOUT"  # seconds that a process waits for another
 AGENT = "CLEARHEAD_AGENT"  # process id of the agent; its processes end when it does
+LEAVE_WITHIN = 5.0  # seconds that machine 0 waits for the others at the end of a run
+LOOK_EVERY = 0.05  # seconds between two looks
 Tell = Callable[[str], None]
 
 
@@ -90,10 +93,12 @@ def launch(
                 max_restarts=restarts,
                 monitor_interval=0.1,
             )
+            agent = Agent(spec, node_rank, rendezvous.rpartition(":")[0], tell)
             try:
-                return Agent(spec, node_rank, rendezvous.rpartition(":")[0], tell).work()
+                return agent.work()
             finally:
                 handler.shutdown()
+                agent.leave(nodes)
         except SignalException as stop:
             tell(f"stopped by {stop.sigval.name}")
             return 128 + stop.sigval
@@ -124,6 +129,19 @@ class Agent(LocalElasticAgent):
             return LOST
         failures = {rank: failure.exitcode for rank, failure in result.failures.items()}
         return find_exit_code(find_cause(failures)[1]) if failures else 0
+
+    def leave(self, nodes: int) -> None:
+        """Leave the rendezvous. Machine 0 has its store, so it waits for the others to leave."""
+        store = self._worker_group.store
+        if nodes == 1 or store is None:
+            return
+        with suppress(RuntimeError):  # machine 0 was killed
+            store.add("clearhead/left", 1)
+        limit = time.monotonic() + LEAVE_WITHIN
+        while self.node_rank == 0 and store.add("clearhead/left", 0) < nodes:
+            if time.monotonic() > limit:
+                break
+            time.sleep(LOOK_EVERY)
 
     def _explain_stop(self, number: signal.Signals) -> int:
         """The exit code after a signal; prints a sentence if no process has printed one."""

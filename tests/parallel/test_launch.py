@@ -51,9 +51,12 @@ while True:
 """
 
 LAUNCH = """
-import json, sys
+import json, sys, time
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
 from clearhead.parallel.launch import launch
 options = json.loads(sys.argv[1])
+seconds, shutdown = options.pop("seconds_to_leave", 0), DynamicRendezvousHandler.shutdown
+DynamicRendezvousHandler.shutdown = lambda self: time.sleep(seconds) or shutdown(self)
 sys.exit(launch(sys.argv[2:], **options))
 """
 
@@ -460,6 +463,28 @@ def test_ranks_follow_the_number_of_the_machine(tmp_path):
     assert [facts[f"{rank}-0"]["launcher"] for rank in range(4)] == [1, 1, 0, 0]
     assert {fact["WORLD_SIZE"] for fact in facts.values()} == {"4"}
     assert [facts[f"{rank}-0"]["LOCAL_RANK"] for rank in range(4)] == ["0", "1", "0", "1"]
+
+
+def test_machine_0_is_the_last_to_leave(tmp_path):
+    """It has the store of the rendezvous; torch prints a warning if that is gone too early."""
+    slow = {"node_rank": 1, "seconds_to_leave": 1.5}
+    ends, _ = launch_nodes(tmp_path, {}, slow, {"node_rank": 0})
+    assert ends == [(0, ""), (0, "")]
+
+
+def test_a_machine_ends_without_a_traceback_when_machine_0_is_killed(tmp_path):
+    place = f"localhost:{find_port()}"
+    options = {"nodes": 2, "rendezvous": place, "timeout": 5, "processes": 1}
+    command = [sys.executable, "-c", f"open('{tmp_path}/here', 'w'); import time; time.sleep(3)"]
+    first = launch_outside(command, node_rank=0, **options)
+    second = launch_outside(command, node_rank=1, **options)
+    wait_until(lambda: (tmp_path / "here").exists(), 60)
+    first.kill()
+    first.communicate()
+    errors = second.communicate(timeout=60)[1]
+    assert second.returncode == 8
+    assert "error: the other nodes have ended" in errors
+    assert "Traceback" not in errors
 
 
 def test_machines_start_again_together(tmp_path):
