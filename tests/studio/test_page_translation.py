@@ -82,7 +82,7 @@ def test_a_sentence_is_typed_and_translated(page, run):
     expect(page.get_by_role("alert")).to_have_text(
         "the text is empty; type a sentence to translate"
     )
-    page.faults.clear()  # the refusal is a response with the status 400
+    page.expected.append("status of 400")
 
 
 def test_each_step_has_the_probabilities_of_the_model(page, run, source):
