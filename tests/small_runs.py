@@ -28,6 +28,15 @@ SMALL = [
 BRIEFLY = ["training.steps=2", "training.eval_every=2", "training.save_every=2"]
 
 
+def choose_tolerance(name):
+    """How closely a parameter is reached again on another processor.
+
+    A bias of the keys moves all scores of a query alike, so its gradient is rounding noise, which
+    AdamW enlarges to steps of full length: here two steps of at most 0.01.
+    """
+    return 0.02 if name.endswith("proj_k.bias") else 1e-6
+
+
 def small_recipe(*changes):
     from clearhead.training import find_recipe, with_changes
 

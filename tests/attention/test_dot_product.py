@@ -47,9 +47,12 @@ def check(attend, q, k, v, mask=None, bias=None, **options):
     assert output.dtype == q.dtype
     assert output.shape == (*q.shape[:-1], v.size(-1))
     got = [output, *(x.grad for x in tensors)]
+    largest = 1.0  # score; the relative error of exp(score) is that of the score times the score
+    if options.get("scale"):
+        largest = max(1.0, float((q @ k.mT).detach().abs().max()) * abs(options["scale"]))
     for ours, theirs in zip(got, (expected, *grads[:3]), strict=True):
-        scale = float(theirs.abs().max()) if theirs.numel() else 1.0
-        torch.testing.assert_close(ours.double(), theirs, **tolerance(q.dtype, max(scale, 1.0)))
+        scale = max(1.0, float(theirs.abs().max()) if theirs.numel() else 1.0) * largest
+        torch.testing.assert_close(ours.double(), theirs, **tolerance(q.dtype, scale))
     if learned is not None and learned.requires_grad:
         assert learned.grad.dtype == bias.dtype
         assert learned.grad.shape == bias.shape

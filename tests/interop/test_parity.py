@@ -103,7 +103,8 @@ def test_attention_maps_are_those_of_transformers(oracle):
     for n, expected in enumerate(theirs):
         weights = trace[f"stack.blocks.{n}.attention"].weights
         assert weights.shape == expected.shape
-        assert (weights - expected).abs().max() <= 1e-5
+        # The scores of these models are large; processors differ in their last digits.
+        assert (weights - expected).abs().max() <= 3e-5
     assert theirs[-1].std() > 0.01
 
 

@@ -222,7 +222,10 @@ def test_a_long_evaluation_is_interrupted_for_all_and_repeated(folder, expected)
         wait_until(begun.exists, "the evaluation")
         for rank in range(2):
             ranks.send(rank, signal.SIGTERM)
-        assert ranks.end() == [143, 143], ranks.read()
+        # Rank 1 may have stopped with rank 0 and be about to end when its own signal arrives.
+        first, second = ranks.end()
+        assert first == 143, ranks.read()
+        assert second in (143, -signal.SIGTERM), ranks.read()
     run_to_end(2, words, folder)
     assert list_hashes(folder / "out") == expected
 

@@ -9,11 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from parallel.forked_ranks import Ranks
+from torch import nn
 from training.chunk_sums import spread, sum_over
 
 from clearhead.parallel.group import Processes, join_group
 from clearhead.parallel.meeting import NoAnswer, agree_on_word, read_timeout
+from clearhead.parallel.owners import Owners, divide_costs, estimate_cost
 from clearhead.runtime import Place, read_place
+from clearhead.training import TrainingConfig
 from clearhead.training.chunks import add_tree, list_subtrees, share_chunks
 from clearhead.training.group import Group, Stop
 
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.xdist_group("processes")
 
 COUNTS = (1, 2, 3, 4, 5, 7, 8, 13)  # chunks; some are fewer than the processes
 LENGTHS = (1, 2, 5, 1000)  # of vectors; some are shorter than there are processes
+REST = 3  # numbers of a vector after the gradients
 WORDS = 'Füße, 日本語, 🐈 and "quotes"\n\x00'
 FACTS = {"recipe": "tiny", "training": {"lr": 0.1, "seed": 0}, "examples": "ab12", "torch": "2.9"}
 
@@ -43,6 +47,7 @@ def check_everything(group):
     answers["sums"] = [
         add_up(group, n, length) for n in COUNTS for length in LENGTHS
     ]  # fmt: skip
+    answers["lengths"], answers["updated"] = update(group)
     answers["shares"] = [list(group.share(n)) for n in COUNTS]
     answers["same"] = catch(ValueError, lambda: group.compare(FACTS))
     answers["different"] = [
@@ -94,14 +99,52 @@ def copy_first(group):
 
 
 def add_up(group, n, length):
-    """The bits of the sum, as numbers."""
-    vectors, own = spread(n, length, n), group.share(n)
+    """The bits of the sum, as numbers: the gradients of the own parameters, and what follows."""
+    model = nn.ParameterList([nn.Parameter(torch.zeros(length))])
+    model.extend([nn.Parameter(torch.zeros(size)) for size in (4, 1, 6)])
+    group.owners = Owners(model, rank=group.rank, size=group.size, is_muon=False)
+    vectors, own = spread(n, length + 11 + REST, n), group.share(n)
 
     def find(span):
         return vectors[span[0]].clone() if span[1] - span[0] == 1 else None
 
     parts = {span: add_tree(span, find) for span in list_subtrees(own, (0, n))}
-    return group.add_up(parts, n, length).view(torch.int32).tolist()
+    total = group.add_up(parts, n, length + 11 + REST)
+    start, end = group.owners.slices[group.rank]
+    return total[: end - start].view(torch.int32).tolist(), total[-REST:].tolist()
+
+
+class Layers(nn.Sequential):
+    """Matrices for Muon, one of them not contiguous, and the rest for AdamW."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        super().__init__(*(nn.Linear(4 + i, 5 + i) for i in range(4)), nn.Conv2d(3, 7, 2))
+        self[4].to(memory_format=torch.channels_last)
+
+
+def update(group):
+    """Three updates by gradients of which each process has only its own.
+
+    Returns the sum of numbers of which each process has its own, and the bits of all tensors.
+    """
+    config, model = TrainingConfig(steps=1, optimizer="muon", parallel="exact"), Layers()
+    optimizer = Group.make_optimizer(group, model, config)
+    parameters = list(model.parameters())
+    group.owners = Owners(model, rank=group.rank, size=group.size, is_muon=True)
+    for step in range(3):
+        torch.manual_seed(step)
+        gradients = [torch.randn_like(parameter) for parameter in parameters]
+        own = group.list_own(len(parameters))
+        for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+            parameter.grad = gradient if i in own and i != 3 else None
+        lengths = [float(p.grad.norm()) if p.grad is not None else 0.0 for p in parameters]
+        total = group.add_own(torch.tensor(lengths))
+        group.update(optimizer, 0.5)
+    group.collect(optimizer)
+    tensors = [*parameters, *optimizer.tensors().values()]
+    bits = [tensor.detach().contiguous().view(torch.int32).tolist() for tensor in tensors]
+    return total.tolist(), bits
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -150,12 +193,37 @@ def test_tensors_of_any_kind_become_those_of_the_first(answers):
 
 
 def test_sums_have_the_bits_of_one_process(answers):
-    expected = [
-        sum_over(spread(n, length, n), 1).view(torch.int32).tolist()
-        for n in COUNTS
-        for length in LENGTHS
-    ]
-    assert all(one["sums"] == expected for one in answers)
+    """Each has those of its own parameters; together, each number once."""
+    cases = [(n, length) for n in COUNTS for length in LENGTHS]
+    for number, (n, length) in enumerate(cases):
+        expected = sum_over(spread(n, length + 11 + REST, n), 1)
+        found = [one["sums"][number] for one in answers]
+        together = [bits for gradients, _ in found for bits in gradients]
+        assert together == expected[:-REST].view(torch.int32).tolist()
+        assert all(rest == expected[-REST:].tolist() for _, rest in found)
+
+
+def test_updates_that_are_shared_out_have_the_bits_of_one_process(answers):
+    lengths, bits = update(Group())
+    assert lengths[3] == 0.0
+    assert all(one["lengths"] == lengths for one in answers)
+    assert all(one["updated"] == bits for one in answers)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=30), st.integers(1, 8))
+def test_each_parameter_has_one_owner_and_no_owner_much_more_than_its_share(costs, size):
+    ranges = divide_costs(costs, size)
+    assert len(ranges) == size
+    assert [i for own in ranges for i in own] == list(range(len(costs)))
+    most = max(sum(costs[i] for i in own) for own in ranges)
+    assert most <= sum(costs) / size + max(costs)
+
+
+def test_an_update_by_muon_costs_more_than_one_by_adamw():
+    """(4, 6): 5 steps with products of 2·4·6·4, 2·4·4·4 and 2·4·4·6 operations."""
+    matrix = torch.zeros(6, 4)
+    assert estimate_cost(matrix, is_muon=False) == 2400
+    assert estimate_cost(matrix, is_muon=True) == 2400 + 5 * (192 + 128 + 192)
 
 
 def test_all_chunks_are_shared_out(answers):

@@ -238,7 +238,10 @@ def close(given, wanted, **tolerance):
     assert given.keys() == wanted.keys()
     for name, values in wanted.items():
         torch.testing.assert_close(
-            torch.tensor(given[name]), torch.tensor(values), msg=name, **tolerance
+            torch.tensor(given[name]),
+            torch.tensor(values),
+            msg=lambda m, name=name: f"{name}: {m}",
+            **tolerance,
         )
     return True
 
@@ -266,7 +269,8 @@ def test_every_optimizer_makes_the_steps_of_one_process(found, one, kind):
     alone = make_training(optimizer=kind, clip=0.3)
     wanted = make_steps(alone)
     for answers in (*found, one):
-        assert close(answers[kind], wanted, rtol=1e-4, atol=2e-5)
+        # Muon makes weak directions of a gradient as long as strong ones, and their errors, too.
+        assert close(answers[kind], wanted, rtol=1e-4, atol=3e-4 if kind == "muon" else 2e-5)
         assert answers["tied"]
     assert found[0][kind] == found[1][kind] == found[2][kind]
     assert (
