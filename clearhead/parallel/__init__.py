@@ -1,6 +1,7 @@
 """One run on many processes: the only place besides runtime.py that knows about ranks.
 
 group.py        the processes of a run: how they exchange tensors, and notice that one is gone
+owners.py       which process updates which parameters
 meeting.py      how they find one another, also after a restart
 replicated.py   training.parallel=ddp: each process has the whole model
 sharded.py      training.parallel=fsdp: each process has a part of every weight
@@ -13,7 +14,7 @@ counting.py     operations and activations of a pass, counted without computing 
 planning/       what plan.py is made of
 
 The third mode, training.parallel=exact, has no file here: training/chunks.py divides a step into
-chunks, and group.py adds up what the processes have computed.
+chunks, group.py adds up what the processes have computed, and each updates its part (owners.py).
 """
 
 from importlib import import_module

@@ -22,12 +22,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clearhead.models.model import Model
 from clearhead.parallel.meeting import NoAnswer, explain_absence, meet, read_key, read_timeout
+from clearhead.parallel.owners import Owners
 from clearhead.runtime import Place
 from clearhead.timing import Timer
 from clearhead.training.chunks import Span, add_tree, list_subtrees, share_chunks
+from clearhead.training.gradient import Gradients
 from clearhead.training.group import Group, Stop
+from clearhead.training.optimizer import Optimizer
 from clearhead.training.recipe import TrainingConfig
+from clearhead.training.tasks.task import Task
 
 BEAT = 1.0  # seconds between signs of life
 
@@ -97,6 +102,11 @@ class Processes(Group):
         self.heart = threading.Thread(target=self._beat, daemon=True)
         self.heart.start()
 
+    def make_gradients(self, model: Model, task: Task, config: TrainingConfig) -> Gradients:
+        is_muon = config.optimizer == "muon"
+        self.owners = Owners(model, rank=self.rank, size=self.size, is_muon=is_muon)
+        return super().make_gradients(model, task, config)
+
     def find_notice(self, config: TrainingConfig) -> str | None:
         n = min(config.chunks, config.batch_size * config.accumulate)
         if config.parallel != "exact" or n >= self.size:
@@ -115,32 +125,46 @@ class Processes(Group):
     # What all processes do together
 
     def add_up(self, parts: Mapping[Span, Tensor], n: int, length: int) -> Tensor:
-        """Each process adds up one slice of the vector; then the slices are put together.
+        """Each process gets the gradients of its own parameters, and all that follows them."""
+        slices = self.owners.slices
+        shares = [share_chunks(n, rank, self.size) for rank in range(self.size)]
+        spans = [list_subtrees(share, (0, n)) for share in shares]
+        rest = length - slices[-1][1]
+        lengths = [end - start + rest for start, end in slices]
+        own = spans[self.rank]
+        pieces = [
+            piece
+            for start, end in slices
+            for span in own
+            for piece in (parts[span][start:end], parts[span][-rest:])
+        ]
+        sent = torch.cat([torch.empty(0, device=self.device), *pieces])
+        counts = [len(found) * lengths[self.rank] for found in spans]
+        received = sent.new_empty(sum(counts))
+        with self.exchanging():
+            dist.all_to_all_single(received, sent, counts, [len(own) * each for each in lengths])
+        rows = received.view(-1, lengths[self.rank])
+        known = dict(zip([span for found in spans for span in found], rows, strict=True))
+        return add_tree((0, n), known.get)
 
-        So every number is sent twice, as in any all-reduce, but added in the order of the tree.
-        """
-        timer, size = Timer(), self.size
-        spans = [list_subtrees(share_chunks(n, rank, size), (0, n)) for rank in range(size)]
-        most = max(map(len, spans))
-        slice_length = -(-length // size)
-        given = torch.zeros(most, size * slice_length, device=self.device)
-        for row, span in zip(given, spans[self.rank], strict=False):
-            row[:length] = parts[span]
-        slices = given.view(most, size, slice_length).transpose(0, 1).contiguous()
-        received = torch.empty_like(slices)
+    def list_own(self, n: int) -> range:
+        return self.owners.own
+
+    def add_own(self, numbers: Tensor) -> Tensor:
+        with self.exchanging():
+            dist.all_reduce(numbers)  # in any order: all but one of the numbers are 0
+        return numbers
+
+    def update(self, optimizer: Optimizer, factor: float) -> None:
+        """Each process updates its own parameters, and sends them to the others."""
+        self.owners.drop_others()
+        optimizer.step(factor)
+        with self.exchanging():
+            self.owners.send_parameters()
+
+    def collect(self, optimizer: Optimizer) -> None:
         with self.explain_faults():
-            dist.all_to_all_single(received, slices)
-        known = {
-            span: received[rank, number]
-            for rank, found in enumerate(spans)
-            for number, span in enumerate(found)
-        }
-        own = add_tree((0, n), known.get).contiguous()
-        total = torch.empty(size, slice_length, device=self.device)
-        with self.explain_faults():
-            dist.all_gather(list(total), own)
-        self.seconds_exchanging += timer.seconds
-        return total.flatten()[:length]
+            self.owners.send_optimizer(optimizer)
 
     def any(self, flag: bool) -> bool:
         """Also true if the program that started this process has ended and cannot stop it."""
@@ -248,6 +272,14 @@ class Processes(Group):
         self.ended.set()
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """A `with` block of an exchange in each step: its time is counted, its faults explained."""
+        timer = Timer()
+        with self.explain_faults():
+            yield
+        self.seconds_exchanging += timer.seconds
 
     @contextmanager
     def explain_faults(self) -> Iterator[None]:

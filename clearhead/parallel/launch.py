@@ -132,7 +132,7 @@ class Agent(LocalElasticAgent):
 
     def leave(self, nodes: int) -> None:
         """Leave the rendezvous. Machine 0 has its store, so it waits for the others to leave."""
-        store = self._worker_group.store
+        store: Any = self._worker_group.store  # None before the first rendezvous
         if nodes == 1 or store is None:
             return
         with suppress(RuntimeError):  # machine 0 was killed

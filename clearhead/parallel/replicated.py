@@ -19,8 +19,10 @@ from torch.nn.parallel import DistributedDataParallel
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
 from clearhead.parallel.group import Processes
+from clearhead.parallel.owners import Owners
 from clearhead.training.chunks import cut_plan
 from clearhead.training.gradient import Gradients, Loss, MakeBatch, StepLoss
+from clearhead.training.optimizer import Optimizer
 from clearhead.training.recipe import TrainingConfig
 from clearhead.training.state import seed_torch
 from clearhead.training.tasks.task import Plan, Task
@@ -30,7 +32,20 @@ class Replicated(Processes):
     """Processes that each have the whole model."""
 
     def make_gradients(self, model: Model, task: Task, config: TrainingConfig) -> Gradients:
+        self.shares_update = config.optimizer == "muon"
+        self.owners = Owners(model, rank=self.rank, size=self.size, is_muon=self.shares_update)
         return ReplicatedGradients(model, task, config, self)
+
+    def update(self, optimizer: Optimizer, factor: float) -> None:
+        """Share out Muon's updates; those of AdamW and SGD take less time than sending them."""
+        if self.shares_update:
+            super().update(optimizer, factor)
+        else:
+            optimizer.step(factor)
+
+    def collect(self, optimizer: Optimizer) -> None:
+        if self.shares_update:
+            super().collect(optimizer)
 
 
 class PartGradients(Gradients):

@@ -84,6 +84,12 @@ class Sharded(Processes):
         optimizer.muon.orthogonalise = self.orthogonalise
         return optimizer
 
+    def update(self, optimizer: Optimizer, factor: float) -> None:
+        optimizer.step(factor)  # of the rows that this process holds
+
+    def collect(self, optimizer: Optimizer) -> None:
+        """Each process saves its own rows."""
+
     def orthogonalise(self, matrices: Sequence[Tensor], n_steps: int) -> Iterator[Tensor]:
         """The step of Muon for sharded matrices: gather one, orthogonalise it, keep our own rows.
 

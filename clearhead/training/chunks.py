@@ -11,6 +11,9 @@ of the chunks are always added along the same tree, whichever process computes t
         \   /
          0-3
 
+With several processes, each needs the sum for its own parameters only: it updates these, and then
+sends them to the others.
+
 Everything else in a chunk depends on (seed, step, chunk) alone: its examples, its augmentation and
 its dropout. The gradient of the step is the mean over all terms of its loss, so a smaller chunk
 has less weight. Batch norm sees one chunk at a time. Its running statistics, and all other buffers
@@ -18,21 +21,26 @@ of the model, change by the mean of their changes over the chunks.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
+from clearhead.shapes import all_finite
 from clearhead.training.gradient import Gradients, MakeBatch, StepLoss, check_workers
 from clearhead.training.recipe import TrainingConfig
 from clearhead.training.state import seed_torch
 from clearhead.training.tasks.task import Plan, Task
+
+if TYPE_CHECKING:
+    from clearhead.training.group import Group
 
 Span = tuple[int, int]  # (first, end): the chunks first … end − 1
 
@@ -98,13 +106,13 @@ class ChunkedGradients(Gradients):
         config: TrainingConfig,
         *,
         workers: int,
-        share: Callable[[int], range],
-        add_up: Callable[[Mapping[Span, Tensor], int, int], Tensor],
+        group: "Group",
     ) -> None:
-        """workers: how many chunks this process computes at once; share, add_up: see Group."""
+        """workers: how many chunks this process computes at once; group: who adds them up."""
         super().__init__(model, task.loss, precision=config.precision)
         check_workers(model.config, workers)
-        self.task, self.config, self.share, self.add_up = task, config, share, add_up
+        self.task, self.config, self.group = task, config, group
+        self.own = group.list_own(len(self.parameters))
         shared = {id(p): p for p in model.parameters()}
         copies = [copy.deepcopy(model, {**shared}) for _ in range(workers - 1)]
         self.replicas = [Replica(each, self.parameters) for each in (model, *copies)]
@@ -116,7 +124,7 @@ class ChunkedGradients(Gradients):
         return [part for plan in plans for part in split_plan(plan, n)]
 
     def learn(self, parts: Sequence[Plan], make_batch: MakeBatch, step: int) -> StepLoss:
-        n, own = len(parts), self.share(len(parts))
+        n, own = len(parts), self.group.share(len(parts))
         first = self.replicas[0]
         before = [buffer.clone() for buffer in first.buffers]
         for replica in self.replicas:
@@ -133,7 +141,24 @@ class ChunkedGradients(Gradients):
             return next(vectors) if span[1] - span[0] == 1 else None
 
         sums = {span: add_tree(span, find) for span in list_subtrees(own, (0, n))}
-        return first.unpack(self.add_up(sums, n, first.measure_vector(n)), n, before)
+        total = self.group.add_up(sums, n, first.measure_vector(n))
+        return first.unpack(total, n, before, self.own)
+
+    def norm(self) -> Tensor:
+        """The length of the gradient, from the length for each parameter."""
+        lengths = torch.zeros(len(self.parameters), device=self.device)
+        for i in self.own:
+            if (gradient := self.parameters[i].grad) is not None:
+                lengths[i] = torch.linalg.vector_norm(gradient)
+        return torch.linalg.vector_norm(self.group.add_own(lengths))
+
+    def find_not_finite(self) -> nn.Parameter | None:
+        flags = torch.zeros(len(self.parameters))
+        for i in self.own:
+            gradient = self.parameters[i].grad
+            flags[i] = gradient is not None and not all_finite(gradient)
+        found = self.group.add_own(flags).nonzero().flatten().tolist()
+        return self.parameters[found[0]] if found else None
 
     def _run(
         self, own: range, make: Callable[[int], Batch], n: int, before: Sequence[Tensor]
@@ -195,7 +220,7 @@ class Replica:
         """The vector of one chunk of n; before: the buffers before this step."""
         length = self.measure_vector(n)
         vector = torch.empty(length, dtype=self.parameters[0].dtype, device=loss.device)
-        pieces = self._cut(vector, n)
+        pieces = self._cut(vector, n, range(len(self.parameters)))
         for piece, part in zip(pieces.gradient, gradient, strict=True):
             if part is None:
                 piece.zero_()
@@ -209,13 +234,17 @@ class Replica:
             piece.copy_(change.flatten())
         return vector
 
-    def unpack(self, vector: Tensor, n: int, before: Sequence[Tensor]) -> StepLoss:
-        """Set each .grad to the mean over all terms, and change the buffers by the mean change."""
-        pieces = self._cut(vector, n)
+    def unpack(self, vector: Tensor, n: int, before: Sequence[Tensor], own: range) -> StepLoss:
+        """Set each .grad to the mean over all terms, and change the buffers by the mean change.
+
+        own: the numbers of the parameters whose gradient is in the vector.
+        """
+        pieces = self._cut(vector, n, own)
         n_terms = pieces.terms.sum().clamp(min=1)  # a mean over nothing is 0
         is_used = pieces.is_used.tolist()
-        for parameter, piece, used in zip(self.parameters, pieces.gradient, is_used, strict=True):
-            if used:
+        for i, piece in zip(own, pieces.gradient, strict=True):
+            if is_used[i]:
+                parameter = self.parameters[i]
                 # In the parameter's memory layout: the fused AdamW reads both in this order.
                 parameter.grad = torch.empty_like(parameter, requires_grad=False)
                 torch.div(piece.view(parameter.shape), n_terms, out=parameter.grad)
@@ -227,10 +256,10 @@ class Replica:
         mean = (pieces.losses * pieces.terms).sum() / n_terms
         return StepLoss(list(pieces.losses), mean)
 
-    def _cut(self, vector: Tensor, n: int) -> "Pieces":
-        k = len(self.parameters)
-        sizes = [p.numel() for p in self.parameters], [b.numel() for b in self.buffers]
-        pieces = vector.split([*sizes[0], k, n, n, *sizes[1]])
+    def _cut(self, vector: Tensor, n: int, own: range) -> "Pieces":
+        k = len(own)
+        sizes = [self.parameters[i].numel() for i in own], [b.numel() for b in self.buffers]
+        pieces = vector.split([*sizes[0], len(self.parameters), n, n, *sizes[1]])
         is_used, losses, terms = pieces[k : k + 3]
         return Pieces(pieces[:k], is_used, losses, terms, pieces[k + 3 :])
 

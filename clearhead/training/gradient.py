@@ -15,7 +15,7 @@ drawn before they start, and models with dropout are refused.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from inspect import signature
@@ -94,6 +94,10 @@ class Gradients:
     def norm(self) -> Tensor:
         """The length of the gradient of all parameters together."""
         return get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+
+    def find_not_finite(self) -> nn.Parameter | None:
+        """A parameter whose gradient is not finite; all processes call this together."""
+        return next((p for p in self.parameters if not _is_finite(p.grad)), None)
 
     def _run_workers(self, batches: Sequence[Batch]) -> list[tuple[Tensor, Gradient]]:
         """The loss and the gradient of each batch; at most one batch per worker."""
@@ -204,13 +208,13 @@ def check_finite_step(
     losses: Sequence[Tensor],
     norm: Tensor,
     plans: Sequence[Sequence[int]],
-    parameters: Iterable[tuple[str, nn.Parameter]],
+    find_name: Callable[[], str | None],
     step: int,
 ) -> None:
     """Raise NotFinite if a loss or the norm of the gradient is not finite.
 
     The norm is finite only if every number of the gradient is, so the gradients are searched only
-    after a failure, to name the parameter.
+    after a failure: find_name gives the name of a parameter whose gradient is not finite.
     """
     if bool(torch.stack([*losses, norm]).isfinite().all()):
         return
@@ -218,10 +222,13 @@ def check_finite_step(
         if not bool(loss.isfinite()):
             value, batch = float(loss), _list_examples(plan)
             raise NotFinite(f"the loss is {value} at step {step}, for {batch}; {HINT}")
-    bad = (name for name, p in parameters if p.grad is not None and not all_finite(p.grad))
-    which = f"gradient of {name}" if (name := next(bad, "")) else "norm of the gradient"
+    which = f"gradient of {name}" if (name := find_name()) else "norm of the gradient"
     batches = "; ".join(_list_examples(plan) for plan in plans)
     raise NotFinite(f"the {which} is not finite at step {step}, for {batches}; {HINT}")
+
+
+def _is_finite(gradient: Tensor | None) -> bool:
+    return gradient is None or all_finite(gradient)
 
 
 def _list_examples(plan: Sequence[int]) -> str:

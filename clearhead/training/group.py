@@ -15,7 +15,7 @@ from torch import Tensor
 from clearhead.models.model import Model
 from clearhead.training.chunks import ChunkedGradients, Span, share_chunks
 from clearhead.training.gradient import Gradients
-from clearhead.training.optimizer import Optimizer
+from clearhead.training.optimizer import Optimizer, orthogonalise_each
 from clearhead.training.recipe import TrainingConfig
 from clearhead.training.tasks.task import Task
 
@@ -48,9 +48,7 @@ class Group:
             )
         if config.parallel == "exact":
             workers = config.workers if self.size == 1 else 1  # the processes replace the workers
-            return ChunkedGradients(
-                model, task, config, workers=workers, share=self.share, add_up=self.add_up
-            )
+            return ChunkedGradients(model, task, config, workers=workers, group=self)
         raise ValueError(
             f"training.parallel={config.parallel} needs a group of processes: "
             f"use clearhead.training.train or clearhead launch, or take training.parallel=exact"
@@ -58,7 +56,10 @@ class Group:
 
     def make_optimizer(self, model: Model, config: TrainingConfig) -> Optimizer:
         """The optimizer of the weights that this process holds."""
-        return config.make_optimizer(model)
+        optimizer = config.make_optimizer(model)
+        if config.parallel == "exact":  # a process may update any number of the matrices
+            optimizer.muon.orthogonalise = orthogonalise_each
+        return optimizer
 
     def find_notice(self, config: TrainingConfig) -> str | None:
         """A sentence that the user should read before the first step, or None."""
@@ -77,9 +78,25 @@ class Group:
     def add_up(self, parts: Mapping[Span, Tensor], n: int, length: int) -> Tensor:
         """The sum over all n chunks, from the parts that each process has added up.
 
-        length: that of each vector, needed by a process that has no chunk.
+        length: that of each vector, needed by a process that has no chunk. Each vector starts with
+        the gradients of all parameters; the sum, with those of the own parameters.
         """
         return parts[0, n]
+
+    def list_own(self, n: int) -> range:
+        """Which of n parameters this process updates."""
+        return range(n)
+
+    def add_own(self, numbers: Tensor) -> Tensor:
+        """Add up a vector with a number for each parameter, 0 for those of other processes."""
+        return numbers
+
+    def update(self, optimizer: Optimizer, factor: float) -> None:
+        """Update all parameters, with the learning rates times this factor."""
+        optimizer.step(factor)
+
+    def collect(self, optimizer: Optimizer) -> None:
+        """Before a snapshot: get the tensors of the optimizer from those who update them."""
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""

@@ -123,11 +123,16 @@ class Training:
         self.clock.count_step(parts)
         loss = self.gradients.learn(parts, self.make_batch, step)
         norm = self.gradients.norm()
-        check_finite_step(loss.losses, norm, parts, self.model.named_parameters(), step)
+        check_finite_step(loss.losses, norm, parts, self._name_not_finite, step)
         if clip is not None and float(norm) > clip:
             clip_grads_with_norm_(self.optimizer.parameters, clip, norm)
-        self.optimizer.step(self.schedule(step + 0.5))  # ½: the middle of this step
+        factor = self.schedule(step + 0.5)  # ½: the middle of this step
+        self.group.update(self.optimizer, factor)
         return float(loss.mean)
+
+    def _name_not_finite(self) -> str | None:
+        bad = self.gradients.find_not_finite()
+        return next((name for name, p in self.model.named_parameters() if p is bad), None)
 
     def make_batch(self, plan: Plan) -> Batch:
         """The examples of a plan, on the device, with the random changes of the task."""
@@ -210,6 +215,7 @@ class Training:
         if self.saved == (state.step, state.logged):
             return
         state.seconds, state.finished = self.clock.seconds, self.is_done
+        self.group.collect(self.optimizer)
         self.storage.save(Snapshot(state, self.model.state_dict(), self.optimizer.tensors()))
         self.saved = (state.step, state.logged)
 

@@ -95,6 +95,13 @@ class Optimizer:
             found |= {f"adamw.{key}.{name}": value for key, value in values.items()}
         return found
 
+    def find_tensors(self, parameter: nn.Parameter) -> list[Tensor]:
+        """What the optimizer keeps for a parameter: the tensors themselves."""
+        if parameter in self.names:
+            return list(self.adamw.state[parameter].values())
+        momenta, matrices = self.muon.momenta, self.muon.parameters
+        return [momenta[name] for name, matrix in matrices.items() if matrix is parameter]
+
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from what `tensors` gave; all of it must be there, and nothing else."""
         own = self.tensors()
@@ -182,6 +189,11 @@ def find_inner_matrices(model: nn.Module) -> Parameters:
 
 def _stack_and_compute(matrices: Sequence[Tensor], n_steps: int) -> Tensor:
     return orthogonalise(torch.stack([matrix.flatten(1) for matrix in matrices]), n_steps)
+
+
+def orthogonalise_each(matrices: Sequence[Tensor], n_steps: int) -> list[Tensor]:
+    """One by one: in a stack, the last digits depend on where a matrix begins in memory."""
+    return [_stack_and_compute([matrix], n_steps)[0] for matrix in matrices]
 
 
 def orthogonalise(x: Tensor, n_steps: int = 5) -> Tensor:

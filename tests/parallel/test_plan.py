@@ -156,7 +156,7 @@ def test_buffers_by_pencil():
     S, share = 216, steps.share_step(sizes.recipe.training, "exact", 2)
     assert share == steps.Share(4, 1)  # 2 × 4 examples, 8 chunks: four for each
     exact = steps.count_buffers(sizes, "exact", 2, share, False)
-    assert exact == {"pass": 2 * S, "exchange": 4 * S, "update": 0}
+    assert exact == {"pass": 2 * S, "exchange": 3 * S, "update": S + S // 2}
     alone = steps.count_buffers(sizes, "exact", 1, steps.Share(8, 1), False)
     assert alone == {"pass": 3 * S, "exchange": 4 * S, "update": 0}
     assert steps.count_buffers(sizes, "none", 1, steps.Share(2, 4), False)["pass"] == S
@@ -166,6 +166,8 @@ def test_buffers_by_pencil():
     once = Sizes(tiny_gpt("muon"))
     half = steps.count_buffers(once, "fsdp", 2, steps.Share(1, 2), True)
     assert half == {"pass": 2 * (2 * block + rest) + 4 * block, "update": 5 * 4 * 6}
+    alone = steps.count_buffers(once, "exact", 1, steps.Share(4, 1), False)
+    assert alone["update"] == 4 * (5 * 6 + 16)  # one matrix, and the steps of all of one shape
 
 
 def test_chunks_that_are_not_one_subtree_are_sent_in_parts():
@@ -173,7 +175,22 @@ def test_chunks_that_are_not_one_subtree_are_sent_in_parts():
     assert [steps.count_subtrees(n, 2) for n in (2, 4, 6, 8)] == [1, 1, 2, 1]
     sizes = Sizes(tiny_gpt(chunks=6, batch_size=6))
     exact = steps.count_buffers(sizes, "exact", 2, steps.Share(3, 1), False)
-    assert exact["exchange"] == (3 * 2 + 1 + 2) * 216
+    assert exact["exchange"] == (3 * 2 - 1) * 216
+
+
+def test_an_update_that_is_shared_out_takes_less_time_and_with_ddp_more_traffic():
+    for kind, extra in (("adamw", 0), ("muon", 1)):
+        sizes = Sizes(tiny_gpt(kind))
+        options = {"mixed": False, "checkpoint": False}
+        update = {
+            (mode, n): steps.measure_time(sizes, CARDS["a100"], mode, n, **options).update
+            for mode in ("exact", "ddp")
+            for n in (1, 4)
+        }
+        assert update["exact", 4] == pytest.approx(update["exact", 1] / 4)
+        assert update["ddp", 4] == pytest.approx(update["ddp", 1] / (4 if extra else 1))
+        traffic = steps.count_traffic(sizes, "ddp", 4, steps.Share(1, 1), False)
+        assert traffic == (2 + extra) * 3 / 4 * sizes.hold(1).gradient
 
 
 # Against tensors
@@ -328,7 +345,7 @@ def test_all_processes_together_learn_from_every_example(n, accumulate, chunks, 
 
 def test_the_exchange_grows_with_the_processes_towards_two_gradients():
     traffic = [
-        steps.count_traffic(SIZES, "ddp", n, steps.Share(1, 1), False) for n in (1, 2, 4, 99)
+        steps.count_traffic(SIZES, "exact", n, steps.Share(1, 1), False) for n in (1, 2, 4, 99)
     ]
     assert traffic == sorted(traffic)
     assert traffic[0] == 0

@@ -4,7 +4,7 @@ P parameters on N processes, in bytes; a float32 number has 4, and S = 4P is a w
 
              weights   gradient   AdamW    Muon                  buffers
     none     4P        S          8P       4 for each number of  S: that of a batch, to be added
-    exact    4P        S          8P       an inner matrix, 8    sums and slices, 4 S or more
+    exact    4P        S          8P       an inner matrix, 8    sums and slices, 2 S or more
     ddp      4P        S          8P       for each other one    S, in the first step
     fsdp     4P/N      S/N        8P/N                           blocks that are gathered
 
@@ -19,12 +19,14 @@ The time of a step is three times that of the forward pass (for each of its prod
 pass has two), plus the update, plus the part of the exchange that does not overlap with a pass:
 
              sent and received by each process, in bytes          overlaps with
-    exact    2 (N − 1)/N · S               slices to all, then from all
+    exact    2 (N − 1)/N · S               gradients, then new weights
     ddp      2 (N − 1)/N · S               a ring                 the backward pass
     fsdp     (N − 1)/N · (4P + 4P + S)     two gathers, a sum     both passes
 
-With products in bfloat16, fsdp gathers half as much. All speeds are peaks from data sheets; what
-part of a peak is reached, UTILISATION, is an assumption, and so are LAUNCH and NETWORK.
+With products in bfloat16, fsdp gathers half as much. In exact mode each process updates 1/N of the
+weights (owners.py), and so does ddp with Muon, which then sends (N − 1)/N · S more. All speeds are
+peaks from data sheets; what part of a peak is reached, UTILISATION, is an assumption, and so are
+LAUNCH and NETWORK.
 """
 
 from dataclasses import dataclass
@@ -128,19 +130,21 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
 
     none      pass: S if there was a batch before; exchange: S
     exact     with c chunks in this process, log₂ c sums wait for others: as many S in the pass, one
-              more when they are added. For the exchange, beside the sum itself: S to send, S that
-              is received, the total, and PyTorch's own copy of it. If the chunks of a process are
-              m subtrees, m times the first three, and m more to bring them in order
+              more when they are added. For the exchange, beside the sum itself: S to send, and S
+              that is received. If the chunks of a process are m subtrees, m times all three. After
+              the update, the new weights: S/N to send, S that is received
     ddp       S, in the first step, where the order of the gradients is found
     fsdp      the weights of the largest block twice, because the next block is gathered meanwhile;
               all weights outside the blocks; and a whole gradient: of a block or of the weights
               outside, whichever is larger, or of the model if several batches are accumulated
 
-    In the update Muon has copies of all matrices of one shape; in fsdp, of one matrix.
+    In the update Muon has copies of all matrices of one shape; in fsdp, of one matrix; in exact
+    mode, of one matrix beside the steps of all matrices of its shape.
     """
     S, c = sizes.hold(1).gradient, sizes.recipe.training
-    matrices = sizes.largest_matrix if mode == "fsdp" else sizes.largest_shape
-    update = MUON_COPIES * FLOAT * matrices * (c.optimizer == "muon")
+    copied = sizes.largest_shape if mode in ("none", "ddp") else sizes.largest_matrix
+    kept = sizes.largest_shape if mode == "exact" else 0
+    update = FLOAT * (MUON_COPIES * copied + kept) * (c.optimizer == "muon")
     if mode == "none":
         return {"pass": S * (c.accumulate > 1), "exchange": S, "update": update}
     if mode == "ddp":
@@ -148,8 +152,10 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
     if mode == "exact":
         waiting = (share.n_passes - 1).bit_length()
         m = count_subtrees(count_chunks(c), n)
-        sent = 3 * m + 1 + (m if m > 1 else 0) if n > 1 else 0
-        return {"pass": waiting * S, "exchange": max(waiting + 1, sent) * S, "update": update}
+        sent = 3 * m - 1 if n > 1 else 0
+        gathered = S + S // n if n > 1 else 0
+        exchange = max(waiting + 1, sent) * S
+        return {"pass": waiting * S, "exchange": exchange, "update": max(update, gathered)}
     block, rest = sizes.units
     width = 2 if mixed else FLOAT
     gathered = width * (2 * block + rest)
@@ -176,20 +182,24 @@ def measure_time(
     passes = share.n_passes * once
     traffic = 2 * held.weights + held.gradient + 2 * held.optimizer  # read, and written
     link = find_link(card, n)
-    muon = 0.0
+    muon, shared = 0.0, n if mode == "exact" else 1  # processes that share out the update
     if c.optimizer == "muon":  # in fsdp its matrices are gathered, too
         gathered = FLOAT * sum(matrix.numel() for matrix in sizes.inner) * (n - 1) / n
-        muon = sizes.muon_flops / (UTILISATION * card.single) + gathered / link * (mode == "fsdp")
+        shared = 1 if mode == "fsdp" else n
+        muon = sizes.muon_flops / (UTILISATION * card.single) / shared
+        muon += gathered / link * (mode == "fsdp")
     exchange = count_traffic(sizes, mode, n, share, mixed) / link
     hideable = {"ddp": once * 2 / 3, "fsdp": passes}.get(mode, 0.0)
-    return Time(passes, traffic / card.bandwidth + muon, exchange, min(exchange, hideable))
+    update = traffic / card.bandwidth / shared + muon
+    return Time(passes, update, exchange, min(exchange, hideable))
 
 
 def count_traffic(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) -> float:
     """Bytes that a process sends in a step, and as many that it receives."""
     S, others = sizes.hold(1).gradient, (n - 1) / n
     if mode != "fsdp":
-        return 2 * others * S
+        is_shared = mode == "ddp" and sizes.recipe.training.optimizer == "muon"
+        return (3 if is_shared else 2) * others * S
     width = 2 if mixed else FLOAT
     gathers = 2 * width * sizes.n_parameters * share.n_passes
     return others * (gathers + S)
