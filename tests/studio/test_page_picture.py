@@ -91,6 +91,12 @@ def test_a_picture_has_the_probabilities_of_the_model(page, run, x):
         assert agrees(p, logits.softmax(-1)[i])
 
 
+def test_the_page_says_that_the_pictures_are_being_read(page):
+    page.route("**/api/ask/list_pictures*", lambda route: None)  # never answered
+    page.goto_view("picture")
+    expect(page.get_by_text("Reading the pictures …")).to_be_visible()
+
+
 def test_another_picture_of_the_strip_is_opened_by_a_click(page, run):
     open_picture(page)
     page.get_by_role("button", name="later pictures").click()

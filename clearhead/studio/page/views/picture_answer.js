@@ -19,7 +19,7 @@ export class PictureAnswer {
     this.bars = make("div", { class: "class-bars" });
     const buttons = make("div", { class: "row" },
       button("uncover all", () => this.setCovered([])),
-      button("swap", () => this.setCovered(this.listPatches().filter((patch) => !this.covered.has(patch))), { title: "cover what is seen, and show what is covered" }));
+      button("swap covered and seen", () => this.setCovered(this.listPatches().filter((patch) => !this.covered.has(patch))), { title: "cover the patches that are seen, and show the covered ones" }));
     this.node = panel("The answer", {
       name: "picture",
       note: "Click patches, or drag over them, to cover them with the mean colour of the picture, and see the probabilities move.",

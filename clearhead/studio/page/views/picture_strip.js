@@ -26,6 +26,7 @@ export class PictureStrip {
   // The first strip: the one with this picture.
   async open(number) {
     this.chosen = number;
+    clear(this.list, make("p", { class: "note", text: "Reading the pictures …" }));
     this.start = number === null ? 0 : Math.floor(number / STRIP_LENGTH) * STRIP_LENGTH;
     if (this.isMistakes) this.start = 0;
     await this.load();
