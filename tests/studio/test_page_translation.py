@@ -1,5 +1,6 @@
 """The translation view in a browser: what it prints is what PyTorch computes, to the last digit."""
 
+import math
 import re
 
 import pytest
@@ -91,6 +92,9 @@ def test_each_step_has_the_probabilities_of_the_model(page, run, source):
     names = run.predictor.target.spell(range(probs.size(1)), specials=True)
     for step in (0, 1):
         expect(page.get_by_text(f"step {step} of {len(ids) - 1}", exact=True)).to_be_visible()
+        bits = torch.special.entr(probs[step]).sum().item() / math.log(2)
+        words = page.get_by_text("Entropy").inner_text()
+        assert agrees(words.partition("Entropy ")[2].partition(" bits")[0], bits)
         shown = read_bars(page)
         assert list(shown) == [names[i] for i in probs[step].topk(12).indices.tolist()]
         assert all(agrees(text, probs[step, names.index(name)]) for name, text in shown.items())

@@ -4,6 +4,7 @@ The words are written one after the other: step t gives the probabilities of wor
 of the alignment is where the model looked in the source at that step.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +98,7 @@ def translate(
         "probs": probs.gather(-1, written.mT)[:, 0],
         "log_probs": log_probs,
         "log_prob": float(log_probs.double().sum()),
-        "entropy": entropy(probs),
+        "entropy": entropy(probs) / math.log(2),  # in bits
         "layers": _get_alignments(trace, model_),
         "python": "\n".join(lines),
     }

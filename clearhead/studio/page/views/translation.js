@@ -14,7 +14,7 @@ export const translationView = {
   name: "translation",
   title: "Translation",
   kinds: ["Seq2Seq"],
-  about: "A translator reads a sentence, then writes another word by word. See where each word looked, and make it write another one.",
+  about: "A translator reads a sentence and writes its translation word by word; for some models a word is a single letter. See where each word looked, and choose another word to see how it goes on.",
   missing: "Train one with: clearhead train translate-gru",
   mount: (root, studio) => new TranslationView(root, studio.model).close,
 };
@@ -149,7 +149,9 @@ class TranslationView {
       make("button", { type: "button", class: "button", text: "‹", ariaLabel: "the step before", disabled: step === 0, on: { click: () => this.choose(step - 1) } }),
       make("span", { text: `step ${step} of ${answer.ids.length - 1}` }),
       make("button", { type: "button", class: "button", text: "›", ariaLabel: "the next step", disabled: step === answer.ids.length - 1, on: { click: () => this.choose(step + 1) } }));
-    this.stepWords.textContent = `${before ? `After “${before}”` : "At the beginning"}, it writes “${tokenName(answer.target[step])}”. Entropy ${number(answer.entropy.at(step))} nats: ${answer.entropy.at(step) < 0.2 ? "it is sure." : answer.entropy.at(step) < 1 ? "it hesitates." : "it is unsure."}`;
+    const bits = answer.entropy.at(step);
+    const verdict = bits < 0.3 ? "it is sure." : bits < 1.5 ? "it hesitates." : "it is unsure.";
+    this.stepWords.textContent = `${before ? `After “${before}”` : "At the beginning"}, it writes “${tokenName(answer.target[step])}”. Entropy ${number(bits)} bits: ${verdict}`;
     clear(this.stepBars, bars({ labels: names, values: probs, chosen: ids.indexOf(answer.ids[step]), max: 1, label: "probabilities of the next word", onPick: (i) => this.force(ids[i]) }));
     refreshExplanation(this.stepPanel);
   }
