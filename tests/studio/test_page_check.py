@@ -1,6 +1,7 @@
 """The Check view, as a student uses it: a mistake is found, shown in its line, and repaired."""
 
 import json
+import re
 
 from playwright.sync_api import expect
 
@@ -35,6 +36,17 @@ def test_the_example_shows_a_diagnosis_and_its_repair_passes(page, studio):
     code.press("Control+Enter")
     expect(part.locator(".verdict")).to_have_text("passed")
     expect(page.locator(".report-sum")).to_have_text("1 of 1 parts passed, 10 of 10 points")
+
+
+def test_the_box_says_how_the_keyboard_leaves_it(page):
+    page.goto_view("check")
+    code = page.get_by_role("textbox", name="code")
+    expect(code).to_have_accessible_description(re.compile("press Escape, then Tab"))
+    code.press("Tab")
+    expect(code).to_have_value("    ")
+    code.press("Escape")
+    code.press("Tab")
+    expect(code).not_to_be_focused()
 
 
 def print_value(value):

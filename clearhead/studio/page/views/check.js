@@ -7,6 +7,7 @@ import { CodeBox, packCode } from "./code_box.js";
 import { drawReport } from "./check_report.js";
 
 const KEPT_CODE = "clearhead-code"; // the key in sessionStorage, so that the code survives a change of the view
+const KEYS = "code-keys"; // the id of the sentence about the keys
 
 export const checkView = {
   name: "check",
@@ -35,10 +36,12 @@ class CheckPage {
     this.about = make("div");
     this.start = button("check", () => this.check(), { kind: "primary", title: "Ctrl + Enter" });
     this.seed = make("input", { type: "text", value: address.get("seed", ""), placeholder: "random", class: "seed-input", title: "the same seed gives the same inputs", attributes: { inputmode: "numeric" } });
+    this.code.area.setAttribute("aria-describedby", KEYS);
     this.code.area.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.check(); });
     root.append(make("div", { class: "check-columns" },
       panel("Your code", { saves: false, python: () => this.writePython() },
         this.choice, this.about, this.code.node,
+        make("p", { class: "note", id: KEYS, text: "Ctrl + Enter checks. Tab indents; to leave the box by keyboard, press Escape, then Tab." }),
         make("div", { class: "row" }, this.start, field("seed", this.seed), this.makeFileButton(), button("clear", () => this.write("")))),
       panel("What was found", { saves: false }, this.result)));
     this.showHint();
@@ -49,7 +52,7 @@ class CheckPage {
     clear(this.result,
       make("p", { text: "Nothing was checked yet." }),
       make("div", { class: "row" }, button("try an example with a mistake", () => this.tryExample(), { kind: "primary" })),
-      make("p", { class: "note", text: "Or paste your own code on the left, drop a file onto it, or start from a template." }));
+      make("p", { class: "note", text: "Or paste your own code into the box, drop a file onto it, or choose an exercise and start from its template." }));
   }
 
   async begin() {
@@ -70,7 +73,7 @@ class CheckPage {
 
   drawChoice() {
     const options = this.exercises.map(({ name, title }) => [name, title]);
-    const select = choice("exercise", [["", "all that are found"], ...options], this.exercise?.name ?? "", (name) => {
+    const select = choice("exercise", [["", "every exercise found in the code"], ...options], this.exercise?.name ?? "", (name) => {
       address.set({ exercise: name || null });
       this.drawChoice();
     });
