@@ -268,8 +268,12 @@ class Processes(Group):
                 self.store.set(f"ended/{self.rank}", "")
 
     def leave(self) -> None:
-        """Close the connections."""
+        """Close the connections.
+
+        The thread must have left the store first: if Python ended meanwhile, torch would abort.
+        """
         self.ended.set()
+        self.heart.join(2 * BEAT)
         with suppress(RuntimeError):
             dist.destroy_process_group()
 

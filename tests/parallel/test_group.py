@@ -2,7 +2,8 @@
 
 import json
 import os
-from threading import Thread
+from threading import Event, Thread
+from time import sleep
 
 import pytest
 import torch
@@ -161,6 +162,30 @@ def answers(request, tmp_path_factory):
     ranks = Ranks(request.param, work, folder, CLEARHEAD_TIMEOUT="60")
     assert ranks.end() == [0] * request.param, ranks.read()
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(request.param)]
+
+
+def test_no_sign_of_life_is_being_written_when_a_process_ends(tmp_path):
+    """Python would end the thread inside torch, which aborts."""
+
+    class SlowStore:
+        def __init__(self, store):
+            self.store, self.begun = store, Event()
+
+        def set(self, key, value):
+            self.begun.set()
+            sleep(0.5)
+
+        def __getattr__(self, name):
+            return getattr(self.store, name)
+
+    def work(rank):
+        with join_group("ddp", torch.device("cpu"), read_place()) as group:
+            group.store = SlowStore(group.store)
+            assert group.store.begun.wait(30)
+        assert not group.heart.is_alive()
+
+    ranks = Ranks(1, work, tmp_path)
+    assert ranks.end() == [0], ranks.read()
 
 
 def test_each_process_knows_its_rank(answers):
