@@ -57,6 +57,18 @@ def test_the_last_numbers_are_those_of_metrics_jsonl(page):
         assert {chart.get_attribute("data-metric") for chart in charts.all()} == names
 
 
+def test_the_name_of_an_axis_does_not_cover_its_numbers(page):
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto_view("runs", runs="substring")
+        expect(page.locator(".run-chart").first).to_be_visible()
+        for chart in page.locator(".run-chart").all():
+            numbers = chart.locator(".chart-number[text-anchor='end']").all()
+            first = min(number.bounding_box()["x"] for number in numbers)
+            name = chart.locator(".chart-name[transform]").bounding_box()
+            assert name["x"] + name["width"] <= first
+
+
 def test_two_runs_share_each_chart_and_only_what_differs_is_listed(page, folder):
     copy_run(folder, "wide-0001", d_model=48)
     page.goto_view("runs", runs="substring")

@@ -28,7 +28,7 @@ function barPart(className, value, most) {
   return make("span", { class: className, style: { width: `${100 * share}%` } });
 }
 
-const CHART = { width: 560, height: 260, left: 58, right: 12, top: 12, bottom: 40 };
+const CHART = { width: 560, height: 260, left: 74, right: 12, top: 12, bottom: 40 };
 
 // series: [{name, points: [[x, y], …]}]; x, y: the names of the axes; log: "" | "x" | "y" | "xy".
 export function lineChart({ series, x = "", y = "", log = "", label = "" }) {
