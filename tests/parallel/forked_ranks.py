@@ -38,18 +38,17 @@ class Ranks:
         """commands: the words after `clearhead`, one list for all or one for each, or a function
         of the rank; prepare: called in each process before it starts."""
         self.size, self.folder = size, Path(folder)
-        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
         self.codes, self.numbers = {}, []
         self.environment = {
             "WORLD_SIZE": str(size),
             "LOCAL_WORLD_SIZE": str(size),
             "MASTER_ADDR": "localhost",
-            "MASTER_PORT": str(self.store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": "0",
             "OMP_NUM_THREADS": "1",
             **environment,
         }
+        self.port, port = os.pipe()
         for rank in range(size):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -60,10 +59,15 @@ class Ranks:
                 words = commands if callable(commands) or isinstance(commands[0], str) else None
                 os._exit(self._work(rank, words or commands[rank], prepare))
             self.numbers.append(number)
+        # The store has a thread. A process forked beside it could inherit a lock that this thread
+        # holds, and wait for it forever, so the store starts after all forks.
+        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        os.write(port, f"{self.store.port:05}".encode() * size)
+        os.close(port)
+        os.close(self.port)
 
     def _work(self, rank, words, prepare):
         """In the process of a rank: the exit code."""
-        self.store = None
         os.setsid()
         with open(self._path(rank), "wb") as file:
             os.dup2(file.fileno(), 1)
@@ -71,7 +75,9 @@ class Ranks:
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        os.environ.update(self.environment, RANK=str(rank), LOCAL_RANK=str(rank))
+        port = str(int(os.read(self.port, 5)))
+        places = {"RANK": str(rank), "LOCAL_RANK": str(rank), "MASTER_PORT": port}
+        os.environ.update(self.environment, **places)
         torch.set_num_threads(1)
         try:
             prepare(rank)
@@ -116,12 +122,13 @@ class Ranks:
         try:
             wait_until(
                 lambda: all(self.look(rank) is not None for rank in others),
-                f"the end of all processes ({self.codes} have ended)",
+                "the end of all processes",
                 seconds,
             )
         except AssertionError:
+            ended = dict(self.codes)
             self.kill()
-            raise
+            raise AssertionError(f"only {ended} have ended in time: {self.read()}") from None
         return [self.codes[rank] for rank in others]
 
     def kill(self):

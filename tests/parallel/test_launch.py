@@ -20,12 +20,17 @@ from clearhead.parallel.launch import launch
 
 PACKAGE = Path(clearhead.__file__).parents[1]
 
-# A worker: writes down how it was started, then does as it is told: JSON {rank: {attempt: deed}}.
+# A worker: writes down how it was started, waits until all others of this attempt have done so,
+# then does as it is told: JSON {rank: {attempt: deed}}.
 WORKER = """
-import json, os, signal, sys, time
+import glob, json, os, signal, sys, time
 rank, attempt = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
-with open(f"{sys.argv[1]}/{rank}-{attempt}.json", "w") as file:
+with open(f"{sys.argv[1]}/{rank}-{attempt}", "w") as file:
     json.dump({"argv": sys.argv, "pid": os.getpid(), **os.environ}, file)
+os.rename(file.name, f"{file.name}.json")
+limit, size = time.monotonic() + 60, int(os.environ["WORLD_SIZE"])
+while len(glob.glob(f"{sys.argv[1]}/*-{attempt}.json")) < size and time.monotonic() < limit:
+    time.sleep(0.01)
 deed = json.loads(sys.argv[2]).get(rank, {}).get(attempt, 0)
 if isinstance(deed, str):
     os.kill(os.getpid(), getattr(signal, deed))
