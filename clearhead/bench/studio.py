@@ -1,4 +1,4 @@
-"""What the studio computes before the page can draw: the attention of a text, a silenced head."""
+"""What the studio computes before the page can draw: attention, a silenced head, head effects."""
 
 import torch
 
@@ -18,7 +18,7 @@ MODEL = GPTConfig(vocab_size=len(LETTERS), max_len=256, d_model=384, n_layers=6,
 
 
 def studio(seconds: float) -> Rows:
-    """A 6 × 6 GPT of width 384 reads 128 tokens: the whole answer against the plain pass."""
+    """A GPT with 6 layers of 6 heads, width 384, reads 128 tokens: answers against a plain pass."""
     torch.manual_seed(0)
     model = GPT(MODEL).eval()
     tokenizer = CharTokenizer(LETTERS, cls=None)

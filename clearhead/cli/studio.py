@@ -24,7 +24,7 @@ from clearhead.studio.listing import LECTURE
 PORT, N_PORTS = 8722, 100
 LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
 RUNS = "runs"
-MOST_RUNS = 12  # opened at the start, in 0.1 s each; the view Runs opens the others
+MOST_RUNS = 12  # opened at the start, 0.1 s each; the view Runs can open the others
 FETCHED = ("stories15m", "minilm")  # as in interop/load.py, which imports torch
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
@@ -32,8 +32,8 @@ Models = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="MODEL",
-        help="Runs, folders of weights, stories15m or built-in models. Without any: the runs in "
-        "runs/ and the built-in models.",
+        help="Runs, folders of weights, stories15m or built-in models. Without any: the newest "
+        f"{MOST_RUNS} runs in runs/ and the built-in models.",
     ),
 ]
 Demo = Annotated[bool, typer.Option("--demo", help="Open only the built-in models.")]
@@ -65,7 +65,7 @@ Text = Annotated[
     str | None,
     typer.Option(
         "--text",
-        help="Input of the model in that file; for pictures the number of a validation picture.",
+        help="With --export: the text that the model reads, or the number of a validation picture.",
     ),
 ]
 
@@ -152,14 +152,14 @@ def _check_address(host: str | None, port: int | None, token: str | None) -> Non
 
 
 def _choose_models(models: list[str]) -> list[str]:
-    """The paths of the models that were named; without any, the runs, the newest first."""
+    """The paths of these models; without any, those of the newest runs, the newest first."""
     if not models:
         return _list_runs(Path(RUNS))[:MOST_RUNS]
     return [path for name in models for path in _find_model(name)]
 
 
 def _find_model(name: str) -> list[str]:
-    """The path of a model; of a folder of runs, the paths of its runs."""
+    """The path of a model; for a folder of runs, the paths of its runs, the newest first."""
     path = Path(name)
     if not path.exists():
         if (LECTURE / name / "config.json").is_file():

@@ -1,7 +1,7 @@
 """A local web page to watch a transformer work, and to change it: clearhead studio.
 
-listing.py       which models there are, by id
-sources.py       what can be opened: runs, weights, the built-in models
+listing.py       the models of a studio by id, without loading them
+sources.py       loads them: runs, weights of other projects, the built-in models
 questions.py     the questions of the page, and the function that answers each
 views/           those functions, one file per view
 arguments.py     the arguments of a question, checked by the function's annotations

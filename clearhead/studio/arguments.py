@@ -3,7 +3,7 @@
     def attend(sources: Sources, model: str, text: str, layer: int | None = None): …
 
     read_arguments(attend, {"model": "substring", "text": "abc|c"})
-    read_arguments(attend, {"model": 3})         TypeError: model must be a word, got 3 of type int
+    read_arguments(attend, {"model": 3, "text": "abc|c"})      TypeError: model must be a word, …
 
 The first parameter is left out: the worker passes its Sources there. A frozen dataclass is given as
 a JSON object with the names of its fields.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-m", "clearhead.cli.main", "check")
 FILES = {"python": "my_file.py", "notebook": "my_notebook.ipynb"}
-CHECKED = (0, 1)  # exit codes after a complete check: passed, failed
+CHECKED = (0, 1)  # the exit codes of a complete check: passed, failed
 SECONDS = 60.0
 MAX_OUTPUT = 4 << 20  # bytes of a report
 MAX_WAITING = 4
@@ -68,7 +68,7 @@ class Checker:
         self.process: Process | None = None
 
     async def check(self, code: str, kind: str, words: list[str]) -> dict[str, Any]:
-        """The report of `clearhead check` on this code; words: options of the command."""
+        """The report of `clearhead check` on this code; words: further options of the command."""
         if self._n_asked > MAX_WAITING:
             raise AskError(429, f"{MAX_WAITING} checks are waiting already; try again in a moment")
         self._n_asked += 1
@@ -149,7 +149,7 @@ def _read_report(output: bytes, code: int, log: Any) -> dict[str, Any]:
 @cache
 def list_exercises() -> dict[str, Any]:
     """All exercises, each with a template to start from, and an example with a mistake."""
-    shown = [
+    exercises = [
         {
             "name": entry.name,
             "title": entry.title,
@@ -162,7 +162,7 @@ def list_exercises() -> dict[str, Any]:
         }
         for entry in read_catalogue().values()
     ]
-    return {"exercises": shown, "example": {"code": EXAMPLE, "exercise": "attention"}}
+    return {"exercises": exercises, "example": {"code": EXAMPLE, "exercise": "attention"}}
 
 
 def read_words(given: dict[str, Any]) -> list[str]:

@@ -1,8 +1,8 @@
 """Requests to /v1/completions and /v1/chat/completions, checked field by field.
 
-used      what is listed in COMPLETION and CHAT
-ignored   what cannot change the text: user, metadata, …
-refused   what would change the text but is not supported: logit_bias, tools, …
+used      the fields listed in COMPLETION and CHAT
+ignored   fields that cannot change the text: user, metadata, …
+refused   fields that would change the text but are not supported: logit_bias, tools, …
 
 The error for a refused field names it. A field that is null counts as not given.
 """
@@ -96,7 +96,7 @@ def read_completion(body: Any) -> CompletionRequest:
     echo = _read_bool(values, "echo")
     if values.get("max_tokens") == 0 and not echo:
         raise RequestError(
-            "max_tokens must be at least 1, got 0; only with echo it may be 0", "max_tokens"
+            "max_tokens must be at least 1, got 0; it may be 0 only with echo", "max_tokens"
         )
     arguments = {
         **_read_shared(values),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 Answers = AsyncGenerator[dict[str, Any], None]
 Handler = Callable[[Request], Awaitable[Response]]
-FIELD = re.compile(  # with which the sentence of an error may begin
+FIELD = re.compile(  # a field whose name begins an error message
     r"(prompt|messages|max_tokens|seed|temperature|top_p|model|stop)\b"
 )
 
@@ -47,11 +47,12 @@ FIELD = re.compile(  # with which the sentence of an error may begin
 def make_routes(studio: "Studio") -> list[Route]:
     """The routes of this file."""
     created = int(time.time())
+    list_models, get_model = _make_list_models(studio, created), _make_get_model(studio, created)
     complete = _make_complete(studio, read_completion)
     chat = _make_complete(studio, read_chat)
     return [
-        Route("/v1/models", _explain_faults(_make_list(studio, created)), methods=["GET"]),
-        Route("/v1/models/{id}", _explain_faults(_make_get(studio, created)), methods=["GET"]),
+        Route("/v1/models", _explain_faults(list_models), methods=["GET"]),
+        Route("/v1/models/{id}", _explain_faults(get_model), methods=["GET"]),
         Route("/v1/completions", _explain_faults(complete), methods=["POST"]),
         Route("/v1/chat/completions", _explain_faults(chat), methods=["POST"]),
         Route("/v1/{rest:path}", _refuse_others, methods=["GET", "POST"]),
@@ -61,7 +62,7 @@ def make_routes(studio: "Studio") -> list[Route]:
 # Models
 
 
-def _make_list(studio: "Studio", created: int) -> Handler:
+def _make_list_models(studio: "Studio", created: int) -> Handler:
     async def list_models(request: Request) -> Response:
         ids = await _list_ids(studio)
         return JSONResponse({"object": "list", "data": [_make_model(id, created) for id in ids]})
@@ -69,7 +70,7 @@ def _make_list(studio: "Studio", created: int) -> Handler:
     return list_models
 
 
-def _make_get(studio: "Studio", created: int) -> Handler:
+def _make_get_model(studio: "Studio", created: int) -> Handler:
     async def get_model(request: Request) -> Response:
         id = request.path_params["id"]
         if id not in (ids := await _list_ids(studio)):
@@ -107,9 +108,9 @@ def _make_complete(studio: "Studio", read: Callable[[Any], CompletionRequest]) -
 
 async def ask_worker(studio: "Studio", completion: CompletionRequest) -> Answers:
     """The answers of the worker, decoded. Closing the generator cancels the question."""
-    asking = studio.supervisor.ask(completion.question, completion.arguments)
-    async with aclosing(asking) as answers:
-        async for _, data in answers:
+    frames = studio.supervisor.ask(completion.question, completion.arguments)
+    async with aclosing(frames):
+        async for _, data in frames:
             if data:
                 yield decode_answer(data)
 

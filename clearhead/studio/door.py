@@ -1,12 +1,12 @@
 """Who may ask: every request passes these checks before any handler sees it.
 
-    1. Host        must name the bound socket; any other name points at this machine only after an
-                   attack (DNS rebinding)
+    1. Host        must name the bound socket; a request with another name may be an attack (DNS
+                   rebinding: the name of another site is made to point at this machine)
     2. sizes       the address, the headers and the body have limits
     3. origin      no page of another site may read answers or send questions
     4. token       from the printed link; then from a cookie, or a Bearer token for programs
 
-No CORS header is ever sent, and every response, also an error, has the same security headers. A
+No CORS header is ever sent, and every response, even an error, has the same security headers. A
 refusal is one sentence. Neither tokens nor inputs are written to any log.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from clearhead.studio.exchange import (
     MAX_BODY,
     MAX_HEADER_BYTES,
-    READING,
+    READ_METHODS,
     Answer,
     App,
     DoorRequest,
@@ -36,7 +36,7 @@ from clearhead.timing import Timer
 
 MAX_URL = 4 << 10
 MAX_HEADERS = 100
-MAX_WRONG, WRONG_SECONDS = 20, 10.0  # so many wrong tokens in so many seconds: refuse more
+MAX_WRONG, WRONG_SECONDS = 20, 10.0  # at most so many wrong tokens in so many seconds
 
 SIGN_IN = "open the link that `clearhead studio` has printed in the terminal; it holds the token"
 
@@ -55,7 +55,7 @@ class Door:
         self.port, self.takes_any = port, takes_any
         self.cookie = f"clearhead-{port}"
         self.tickets: set[str] = set()  # tokens that work once
-        self.wrong: deque[Timer] = deque(maxlen=MAX_WRONG)  # since each of the last wrong tokens
+        self.wrong: deque[Timer] = deque(maxlen=MAX_WRONG)  # one for each of the last wrong tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # no websockets, no lifespan
@@ -86,7 +86,7 @@ class Door:
 
     def check_host(self, request: DoorRequest) -> None:
         """There must be exactly one Host header, and it must name the bound socket."""
-        given, hosts = request.all("host"), self.hosts
+        given, hosts = request.get_all("host"), self.hosts
         if self.takes_any:
             address = request.local_address
             hosts |= {f"[{address}]:{self.port}" if ":" in address else f"{address}:{self.port}"}
@@ -104,8 +104,8 @@ class Door:
         if len(request.headers) > MAX_HEADERS or n_bytes > MAX_HEADER_BYTES:
             limits = f"{MAX_HEADERS} headers or {MAX_HEADER_BYTES:,} bytes of them"
             raise Refusal(431, f"the request has more than {limits}", close=True)
-        lengths = request.all("content-length")
-        if lengths and request.all("transfer-encoding"):
+        lengths = request.get_all("content-length")
+        if lengths and request.get_all("transfer-encoding"):
             raise Refusal(
                 400, "Content-Length and Transfer-Encoding exclude each other; send one", close=True
             )
@@ -118,12 +118,12 @@ class Door:
             raise Refusal(
                 403, "another site sent this request; copy the printed link into the address bar"
             )
-        if request.method in READING:
+        if request.method in READ_METHODS:
             return
         if request.method != "POST":
             raise Refusal(405, "only GET and POST are answered here")
         own = f"http://{request.get('host')}".lower()
-        if any(origin != own for origin in request.all("origin")):
+        if any(origin != own for origin in request.get_all("origin")):
             raise Refusal(403, "the Origin header names another site; open the printed link")
         kind = (request.get("content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json":

@@ -15,8 +15,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_HEADER_BYTES = 16 << 10
 MAX_BODY = 1 << 20
-READ_SECONDS = 10.0  # in which a body must arrive
-READING = ("GET", "HEAD")
+READ_SECONDS = 10.0  # a body must arrive within this time
+READ_METHODS = ("GET", "HEAD")  # they change nothing
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -51,13 +51,13 @@ class DoorRequest:
         query: bytes = scope["query_string"]
         self.target: bytes = scope["raw_path"] + (b"?" + query if query else b"")
 
-    def all(self, name: str) -> list[str]:
+    def get_all(self, name: str) -> list[str]:
         """The values of all headers of this name."""
         return [value.decode("latin-1") for key, value in self.headers if key == name.encode()]
 
     def get(self, name: str) -> str | None:
         """The value of the first header of this name."""
-        return next(iter(self.all(name)), None)
+        return next(iter(self.get_all(name)), None)
 
     @property
     def bearer(self) -> str | None:
@@ -76,13 +76,13 @@ class DoorRequest:
     @property
     def cookies(self) -> dict[str, str]:
         """The cookies by name."""
-        pairs = (part.partition("=") for line in self.all("cookie") for part in line.split(";"))
+        pairs = (part.partition("=") for line in self.get_all("cookie") for part in line.split(";"))
         return {name.strip(): value.strip() for name, _, value in pairs}
 
     @property
     def wants_json(self) -> bool:
         """Whether errors are sent as JSON, for a program, and not as text for a person."""
-        return self.path.startswith(("/api/", "/v1/")) or self.method not in READING
+        return self.path.startswith(("/api/", "/v1/")) or self.method not in READ_METHODS
 
 
 class Answer:
@@ -95,14 +95,14 @@ class Answer:
         """Forward a message of a handler, with the security headers added."""
         if message["type"] == "http.response.start":
             self.is_started = True
-            own = {name for name, _ in SECURITY_HEADERS}
-            kept = [(name, value) for name, value in message["headers"] if name not in own]
+            names = {name for name, _ in SECURITY_HEADERS}
+            kept = [(name, value) for name, value in message["headers"] if name not in names]
             message = {**message, "headers": [*kept, *SECURITY_HEADERS]}
         await self._send(message)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with one sentence; close the connection if a part of the request is unread."""
-        if self.is_started:  # too late for a status: the incomplete body shows the error
+        if self.is_started:  # the status is sent: only a broken connection can show the error
             raise ConnectionAbortedError(refusal.sentence)
         sentence = refusal.sentence
         if self.request.wants_json:
@@ -136,8 +136,8 @@ class Answer:
 
 def has_body(request: DoorRequest) -> bool:
     """Whether a body follows, which must be read before the next request."""
-    return any(length != "0" for length in request.all("content-length")) or bool(
-        request.all("transfer-encoding")
+    return any(length != "0" for length in request.get_all("content-length")) or bool(
+        request.get_all("transfer-encoding")
     )
 
 

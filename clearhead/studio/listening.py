@@ -2,8 +2,8 @@
 
 a request must arrive     within 10 s; its headers take at most 16 KiB
 an idle connection        is closed after 30 s, and so is one that does not read its answer
-128 connections           at most; one more closes the connection that has been waiting longest
-                          for a request, so slow clients cannot lock others out
+128 connections           at most; when one more arrives, the one that has waited longest for a
+                          request is closed, so slow clients cannot lock others out
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 def open_sockets(host: str | None, port: int) -> list[socket.socket]:
-    """Listen on a port: at the loopback addresses, or at one other address.
+    """Listen on a port: at both loopback addresses if host is None, else at the address `host`.
 
     Port 0 chooses a free one. A machine without IPv6 has only one loopback address.
     """
@@ -50,7 +50,7 @@ def open_sockets(host: str | None, port: int) -> list[socket.socket]:
 
 def open_first_free(host: str | None, ports: Sequence[int]) -> list[socket.socket]:
     """Listen on the first of these ports that is free; if none is, the error names a free port."""
-    for port in [0] * 9 if list(ports) == [0] else ports:  # 0 is free, but not for both addresses
+    for port in [0] * 9 if list(ports) == [0] else ports:  # 0 may choose one that ::1 uses
         try:
             return open_sockets(host, port)
         except OSError as fault:
@@ -67,7 +67,7 @@ def open_first_free(host: str | None, ports: Sequence[int]) -> list[socket.socke
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With the protocol named, asyncio sends at once; else each answer waits 40 ms (Nagle).
+    # asyncio sends without delay only if the protocol is named; else an answer may wait 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,19 +110,19 @@ class LimitedProtocol(H11Protocol):
         """Accept the connection; if there are too many, close another one."""
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._since = Timer()  # since it began to wait for a request
-        if len(self.connections) >= MAX_CONNECTIONS and not self._close_slowest():
+        if len(self.connections) >= MAX_CONNECTIONS and not self._close_longest_waiting():
             transport.abort()
         super().connection_made(transport)
         self._limit("request", READ_SECONDS)
 
-    def _close_slowest(self) -> bool:
+    def _close_longest_waiting(self) -> bool:
         """Close the connection that waits longest for a request; False if none waits."""
         others = [each for each in self.connections if isinstance(each, LimitedProtocol)]
         waiting = [each for each in others if each.is_waiting]
         if waiting:
-            slowest = max(waiting, key=lambda each: each._since.seconds)
-            self.connections.discard(slowest)
-            slowest.transport.abort()
+            longest = max(waiting, key=lambda each: each._since.seconds)
+            self.connections.discard(longest)
+            longest.transport.abort()
         return bool(waiting)
 
     @property
@@ -136,6 +136,7 @@ class LimitedProtocol(H11Protocol):
         self._watch_request()
 
     def _watch_request(self) -> None:
+        """Start the time limit when headers begin to arrive; end it when they are complete."""
         if self.conn.their_state is not h11.IDLE:
             self._end_limit("request")
         elif self.conn.trailing_data[0]:
@@ -227,7 +228,7 @@ class StudioServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the studio with the codes 130 and 143; a closed terminal too."""
+        """SIGINT, SIGTERM and SIGHUP end the studio, with the codes 130, 143 and 129."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -237,7 +238,7 @@ class StudioServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End after open requests are answered; after a second signal, end at once."""
+        """Shut down, which gives open requests a second; after a second signal, end at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self.exit_code = 128 + sig

@@ -56,7 +56,7 @@ class Listing:
         return source
 
     def find(self, id: str) -> Source:
-        """The source of this id; a run of the folder of runs is listed from now on."""
+        """The model with this id; a run found in the folder of runs is listed from now on."""
         if id not in self.listed and (found := self.list_runs().get(id)):
             self.listed[id] = found
         if id not in self.listed:
@@ -65,7 +65,7 @@ class Listing:
         return self.listed[id]
 
     def list_runs(self) -> dict[str, Source]:
-        """All runs, given or in the folder of runs, the newest of the folder first."""
+        """All runs: those in the folder of runs, the newest first, then those given by path."""
         given = {id: source for id, source in self._given.items() if source.is_run}
         places = {Path(source.path).resolve() for source in given.values()}
         folders = [] if self.runs is None else list_runs(Path(self.runs))[::-1]

@@ -48,11 +48,11 @@ def view_page(sources: Sources, id: str, text: str | None = None) -> AttentionVi
         raise ValueError(f"a {kind} needs a running studio; a page without a server shows {kinds}")
     view, name = VIEWS[kind]
     (model,) = (each for each in list_models(sources)["models"] if each["id"] == id)
-    shown = _read_input(kind, model["examples"], text)
+    values = _read_input(kind, model["examples"], text)
     question = find_question(name)
-    answer = question(sources, **read_arguments(question, {"model": id, **shown}))
+    answer = question(sources, **read_arguments(question, {"model": id, **values}))
     answers = {"list_models": {"models": [model]}, name: answer}
-    state = {"view": view, "model": id, **{key: str(value) for key, value in shown.items()}}
+    state = {"view": view, "model": id, **{key: str(value) for key, value in values.items()}}
     return AttentionView(write_whole(answers, state), HEIGHT)
 
 

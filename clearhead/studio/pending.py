@@ -8,7 +8,7 @@ from typing import Any
 
 from clearhead.studio.worker_process import print_safely
 
-N_REDACTED = 4  # texts of a question that are at least this long are kept out of the log
+MIN_REDACTED = 4  # characters; shorter texts of a question may appear in the log
 
 
 class AskError(Exception):
@@ -65,8 +65,8 @@ def read_error(data: bytes, pending: Pending) -> AskError:
 
 
 def _list_texts(value: Any) -> Iterator[str]:
-    """All texts within arguments that are long enough to be recognised."""
-    if isinstance(value, str) and len(value) >= N_REDACTED:
+    """All texts in the arguments of a question that are long enough to be removed from a log."""
+    if isinstance(value, str) and len(value) >= MIN_REDACTED:
         yield value
     items = value.values() if isinstance(value, dict) else value
     for item in items if isinstance(value, dict | list) else ():

@@ -31,21 +31,21 @@ async def read_object(request: Request, *names: str) -> dict[str, Any]:
 
 
 def make_retry_headers(status: int) -> dict[str, str] | None:
-    """The Retry-After header, in seconds, for errors that will pass; None for others."""
+    """The Retry-After header, in seconds, for errors that may soon be over; None for others."""
     return {"Retry-After": "1"} if status in (429, 503) else None
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
-    """Await `work` and return its result; if the client disconnects first, cancel it: None."""
-    working = asyncio.create_task(work)
-    leaving = asyncio.create_task(_wait_for_disconnect(receive))
+    """The result of `work`; if the client disconnects first, `work` is cancelled: None."""
+    work_task = asyncio.create_task(work)
+    disconnect_task = asyncio.create_task(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        await asyncio.wait({work_task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
+        return work_task.result() if work_task.done() else None
     finally:
-        for task in (leaving, working):
+        for task in (disconnect_task, work_task):
             task.cancel()
-        await asyncio.gather(leaving, working, return_exceptions=True)
+        await asyncio.gather(disconnect_task, work_task, return_exceptions=True)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

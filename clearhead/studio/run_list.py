@@ -17,7 +17,7 @@ from clearhead.studio.listing import Listing, Source
 from clearhead.studio.supervisor import AskError
 from clearhead.studio.training_process import Trainings
 
-MAX_VALUE = 200  # characters
+MAX_VALUE = 200  # characters of a value
 NAME = re.compile(r"(?:data|model|training)\.[a-z0-9_]+")
 PATHS = re.compile(r"(?:path|file|folder|directory)s?$")
 DIGESTS = ("asked", "examples")  # entries of config.json that follow from the others

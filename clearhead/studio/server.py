@@ -37,12 +37,12 @@ NOTHING = "there is nothing at this address"
 
 
 class Studio:
-    """The parts of a running studio that its routes use. closing: set when it begins to close."""
+    """What the routes of a running studio share. closing: an event, set when it begins to close."""
 
     def __init__(self, supervisor: Supervisor, token: str) -> None:
         self.supervisor, self.token = supervisor, token
         self.closing = asyncio.Event()
-        self.endings: list[Callable[[], Awaitable[None]]] = []  # called by close
+        self.endings: list[Callable[[], Awaitable[None]]] = []  # close calls them all
 
     async def close(self) -> None:
         """End all work; open streams end with an error."""
@@ -52,9 +52,9 @@ class Studio:
 
 def make_app(studio: Studio, *, host: str | None, port: int) -> Door:
     """All routes, behind a Door for a socket at this host and port."""
-    routes = [Route(path, _make_file(file)) for path, file in read_page().items()]
+    routes = [Route(path, _make_get_file(file)) for path, file in read_page().items()]
     routes += [
-        Route("/api/status", _make_status(studio)),
+        Route("/api/status", _make_get_status(studio)),
         Route("/api/ask/{question}", _make_ask(studio), methods=["POST"]),
         Route("/api/stream/{question}", _make_stream(studio), methods=["POST"]),
     ]
@@ -78,14 +78,14 @@ def make_app(studio: Studio, *, host: str | None, port: int) -> Door:
 # Routes
 
 
-def _make_file(file: PageFile) -> Handler:
+def _make_get_file(file: PageFile) -> Handler:
     async def get_file(request: Request) -> Response:
         return Response(file.data, media_type=file.content_type)
 
     return get_file
 
 
-def _make_status(studio: Studio) -> Handler:
+def _make_get_status(studio: Studio) -> Handler:
     async def get_status(request: Request) -> Response:
         supervisor = studio.supervisor
         return JSONResponse(
@@ -206,15 +206,15 @@ async def run_studio(
     studio = Studio(supervisor, token)
     door = make_app(studio, host=host, port=port)
     server = StudioServer(door, studio.close)
-    serving = asyncio.create_task(server.serve(list(sockets)))
-    starting = asyncio.create_task(studio.supervisor.start())
+    serve_task = asyncio.create_task(server.serve(list(sockets)))
+    start_task = asyncio.create_task(studio.supervisor.start())
     try:
-        await asyncio.wait({serving, starting}, return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
+        await asyncio.wait({serve_task, start_task}, return_when=asyncio.FIRST_COMPLETED)
+        if not serve_task.done():
             link = f"http://{list_hosts(host, port)[0]}/?token="
             tell_ready(link + token, link + door.make_ticket())
-        await serving
+        await serve_task
     finally:
-        starting.cancel()
+        start_task.cancel()
         await studio.close()
     return server.exit_code

@@ -72,7 +72,7 @@ class Sources(Listing):
         return opened.source
 
     def open(self, id: str) -> Opened:
-        """Load a model, or take it from memory if its file is still the same."""
+        """Load a model; a loaded one is returned again unless its run has other checkpoints now."""
         source = self.find(id)
         version = _find_version(source)
         known = self._opened.get(id)
@@ -109,7 +109,7 @@ def write_run_lines(path: str) -> list[str]:
 
 
 def _find_version(source: Source) -> Any:
-    """The checkpoints of a run: another value means another model. None for other weights."""
+    """The names of the checkpoints of a run, which change when it saves. None for other weights."""
     if not source.is_run:
         return None
     folder = RunFolder(source.path)

@@ -23,8 +23,8 @@ from clearhead.timing import Timer
 
 LIMIT = 32  # questions that wait or run
 MAX_UNREAD = 64 << 20  # bytes of answers that a slow page has not read
-PAUSES = (0.0, 0.5, 2.0)  # seconds before the next start, by the failures so far
-SLOW_PAUSE = 10.0
+PAUSES = (0.0, 0.5, 2.0)  # seconds before the next start, after 0, 1, 2 failed starts
+SLOW_PAUSE = 10.0  # after more
 N_FAILURES = len(PAUSES)  # starts in a row that fail before questions are refused at once
 
 ENDED = "the model process has ended and is being started again"
@@ -37,7 +37,7 @@ STREAM = "{0} answers with a stream; ask it at /api/stream/{0}"
 
 
 class Supervisor:
-    """The worker process. state: starting, ready, failing or closed. n_starts: how often so far."""
+    """The worker process. state: starting, ready, failing or closed. n_starts: starts so far."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Supervisor:
         self._next_id = 1
         self._silence = Timer()  # since the last message to or from the worker
         self._is_hung = False
-        self._settled = asyncio.Event()  # the first start has succeeded or failed
+        self._settled = asyncio.Event()  # it was ready once, or several starts have failed
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -188,13 +188,13 @@ class Supervisor:
         """Run the worker until it ends; returns whether it ever became ready."""
         self._silence, self._is_hung, was_ready = Timer(), False, False
         async with WorkerProcess(self.settings, self.command) as self._worker:
-            watching = asyncio.create_task(self._watch(self._worker))
+            watch_task = asyncio.create_task(self._watch(self._worker))
             try:
                 async for message in self._worker.read():
                     was_ready = True
                     self._receive(*message)
             finally:
-                watching.cancel()
+                watch_task.cancel()
                 self.state = "starting" if self.state == "ready" else self.state
         return was_ready
 

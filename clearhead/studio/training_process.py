@@ -20,10 +20,10 @@ from clearhead.runs.folder import list_runs
 from clearhead.studio.supervisor import AskError
 from clearhead.studio.worker_process import make_environment, print_safely
 
-# -P: a file of the user's folder must not be imported in place of a library.
+# -P: a file in the current folder must not be imported in place of a library.
 COMMAND = (sys.executable, "-P", "-m", "clearhead.cli.main", "train")
 STOPPED = 128 + signal.SIGTERM  # the exit code of a training that SIGTERM has stopped
-MAX_STDERR = 1 << 16  # bytes of it that are read
+MAX_STDERR = 1 << 16  # bytes of stderr that are read
 END_SECONDS = 1.5  # the studio waits this long for a training to save; it saves in any case
 
 
@@ -34,7 +34,7 @@ class TrainingProcess:
         self.words, self.runs, self.run = [*words, "--out", runs], runs, run
         self.is_stopping = False
         self._error: str | None = None
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as this
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # forget closes it
         self.process = subprocess.Popen(
             [*COMMAND, *self.words, "--quiet"],
             stdin=subprocess.DEVNULL,
@@ -97,7 +97,7 @@ class TrainingProcess:
         return rest.partition("\nhint: ")[0].strip() if found else text.rpartition("\n")[2]
 
     def forget(self) -> None:
-        """Close what is open here; the process itself goes on."""
+        """Close the file of its error output; a process that runs goes on."""
         self._stderr.close()
 
 
@@ -136,11 +136,11 @@ class Trainings:
 
     def close(self) -> None:
         """Stop all trainings, and say in the terminal how to resume them."""
-        ending, self.all = self.all, []
-        running = [each for each in ending if each.is_alive]
-        for each in running:
+        trainings, self.all = self.all, []
+        alive = [each for each in trainings if each.is_alive]
+        for each in alive:
             each.stop()
-        for each in running:
+        for each in alive:
             with suppress(subprocess.TimeoutExpired):
                 each.process.wait(END_SECONDS)
             run = each.find_run()
@@ -148,5 +148,5 @@ class Trainings:
                 word = "is being saved" if each.is_alive else "is saved"
                 resume = shlex.join(["clearhead", "train", "--resume", run])
                 print_safely(f"the training in {run} was stopped and {word}; resume: {resume}")
-        for each in ending:
+        for each in trainings:
             each.forget()

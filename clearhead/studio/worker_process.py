@@ -1,4 +1,4 @@
-"""The worker as a process: its three pipes, and that it never outlives the studio.
+"""The worker as a process, which never outlives the studio, and the pipes to and from it.
 
     async with WorkerProcess({"paths": [], "lecture": True}) as worker:
         worker.send({"id": 1, "question": "list_models", "arguments": {}})
@@ -23,7 +23,7 @@ HEADER = struct.Struct("<IIc")  # as in worker.py: length of what follows, id, l
 BUFFER = 8 << 20  # bytes read ahead; an answer has 2 MB
 MAX_LINE = 300  # characters of a line of stderr that an error message repeats
 PACKAGES = str(Path(__file__).parents[2])  # where this package was imported from
-# -P: a file of the user's folder must not be imported in place of a library.
+# -P: a file in the current folder must not be imported in place of a library.
 COMMAND = (sys.executable, "-P", "-m", "clearhead.studio.worker")
 
 
@@ -44,14 +44,14 @@ class WorkerProcess:
             start_new_session=True,  # Ctrl-C in the terminal is for the server alone
             env=make_environment(),
         )
-        self._printing = asyncio.create_task(self._print_stderr())
+        self._print_task = asyncio.create_task(self._print_stderr())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.kill()
         await self._process.wait()
-        await asyncio.wait([self._printing], timeout=1)  # its last words
-        self._printing.cancel()
+        await asyncio.wait([self._print_task], timeout=1)  # for its last lines
+        self._print_task.cancel()
 
     @property
     def id(self) -> int:
@@ -96,7 +96,7 @@ class WorkerProcess:
 
 
 def make_environment() -> dict[str, str]:
-    """The environment of a process that -P starts: it imports this package from the same place."""
+    """The environment for a Python started with -P: it imports this package from the same place."""
     paths = filter(None, [PACKAGES, os.environ.get("PYTHONPATH")])
     return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 

@@ -4,12 +4,12 @@ models.py        which models there are
 writers.py       open a model that writes text, encode its prompts, name its tokens
 tokens.py        a text as tokens
 answers.py       the answer of a model: the next token, or a class
-changes.py       apply changes inside a model that the page describes
+changes.py       apply the changes that the page describes inside a model
 text.py          attention on a text, and all numbers that explain it
 metrics.py       the number that measures an answer
 effects.py       what an answer depends on: heads, layers, parts
 generation.py    the next token, branches, a whole text, and the cache it fills
-generation_lines.py  the Python lines that compute the same
+generation_lines.py  the Python lines that compute the same as generation.py
 lens.py          the logit lens: the next token after each layer
 chats.py         how a conversation is written as one text
 completion_text.py  one text up to a stop string, with log probabilities
@@ -20,8 +20,8 @@ picture_inputs.py  the picture of a question: a number, or a file
 pictures.py      the answer to a picture, its heat maps, and covered patches
 beam_tree.py     the beams that a search keeps, as a tree
 translation.py   a translation, where each word looked, and its beams
-smallest_starts.py  its first matrices: set by hand, random, learned, or of a run
-smallest.py      what the matrices compute, and their training
+smallest_starts.py  matrices of the smallest transformer: by hand, random, learned, of a run
+smallest.py      what these matrices compute, and their training
 positions.py     what each position scheme tells attention
 kernels.py       softmax attention beside kernel attention
 """

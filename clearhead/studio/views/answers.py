@@ -13,7 +13,7 @@ from clearhead.studio.sources import Opened
 from clearhead.studio.views.tokens import spell_tokens
 
 N_BEST = 10  # tokens
-N_LARGEST = 3  # changes
+N_LARGEST = 3  # changes of a probability
 CLASS_TOKEN = 0  # the position at which a classifier answers
 
 
@@ -44,8 +44,9 @@ def compare_answers(
 ) -> dict[str, Any] | None:
     """The answers before and after a change, beside each other.
 
-    before, after: outputs of the model, (T, ·); the temperature belongs to the change. A GPT: the
-    tokens that are most likely before or after, (T, K). "largest": which of them changed most.
+    before, after: outputs of the model, (T, ·); the temperature is that of `after`, `before` has 1.
+    A GPT: the tokens that are most likely before or after, (T, K). "largest": the indices of those
+    whose probability changed most.
     """
     if opened.kind == "TextEncoder":
         return None

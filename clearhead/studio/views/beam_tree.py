@@ -2,7 +2,8 @@
 
     tree = BeamTree(end_id)
     found = beam_search(model, source, 20, watch=tree.watch)
-    tree.find_path(found.best[0].tolist())         the place of the winner's beam at each step
+    words = found.tokens[0, 0, : found.lengths[0, 0]].tolist()      of the winner
+    tree.find_path(words)                                           its place at each step
 
 For one source. Places are numbered from 0, the likeliest beam first.
 """

@@ -7,7 +7,7 @@ with change_model(opened, tokens, [change]):          the same as  with ablate(m
 silence   the output of a head is 0, or its mean over the text                 ablate
 sharpen   softmax(factor · scores)                                             sharpen
 mask      cells (query, key) that are forbidden, or allowed                    edit_mask
-patch     the output of a head or block is taken from a run on another text    patch
+patch     the output of a head or block is replaced by that on another text    patch
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ def _make_context(
             "the text has one token, so there is no mean over its tokens; type a longer text, or "
             "replace the output of the head by zero"
         )
-    # In a sweep every row of the batch has a change of its own: the mean of one run serves all.
+    # In a sweep every row of the batch has a change of its own: the mean of one pass serves all.
     reference = _record(opened, tokens) if change.by == "mean" else None
     return ablate(
         model, name, change.head, change.by, positions=change.position, reference=reference
@@ -101,7 +101,7 @@ def find_name(opened: Opened, change: Change) -> str:
 
 
 def _drop_only_head(name: str, change: Change) -> Change:
-    """The head of a layer that is itself one of JoinedHeads is the whole layer: None."""
+    """Set head to None if the layer is itself a single head, as in JoinedHeads."""
     return replace(change, head=None) if HEAD_IN_BLOCK.search(name) else change
 
 

@@ -20,7 +20,7 @@ from clearhead.studio.sources import Opened
 
 
 class NotServed(LookupError):
-    """A model that does not exist or cannot do what was asked for."""
+    """There is no such model, or it cannot do what was asked for."""
 
     status = 404  # of HTTP
 
@@ -37,12 +37,13 @@ class Message:
 class ChatFormat:
     """The marks around a message: begin, role, between, content, end, after.
 
-    first: a mark before all messages. between and after are text, the others special tokens.
+    first: a mark before all messages. Marks are special tokens; `after` is text, and `between` is
+    a mark and text.
     """
 
     name: str
     begin: str
-    between: tuple[str, str]  # a mark, which may be empty, and text
+    between: tuple[str, str]  # the mark may be empty
     end: str
     after: str
     first: str = ""

@@ -24,7 +24,7 @@ from clearhead.studio.views.chats import Message, NotServed, find_chat_format
 from clearhead.studio.views.completion_text import CompletionText, Entry, format_entries
 from clearhead.studio.views.writers import encode_prompt, name_tokens, read_ids
 
-N_TOKENS = 16  # unless the request says how many
+N_TOKENS = 16  # if the request does not say how many, as in OpenAI's interface
 MOST_TOKENS = 1024
 
 

@@ -1,4 +1,4 @@
-"""What an answer depends on: which heads matter, what each layer would say, a logit as a sum.
+"""What an answer depends on: which heads matter, the answer after each layer, a logit as a sum.
 
     measure_heads     the metric without each head, (L, H)                    head_importance
     sweep_patches     the metric with one activation of another text          patch_sweep
@@ -73,32 +73,32 @@ def sweep_patches(
     this one; "recovered" is 0 for this answer and 1 for the other, None if the two do not differ.
     """
     question = read_question(sources, model, text, tokens)
-    others = read_question(sources, model, other, other_tokens)
-    if len(others.ids) != len(question.ids):
+    other_question = read_question(sources, model, other, other_tokens)
+    if len(other_question.ids) != len(question.ids):
         raise ValueError(
-            f"the other text has {len(others.ids)} tokens and this one {len(question.ids)}; "
-            f"make them equally long, so that each position has a counterpart"
+            f"the other text has {len(other_question.ids)} tokens and this one "
+            f"{len(question.ids)}; make them equally long, so that each position has a counterpart"
         )
     if over == "position":
         _check_work(question)
-    mine, wanted = question.compute_logits(), others.compute_logits()
-    own = int(mine[question.position].argmax())
-    goal = choose_measure(others, wanted, None)
-    if goal.against is not None and goal.target != own:
-        goal = choose_measure(others, wanted, goal.target, own)
+    answer = int(question.compute_logits()[question.position].argmax())
+    logits = other_question.compute_logits()
+    measure = choose_measure(other_question, logits, None)
+    if measure.against is not None and measure.target != answer:
+        measure = choose_measure(other_question, logits, measure.target, answer)
     sweep = patch_sweep(
-        question.opened.model, others.tokens, question.tokens, goal.metric, over=over
+        question.opened.model, other_question.tokens, question.tokens, measure.metric, over=over
     )
     call = f"sweep = patch_sweep(model, others, tokens, metric, over={over!r})"
-    names = ("logit_difference",) if goal.against is not None else ()
+    names = ("logit_difference",) if measure.against is not None else ()
     python = question.write(
         "patch_sweep",
         call,
-        f"others = {write_tokens(others.opened, other, others.ids)}",
-        f"metric = {goal.python}",
+        f"others = {write_tokens(question.opened, other, other_question.ids)}",
+        f"metric = {measure.python}",
         imports=names,
     )
-    return {**_describe_sweep(sweep, goal), "python": python}
+    return {**_describe_sweep(sweep, measure), "python": python}
 
 
 def _check_work(question: Question) -> None:

@@ -2,7 +2,7 @@
 
 Every question contains its text as token ids, so the worker keeps no state. The random number for a
 token depends only on the seed and on how many tokens follow the prompt. So taking `chosen` each
-time gives the same tokens as
+time gives the same tokens as this call:
 
     generate(model, prompt, n_tokens, temperature=…, top_k=…, top_p=…, seed=…)
 
@@ -148,7 +148,7 @@ def _make_steps(
     changes: Sequence[Change],
     python: str,
 ) -> Iterator[dict[str, Any]]:
-    # Changes apply to all positions, so with changes the whole text is read each time.
+    # Changes apply to all positions, so with changes the whole text is read for each token.
     reader = ModelReader(opened.model, cache=not changes)
     stop = set() if opened.tokenizer is None else find_stop_ids(opened.tokenizer)
     unread, known = text, text[0].tolist()

@@ -32,8 +32,8 @@ Features = Literal["quadratic", "elu", "fourier", "positive"]
 
 RANDOM = ("fourier", "positive")
 FREQUENCIES = (4, 16, 64, 256, 1024)
-# The first of the seeds of random features. Those of q and k are smaller, because equal seeds draw
-# equal numbers, and frequencies that are the queries themselves estimate another kernel.
+# The first seed of random features. The seeds of q and k are smaller: equal seeds draw equal
+# numbers, and frequencies equal to the queries would estimate another kernel.
 MAP_SEED = 1_000_000
 DRAWS = range(MAP_SEED, MAP_SEED + 16)  # random feature maps for each m
 MAPS = {"quadratic": "QuadraticFeatures()", "elu": "EluFeatures()"}
@@ -81,7 +81,7 @@ def compare_kernels(
 def measure_kernels(
     sources: Sources, T: int = 24, D: int = 8, seed: int = 0, length: float = 2.0
 ) -> dict[str, Any]:
-    """The relative error of random features for several m, and the exponent of its fall ("slope").
+    """The relative error of random features for several m; it falls as m to the power "slope".
 
     "error": of the similarity; "predicted": the same by theory; "output": of the output of
     attention. All are RMS, and means over 16 draws.

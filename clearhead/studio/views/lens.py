@@ -1,4 +1,4 @@
-"""The logit lens of the Generate view: what each layer would say next."""
+"""The logit lens of the Generate view: the next token as each layer predicts it."""
 
 from typing import Any
 

@@ -1,7 +1,8 @@
 """What is measured of an answer: one number, which a change of the model raises or lowers.
 
-a GPT             the logit of its answer minus that of the second best, at one position
-a classifier      the logit of its answer at [CLS]
+a GPT                the logit of its answer minus that of the second best, at one position
+several classes      the same at [CLS]
+one logit            the logit of its answer, yes or no, at [CLS]
 """
 
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ def read_question(
 class Measure:
     """A metric, in words and as Python. target and against: ids of tokens, or numbers of classes.
 
-    A classifier with one logit has the classes 0, yes, and 1, no, and nothing to compare with.
+    A classifier with one logit has the classes 0, yes, and 1, no; then against is None.
     """
 
     metric: Metric

@@ -17,12 +17,12 @@ PROMPTS = [
 
 
 def list_models(sources: Sources) -> dict[str, Any]:
-    """All models; each is opened, and one that cannot be opened has its error instead."""
+    """All models; each is opened, and for one that cannot be opened, "about" is the error."""
     return {"models": [_describe(sources, source) for source in sources.listed.values()]}
 
 
 def add_run(sources: Sources, run: str) -> dict[str, Any]:
-    """Add a run that is newer than the page to the models; returns its description."""
+    """Add a run to the models, such as one begun after the page was opened; describe it."""
     return {"model": _describe(sources, sources.find(run))}
 
 

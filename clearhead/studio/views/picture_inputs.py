@@ -43,7 +43,7 @@ class PictureInput:
 
 
 def open_picture_model(sources: Sources, id: str) -> tuple[Opened, PicturePredictor]:
-    """The model, and how it reads pictures."""
+    """The model, and the predictor that prepares its pictures."""
     opened = sources.open(id)
     if opened.kind != "VisionTransformer":
         raise ValueError(
@@ -119,4 +119,4 @@ def check_number(number: int, n: int) -> None:
 def check_patch(name: str, patch: int, n: int) -> None:
     """Raise ValueError unless there is a patch with this number."""
     if not 0 <= patch < n:
-        raise ValueError(f"{name} has no patch {patch}: they go from 0 to {n - 1}")
+        raise ValueError(f"{name}: there is no patch {patch}; patches go from 0 to {n - 1}")

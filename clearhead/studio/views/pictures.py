@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from clearhead.inspection import measure_covering as measure_logits
+from clearhead.inspection import measure_covering as compute_effects
 from clearhead.inspection import picture_map, record, score_terms
 from clearhead.inspection.picture_maps import METHODS, build_untrained, cover_patches
 from clearhead.models import VisionTransformer
@@ -57,9 +57,9 @@ def list_pictures(
 
 
 def find_mistakes(sources: Sources, model: str) -> Iterator[dict[str, Any]]:
-    """The numbers of all validation pictures with wrong answers, the surest first, as they come.
+    """The numbers of the validation pictures with wrong answers, the most confident first.
 
-    One answer after each batch; "n_seen" of "n_pictures" are done.
+    One answer after each batch, with all mistakes so far; "n_seen" of "n_pictures" are done.
     """
     opened, _ = open_picture_model(sources, model)
     task = get_task(opened)
@@ -85,11 +85,11 @@ def look_at_picture(
     patch: the number of the patch whose attention is shown; by default what the head of the model
     reads: the class token, or the mean of all patches.
     """
-    shown = read_picture(sources, model, number, file)
-    config, x = shown.model.config, shown.x
+    picture = read_picture(sources, model, number, file)
+    config, x = picture.model.config, picture.x
     first = int(config.class_token)  # the token of the first patch
-    with evaluation_mode(shown.model), record(shown.model) as trace:
-        logits = shown.model(x)[0]
+    with evaluation_mode(picture.model), record(picture.model) as trace:
+        logits = picture.model(x)[0]
     every = torch.cat(trace.weights())  # (L, H, T, T)
     if patch is not None:
         check_patch("patch", patch, every.size(-1) - first)
@@ -98,10 +98,10 @@ def look_at_picture(
         rows, query = every[:, :, 0], "[:, :, 0]"
     else:
         rows, query = every[:, :, first:].mean(2), f"[:, :, {first}:].mean(2)"
-    maps = {method: picture_map(shown.model, x, method)[0] for method in METHODS}
-    maps["untrained"] = picture_map(_get_untrained(shown.model), x)[0]
+    maps = {method: picture_map(picture.model, x, method)[0] for method in METHODS}
+    maps["untrained"] = picture_map(_get_untrained(picture.model), x)[0]
     lines = [
-        *shown.lines,
+        *picture.lines,
         "from clearhead.inspection import picture_map, record",
         "from clearhead.inspection.picture_maps import build_untrained",
         "from clearhead.models.model import evaluation_mode",
@@ -113,11 +113,11 @@ def look_at_picture(
         f"weights = torch.cat(trace.weights()){query}  # (layers, heads, tokens)",
     ]
     return {
-        "image": shown.image,
-        "colour": shown.image.float().mean((-2, -1)),
-        "label": shown.label,
-        "classes": list(shown.predictor.class_names),
-        "grid": list(shown.grid),
+        "image": picture.image,
+        "colour": picture.image.float().mean((-2, -1)),
+        "label": picture.label,
+        "classes": list(picture.predictor.class_names),
+        "grid": list(picture.grid),
         "first": first,
         "pool": config.pool,
         "logits": logits,
@@ -132,13 +132,13 @@ def measure_covering(
     sources: Sources, model: str, number: int | None = None, file: str | None = None
 ) -> dict[str, Any]:
     """By how much the logit of the answer falls if one patch is covered: (rows, columns)."""
-    shown = read_picture(sources, model, number, file)
+    picture = read_picture(sources, model, number, file)
     lines = [
-        *shown.lines,
+        *picture.lines,
         "from clearhead.inspection import measure_covering",
         "effects = measure_covering(model, x)[0]",
     ]
-    return {"effects": measure_logits(shown.model, shown.x)[0], "python": "\n".join(lines)}
+    return {"effects": compute_effects(picture.model, picture.x)[0], "python": "\n".join(lines)}
 
 
 def cover_picture(
@@ -149,18 +149,18 @@ def cover_picture(
     file: str | None = None,
 ) -> dict[str, Any]:
     """The answer before and after these patches are covered with the mean colour."""
-    shown = read_picture(sources, model, number, file)
-    rows, columns = shown.grid
+    picture = read_picture(sources, model, number, file)
+    rows, columns = picture.grid
     is_covered = torch.zeros(1, rows * columns, dtype=torch.bool)
     for patch in covered:
         check_patch("covered", patch, rows * columns)
         is_covered[0, patch] = True
-    x = shown.x
-    after = cover_patches(x, is_covered.to(x.device), shown.grid)
-    with evaluation_mode(shown.model):
-        logits = shown.model(torch.cat((x, after)))
+    x = picture.x
+    after = cover_patches(x, is_covered.to(x.device), picture.grid)
+    with evaluation_mode(picture.model):
+        logits = picture.model(torch.cat((x, after)))
     lines = [
-        *shown.lines,
+        *picture.lines,
         "from clearhead.inspection.picture_maps import cover_patches",
         "from clearhead.models.model import evaluation_mode",
         f"covered = torch.zeros(1, {rows * columns}, dtype=torch.bool)",
@@ -183,13 +183,13 @@ def explain_patch(
     number: int | None = None,
     file: str | None = None,
 ) -> dict[str, Any]:
-    """The terms of the weight that `patch` gives patch `key`; patch None is the class token."""
-    shown = read_picture(sources, model, number, file)
-    first = int(shown.model.config.class_token)
+    """The terms of the weight of key `key` for query `patch`; patch None is the class token."""
+    picture = read_picture(sources, model, number, file)
+    first = int(picture.model.config.class_token)
     if patch is None and not first:
         raise ValueError("this model has no class token; choose a patch as the query")
-    with evaluation_mode(shown.model), record(shown.model) as trace:
-        shown.model(shown.x)
+    with evaluation_mode(picture.model), record(picture.model) as trace:
+        picture.model(picture.x)
     calls = list(trace.attention.values())
     if not 0 <= layer < len(calls):
         raise IndexError(
@@ -198,7 +198,7 @@ def explain_patch(
     row = 0 if patch is None else first + patch
     found = score_terms(calls[layer], row, first + key, head)
     lines = [
-        *shown.lines,
+        *picture.lines,
         "from clearhead.inspection import record, score_terms",
         "with torch.no_grad(), record(model) as trace:",
         "    model(x)",

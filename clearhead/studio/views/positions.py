@@ -26,7 +26,7 @@ from clearhead.studio.sources import Sources
 Scheme = Literal["sinusoidal", "learned", "rotary", "toeplitz", "alibi"]
 Part = tuple[dict[str, Any], list[str]]  # the numbers, and the Python lines that compute them
 
-MOST = 128  # positions, and numbers of a position
+MOST = 128  # the largest n, and the largest d
 CPU = torch.device("cpu")
 
 
@@ -94,7 +94,7 @@ def _show_learned(n: int, d: int, seed: int) -> Part:
 
 
 def _compare_rows(table: Tensor) -> Part:
-    """The products of every two rows, and how far they depend on more than the distance."""
+    """The products of every two rows, and how much they vary between pairs of equal distance."""
     similarity = table @ table.mT
     return {"similarity": similarity, "spread": spread(similarity)}, [
         "similarity = table @ table.mT  # p·p′ of every two positions",

@@ -30,17 +30,17 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "rule": tuple(RULES),
     "schedule": tuple(SCHEDULES),
 }
-FIRST = ("training", "model", "data")  # the order of a form: what is changed most often first
-# Docstrings explain fields in two forms. "name: words; name: words."
+SECTIONS = ("training", "model", "data")  # in the order of the form: changed most often first
+# Docstrings explain fields in two forms: "name: words; name: words.", and
 PHRASE = re.compile(r"\b(\w+): ([^;]+?)(?:;|\.(?:\s|$))")
-# "name      words", with further lines indented, as in the docstring of TrainingConfig.
+# "name      words", with further lines indented, as in that of TrainingConfig.
 ROW = re.compile(r"^(\w+) {2,}(.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 
 def describe_recipe(sources: Sources, name: str) -> dict[str, Any]:
     """All settings of a recipe: "sections", each with its "fields" and their values."""
     recipe, listed = find_recipe(name), RECIPES[name]
-    sections = [_describe_section(each, recipe.sections[each]) for each in FIRST]
+    sections = [_describe_section(each, recipe.sections[each]) for each in SECTIONS]
     function = getattr(
         import_module(f"clearhead.training.recipes.{listed.file}"), name.replace("-", "_")
     )

@@ -22,8 +22,8 @@ from clearhead.studio.views.smallest_starts import Matrices, Rule, SmallestModel
 from clearhead.training.tasks.sequences import CLS, LETTERS, SequencePredictor
 
 MOST_STEPS = 1000
-STEPS_PER_ANSWER = 2  # so that 100 steps are 50 pictures, which is a second on most screens
-N_MISTAKES = 12  # sequences that are named
+STEPS_PER_ANSWER = 2  # so that 100 steps are 50 answers, which the page draws in about a second
+N_MISTAKES = 12  # wrong sequences that are listed
 
 
 def run_smallest(
@@ -46,20 +46,20 @@ def run_smallest(
     Km and Qm mean in a design; "bound": the largest error that its sharpness allows.
     """
     if matrices is not None:
-        made = starts.read_matrices(matrices, rule, max_len)
+        smallest = starts.read_matrices(matrices, rule, max_len)
     elif start != "run":
-        made = starts.make_start(rule, max_len, start, sharpness, seed)
+        smallest = starts.make_start(rule, max_len, start, sharpness, seed)
     elif model is not None:
-        made = starts.open_run(sources.open(model))
+        smallest = starts.open_run(sources.open(model))
     else:
         raise ValueError("model is missing: the id of a run, for start='run'")
-    is_by_hand, n = start == "by hand", made.predictor.max_len
+    is_by_hand, n = start == "by hand", smallest.predictor.max_len
     has_bound = is_by_hand and matrices is None
     return {
-        **_describe(made, text),
-        "topics": _name_topics(made) if is_by_hand else None,
+        **_describe(smallest, text),
+        "topics": _name_topics(smallest) if is_by_hand else None,
         "bound": designs.error_bound(rule, sharpness, n) if has_bound else None,
-        "python": _write_lines(made, text),
+        "python": _write_lines(smallest, text),
     }
 
 
@@ -99,12 +99,12 @@ def train_smallest(
             "    training.advance()",
             "model = training.model.to_numpy()",
         ]
-        made = SmallestModel(training.model.to_numpy(), start.predictor, lines)
+        smallest = SmallestModel(training.model.to_numpy(), start.predictor, lines)
         yield {
-            **_describe(made, text),
+            **_describe(smallest, text),
             "step": step,
             "loss": sum(each["loss"] for each in metrics) / len(metrics),
-            "python": _write_lines(made, text),
+            "python": _write_lines(smallest, text),
         }
 
 
@@ -116,9 +116,9 @@ def _to_weights(model: NumpyTransformer) -> dict[str, Tensor]:
 # What the matrices compute
 
 
-def _describe(made: SmallestModel, text: str) -> dict[str, Any]:
+def _describe(smallest: SmallestModel, text: str) -> dict[str, Any]:
     """All matrices of one sequence, and the score over all sequences."""
-    model, predictor = made.model, made.predictor
+    model, predictor = smallest.model, smallest.predictor
     example = predictor.read(text)
     steps = model.steps(example.inputs[0].numpy())
     output = torch.from_numpy(steps.output)
@@ -172,23 +172,23 @@ def _spell(rows: Tensor) -> str:
     return "".join(LETTERS[i] for i in rows.argmax(dim=-1).tolist() if i != CLS)
 
 
-def _name_topics(made: SmallestModel) -> list[str] | None:
+def _name_topics(smallest: SmallestModel) -> list[str] | None:
     """What the columns of Km and Qm mean in a design; None for matrices of other shapes."""
-    places = [f"place {i}" for i in range(1, made.predictor.max_len + 1)]
+    places = [f"place {i}" for i in range(1, smallest.predictor.max_len + 1)]
     topics = {
         "identity": [*LETTERS],
         "first": ["start"],
         "unique": [*LETTERS, "CLS", *places],
-    }[made.predictor.rule]
-    return topics if len(topics) == made.model.Km.shape[1] else None
+    }[smallest.predictor.rule]
+    return topics if len(topics) == smallest.model.Km.shape[1] else None
 
 
-def _write_lines(made: SmallestModel, text: str) -> str:
-    rule, max_len = made.predictor.rule, made.predictor.max_len
+def _write_lines(smallest: SmallestModel, text: str) -> str:
+    rule, max_len = smallest.predictor.rule, smallest.predictor.max_len
     lines = [
         "from clearhead.lab.learned_vs_designed.all_sequences import all_sequences",
         "from clearhead.training.tasks.sequences import SequencePredictor",
-        *made.lines,
+        *smallest.lines,
         f"predictor = SequencePredictor({rule!r}, {max_len})",
         f"example = predictor.read({text!r})",
         "steps = model.steps(example.inputs[0].numpy())",

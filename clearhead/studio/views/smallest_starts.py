@@ -28,8 +28,8 @@ Start = Literal["by hand", "learned", "random", "run"]
 
 LENGTHS = (4, 6)  # the least and the most letters of a sequence; a run may have others
 MOST_SIDE = 64  # rows or columns of a matrix
-MOST_SIZE = 1e6  # of a number: products of such numbers are still finite
-MOST_SEEDS = 5  # tried until one learns the rule
+MOST_SIZE = 1e6  # absolute value of a number: products of such numbers are still finite
+MOST_SEEDS = 5  # seeds tried until one learns the rule
 LINES = ["from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs"]
 TRAINING_LINES = ["from clearhead.training import Training, find_recipe, with_changes"]
 
@@ -88,7 +88,7 @@ def draw(rule: Rule, max_len: int, seed: int) -> SmallestModel:
 
 @cache
 def learn(rule: Rule, max_len: int) -> SmallestModel:
-    """The weights after training, by the first seed that makes no mistake."""
+    """The weights after training, by the first seed that makes no mistake, or the last tried."""
     for seed in range(MOST_SEEDS):
         changes = list_changes(rule, max_len, _find_shapes(rule, max_len), f"training.seed={seed}")
         training = begin_training(rule, max_len, changes)

@@ -58,8 +58,9 @@ def attend(
 ) -> dict[str, Any]:
     """All attention layers on a text, and the answer of the model.
 
-    tokens: the ids to read instead of those of the text, as after swapping a token. With changes,
-    "before" is the answer to the text as it is written, without changes, at temperature 1.
+    tokens: the ids to read instead of those of the text, as after swapping a token. "before" is the
+    answer to the text as typed, by the unchanged model at temperature 1; None if nothing differs
+    from that, or if tokens and text differ in length.
     """
     check_number("temperature", temperature, low=0.01, high=100)
     opened, changes = open_text_model(sources, model), changes or []
@@ -98,7 +99,7 @@ def _run(opened: Opened, ids: list[int], changes: list[Change]) -> tuple[Tensor,
     return logits.float(), trace
 
 
-@lru_cache(maxsize=1)  # several changes in a row are compared with the same text
+@lru_cache(maxsize=1)  # changes made one after the other are compared with the same text
 def _run_unchanged(opened: Opened, ids: tuple[int, ...]) -> Tensor:
     """The output of the model as it is, (T, ·)."""
     return _run(opened, list(ids), [])[0][0]

@@ -1,7 +1,7 @@
-"""Translation: what a translator writes, where each word looked, and the beams it searched.
+"""Translation: what a translator writes, where it looks for each word, and its beam search.
 
-The words are written one after the other: step t gives the probabilities of word t, and the row t
-of the alignment is where the model looked in the source at that step.
+The words are written one after the other: step t gives the probabilities of word t, and row t of
+the alignment shows where the model looks in the source at that step.
 """
 
 import math
@@ -68,7 +68,7 @@ def translate(
     written = model_.generate(
         source, sentence.n_tokens, forbid=sentence.predictor.forbid, **options
     )
-    logits, trace = _force(sentence, written)
+    logits, trace = _run_teacher_forcing(sentence, written)
     ids, probs = written[0].tolist(), logits.softmax(-1)  # (T,), (T, V)
     likely = probs.topk(min(N_LIKELY, probs.size(-1)))
     log_probs = logits.log_softmax(-1).gather(-1, written.mT)[:, 0]
@@ -114,13 +114,14 @@ def explain_alignment(
     layer: int = 0,
     head: int = 0,
 ) -> dict[str, Any]:
-    """The terms of the weight that step `step` gives source token `place`. ids: all words."""
+    """The terms of the weight that step `step` gives source token `place`. ids: words written."""
     sentence = _read(sources, model, text)
     if not 0 <= step < len(ids) <= MAX_WRITTEN:
         raise ValueError(
             f"step is {step}, but ids has {len(ids)} words; at most {MAX_WRITTEN} are explained"
         )
-    _, trace = _force(sentence, torch.tensor([ids], device=sentence.model.device))
+    written = torch.tensor([ids], device=sentence.model.device)
+    _, trace = _run_teacher_forcing(sentence, written)
     names = _list_names(trace, sentence.model)
     if not 0 <= layer < len(names):
         raise IndexError(f"layer is {layer}, but there are {len(names)}: 0 to {len(names) - 1}")
@@ -145,8 +146,8 @@ def search_beams(
 ) -> dict[str, Any]:
     """Beam search: the sentences found, and the beams that were kept at each step.
 
-    "nodes" of a step: the word of each beam, the beam before it that it continues, and its log p.
-    "path" of a sentence: the place of its beam at each step.
+    "steps": for each step the beams kept, each with its place, the place of its parent in the step
+    before, its last word and its log p. "path" of a sentence: the place of its beam at each step.
     """
     sentence = _read(sources, model, text)
     if not 1 <= n_beams <= MAX_BEAMS:
@@ -195,8 +196,8 @@ def _read(sources: Sources, id: str, text: str) -> Sentence:
     opened = sources.open(id)
     if opened.kind != "Seq2Seq" or opened.run is None:
         raise ValueError(
-            f"{id} is a {type(opened.model).__name__}, but this view shows translators, such as a "
-            f"run of translate-gru"
+            f"{id} is a {type(opened.model).__name__}, but this view shows translators trained "
+            f"here, such as a run of translate-gru"
         )
     predictor, model = opened.predictor, opened.model
     if not text.strip():
@@ -214,8 +215,8 @@ def _read(sources: Sources, id: str, text: str) -> Sentence:
     return Sentence(model, predictor, ids, note, lines)
 
 
-def _force(sentence: Sentence, written: Tensor) -> tuple[Tensor, Trace]:
-    """Teacher forcing: the logits (T, V) of each of these words (1, T), and the attention."""
+def _run_teacher_forcing(sentence: Sentence, written: Tensor) -> tuple[Tensor, Trace]:
+    """The logits (T, V) and the attention if the model is given these words (1, T) as its own."""
     start = written.new_full((1, 1), sentence.model.config.start_id)
     inputs = torch.cat((start, written[:, :-1]), dim=1)
     with evaluation_mode(sentence.model), record(sentence.model) as trace:
@@ -224,7 +225,7 @@ def _force(sentence: Sentence, written: Tensor) -> tuple[Tensor, Trace]:
 
 
 def _write_teacher_forcing(written: str) -> list[str]:
-    """The Python lines of `_force`."""
+    """The Python lines of _run_teacher_forcing."""
     return [
         "from clearhead.inspection import record",
         "from clearhead.models.model import evaluation_mode",
