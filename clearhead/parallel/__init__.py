@@ -1,6 +1,7 @@
 """One run on many processes: the only place besides runtime.py that knows about ranks.
 
-group.py        the processes of a run: how they exchange tensors, and notice that one is gone
+group.py        the processes of a run, and how they exchange tensors
+signs.py        how they notice that one of them is gone, and which one
 owners.py       which process updates which parameters
 meeting.py      how they find one another, also after a restart
 replicated.py   training.parallel=ddp: each process has the whole model
@@ -21,12 +22,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clearhead.parallel.group import NoAnswer, join_group
+    from clearhead.parallel.group import join_group
+    from clearhead.parallel.meeting import NoAnswer
     from clearhead.parallel.plan import make_plan
 
 __all__ = ["NoAnswer", "join_group", "make_plan"]
 
-_HOMES = {"group": ["NoAnswer", "join_group"], "plan": ["make_plan"]}
+_HOMES = {"group": ["join_group"], "meeting": ["NoAnswer"], "plan": ["make_plan"]}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,20 +1,18 @@
-"""The processes of a run: how they exchange tensors, and notice that one of them is gone.
+"""The processes of a run, and how they exchange tensors.
 
 torchrun starts the processes and gives each its rank. They meet at a store (meeting.py). From then
 on they exchange tensors directly: by gloo on CPUs, by the backend of the accelerator on GPUs. All
 messages are numbers or JSON.
 
-Every second each process writes a sign of life to the store. If an exchange fails or takes longer
-than the time limit, the remaining processes check whose signs have stopped, and name that rank.
-The limit is CLEARHEAD_TIMEOUT, in seconds. It must be longer than an evaluation, because all
-processes wait for that.
+If an exchange fails or takes longer than the time limit, the processes find out which of them is
+gone (signs.py). The limit is CLEARHEAD_TIMEOUT, in seconds. It must be longer than an evaluation,
+because all processes wait for that.
 """
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +21,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clearhead.models.model import Model
-from clearhead.parallel.meeting import NoAnswer, explain_absence, meet, read_key, read_timeout
+from clearhead.parallel.meeting import explain_absence, meet, read_timeout
 from clearhead.parallel.owners import Owners
+from clearhead.parallel.signs import Signs
 from clearhead.runtime import Place
 from clearhead.timing import Timer
 from clearhead.training.chunks import Span, add_tree, list_subtrees, share_chunks
@@ -33,9 +32,6 @@ from clearhead.training.group import Group, Stop
 from clearhead.training.optimizer import Optimizer
 from clearhead.training.recipe import TrainingConfig
 from clearhead.training.tasks.task import Task
-
-BEAT = 1.0  # seconds between signs of life
-
 
 current: "Processes | None" = None  # the group of this process; stays set after an error
 
@@ -53,7 +49,7 @@ def join_group(parallel: str | None, device: torch.device, place: Place) -> Iter
         group.wait()  # without this, one of two processes sometimes ends by SIGABRT
         current = None
     except BaseException as fault:
-        group.say_end(fault)
+        group.signs.say_end(fault)
         raise
     finally:
         group.leave()
@@ -98,9 +94,7 @@ class Processes(Group):
                 world_size=self.size,
                 timeout=timedelta(seconds=self.timeout),
             )
-        self.ended = threading.Event()
-        self.heart = threading.Thread(target=self._beat, daemon=True)
-        self.heart.start()
+        self.signs = Signs(self.store, self.rank, self.size, self.timeout)
 
     def make_gradients(self, model: Model, task: Task, config: TrainingConfig) -> Gradients:
         is_muon = config.optimizer == "muon"
@@ -248,32 +242,11 @@ class Processes(Group):
             return self.store.add(f"said/{sentence}", 1) == 1
         return True
 
-    # Signs of life
-
-    def _beat(self) -> None:
-        number = 0
-        with suppress(RuntimeError):  # the store is gone, so this process ends soon, too
-            while not self.ended.wait(BEAT):
-                number += 1
-                self.store.set(f"beat/{self.rank}", str(number))
-
-    def _read_beats(self) -> dict[int, bytes]:
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        return {rank: read_key(self.store, f"beat/{rank}") for rank in others}
-
-    def say_end(self, fault: BaseException) -> None:
-        """Tell the others that this process ends with an error."""
-        if isinstance(fault, Exception) and not isinstance(fault, NoAnswer):
-            with suppress(RuntimeError):
-                self.store.set(f"ended/{self.rank}", "")
+    # Faults
 
     def leave(self) -> None:
-        """Close the connections.
-
-        The thread must have left the store first: if Python ended meanwhile, torch would abort.
-        """
-        self.ended.set()
-        self.heart.join(2 * BEAT)
+        """Close the connections."""
+        self.signs.stop()
         with suppress(RuntimeError):
             dist.destroy_process_group()
 
@@ -285,46 +258,9 @@ class Processes(Group):
             yield
         self.seconds_exchanging += timer.seconds
 
-    @contextmanager
-    def explain_faults(self) -> Iterator[None]:
+    def explain_faults(self) -> AbstractContextManager[None]:
         """If an exchange in this `with` block fails, name the rank that is the cause."""
-        try:
-            yield
-        except RuntimeError as fault:
-            if not isinstance(fault, dist.DistError) and "gloo" not in str(fault):
-                raise
-            raise NoAnswer(self._find_reason(fault)) from None
-
-    def _find_reason(self, fault: RuntimeError) -> str:
-        """Why an exchange failed.
-
-        The first process that finds out writes it to the store and ends. The others fail only
-        because it has ended, so they take its reason.
-        """
-        try:
-            if not (reason := read_key(self.store, "reason").decode()):
-                reason = self._look_for_reason(fault)
-                self.store.set("reason", reason)
-            return reason
-        except RuntimeError:
-            return "the program that started the processes has ended; start it again to resume"
-
-    def _look_for_reason(self, fault: RuntimeError) -> str:
-        before = self._read_beats()
-        for _ in range(25):
-            if ended := [rank for rank in before if self.store.check([f"ended/{rank}"])]:
-                return f"rank {ended[0]} ended with an error; its own message names it"
-            self.ended.wait(BEAT / 10)
-        after = self._read_beats()
-        silent = [str(rank) for rank in after if after[rank] == before[rank]]
-        if silent:
-            which = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(silent)}"
-            return (
-                f"{which} of {self.size} gave no sign of life: killed, stopped or cut off; all "
-                f"others waited at most {self.timeout:g} s; the same command resumes the run"
-            )
-        reason = str(fault).splitlines()[0]
-        return f"an exchange with the other processes failed ({reason:.300})"
+        return self.signs.explain_faults()
 
 
 def _flatten(values: Any, name: str = "") -> Iterator[tuple[str, Any]]:

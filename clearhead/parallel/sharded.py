@@ -41,7 +41,8 @@ from torch.utils.checkpoint import checkpoint
 from clearhead.data.batch import Batch
 from clearhead.models.model import Model
 from clearhead.parallel.counting import find_blocks
-from clearhead.parallel.group import NoAnswer, Processes
+from clearhead.parallel.group import Processes
+from clearhead.parallel.meeting import NoAnswer
 from clearhead.parallel.replicated import PartGradients
 from clearhead.parallel.shards import take_rows
 from clearhead.runtime import Place

@@ -180,9 +180,9 @@ def test_no_sign_of_life_is_being_written_when_a_process_ends(tmp_path):
 
     def work(rank):
         with join_group("ddp", torch.device("cpu"), read_place()) as group:
-            group.store = SlowStore(group.store)
-            assert group.store.begun.wait(30)
-        assert not group.heart.is_alive()
+            group.signs.store = SlowStore(group.store)
+            assert group.signs.store.begun.wait(30)
+        assert not group.signs.thread.is_alive()
 
     ranks = Ranks(1, work, tmp_path)
     assert ranks.end() == [0], ranks.read()

@@ -15,7 +15,8 @@ from training.tiny_task import TinyConfig, TinyData, TinyModel, TinyTask
 from clearhead.data.batch import IGNORE, Batch
 from clearhead.models import GPT, GPTConfig
 from clearhead.models.model import evaluation_mode
-from clearhead.parallel.group import NoAnswer, join_group
+from clearhead.parallel.group import join_group
+from clearhead.parallel.meeting import NoAnswer
 from clearhead.parallel.sharded import Sharded, find_rows
 from clearhead.runtime import read_place
 from clearhead.training.gradient import Gradients
