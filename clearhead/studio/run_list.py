@@ -35,10 +35,11 @@ class RunList:
     def describe_all(self) -> dict[str, Any]:
         """All runs, and the training that was started last; None if there is none."""
         runs = [self.describe(source) for source in self.listing.list_runs().values()]
-        training = self.trainings.all[-1].describe() if self.trainings.all else None
-        if training is not None:
-            place = self.trainings.all[-1].find_run()
-            training["run"] = next((each["id"] for each in runs if each["run"] == place), None)
+        last, training = self.trainings.last, None
+        if last is not None:
+            place = last.find_run()
+            id = next((each["id"] for each in runs if each["run"] == place), None)
+            training = {**last.describe(), "run": id}
         return {"runs": runs, "training": training}
 
     def describe(self, source: Source) -> dict[str, Any]:

@@ -5,11 +5,13 @@ then finishes its step and saves. SIGINT would do the same, but a studio in the 
 shell ignores it, and so would its trainings.
 """
 
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +25,7 @@ from clearhead.studio.worker_process import make_environment, print_safely
 # -P: a file in the current folder must not be imported in place of a library.
 COMMAND = (sys.executable, "-P", "-m", "clearhead.cli.main", "train")
 STOPPED = 128 + signal.SIGTERM  # the exit code of a training that SIGTERM has stopped
-MAX_STDERR = 1 << 16  # bytes of stderr that are read
+MAX_STDERR = 1 << 16  # bytes of stderr that are read: the last ones
 END_SECONDS = 1.5  # the studio waits this long for a training to save; it saves in any case
 
 
@@ -91,7 +93,8 @@ class TrainingProcess:
 
     def _read_stderr(self) -> str:
         """The sentence after "error: ", or else the last line."""
-        self._stderr.seek(0)
+        n_bytes = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, n_bytes - MAX_STDERR))
         text = self._stderr.read(MAX_STDERR).decode(errors="replace").strip()
         _, found, rest = f"\n{text}".partition("\nerror: ")
         return rest.partition("\nhint: ")[0].strip() if found else text.rpartition("\n")[2]
@@ -102,51 +105,52 @@ class TrainingProcess:
 
 
 class Trainings:
-    """At most `most` trainings at a time."""
+    """The trainings of a studio, one at a time. last: the one that was started last.
 
-    def __init__(self, runs: str, *, most: int = 1) -> None:
-        self.runs, self.most = runs, most
-        self.all: list[TrainingProcess] = []  # those that run, and the last one that ended
+    runs: the folder of new runs.
+    """
+
+    def __init__(self, runs: str) -> None:
+        self.runs = runs
+        self.last: TrainingProcess | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def current(self) -> TrainingProcess | None:
+        """The training that runs."""
+        last = self.last
+        return last if last is not None and last.is_alive else None
 
     def start(self, words: Sequence[str], *, run: str | None = None) -> TrainingProcess:
         """Start a training with the words that follow `clearhead train`."""
-        busy = [each for each in self.all if each.is_alive]
-        if len(busy) >= self.most:
-            name = Path(busy[0].find_run() or "a run").name
-            raise AskError(409, f"{name} is being trained; stop it, or wait until it ends")
-        for each in self.all:
-            if each not in busy:
-                each.forget()
-        self.all = [*busy, TrainingProcess(words, self.runs, run=run)]
-        return self.all[-1]
-
-    def stop_all(self) -> None:
-        """Let all of them save and end."""
-        for each in self.all:
-            each.stop()
+        with self._lock:  # two threads must not both find that nothing runs
+            if (current := self.current) is not None:
+                name = Path(current.find_run() or "a run").name
+                raise AskError(409, f"{name} is being trained; stop it, or wait until it ends")
+            before, self.last = self.last, TrainingProcess(words, self.runs, run=run)
+            if before is not None:
+                before.forget()
+            return self.last
 
     def find(self, run: str) -> TrainingProcess | None:
         """The running training of a run, if it was started here."""
-        place = Path(run).resolve()
-        for each in self.all:
-            own = each.find_run() if each.is_alive else None
-            if own is not None and Path(own).resolve() == place:
-                return each
-        return None
+        current = self.current
+        own = None if current is None else current.find_run()
+        return current if own is not None and Path(own).resolve() == Path(run).resolve() else None
 
     def close(self) -> None:
-        """Stop all trainings, and say in the terminal how to resume them."""
-        trainings, self.all = self.all, []
-        alive = [each for each in trainings if each.is_alive]
-        for each in alive:
-            each.stop()
-        for each in alive:
+        """Stop the training, and say in the terminal how to resume it."""
+        with self._lock:
+            last, self.last = self.last, None
+        if last is None:
+            return
+        if last.is_alive:
+            last.stop()
             with suppress(subprocess.TimeoutExpired):
-                each.process.wait(END_SECONDS)
-            run = each.find_run()
+                last.process.wait(END_SECONDS)
+            run = last.find_run()
             if run is not None:
-                word = "is being saved" if each.is_alive else "is saved"
+                word = "is being saved" if last.is_alive else "is saved"
                 resume = shlex.join(["clearhead", "train", "--resume", run])
                 print_safely(f"the training in {run} was stopped and {word}; resume: {resume}")
-        for each in trainings:
-            each.forget()
+        last.forget()

@@ -145,11 +145,12 @@ def make_routes(studio: "Studio") -> list[Route]:
 
     async def stop(request: Request) -> Response:
         await read_object(request)
-        if not any(each.is_alive for each in runs.trainings.all):
+        current = runs.trainings.current
+        if current is None:
             raise AskError(
                 409, "no training of this studio is running; stop others in their own terminal"
             )
-        runs.trainings.stop_all()
+        current.stop()
         return JSONResponse(await asyncio.to_thread(runs.describe_all))
 
     async def resume(request: Request) -> Response:

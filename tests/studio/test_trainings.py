@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from clearhead.studio import training_process
 from clearhead.studio import trainings as training_routes
 from clearhead.studio.run_list import RunList, write_changes
 from clearhead.studio.supervisor import AskError
-from clearhead.studio.training_process import TrainingProcess
+from clearhead.studio.training_process import TrainingProcess, Trainings
 from clearhead.studio.trainings import Streams
 from clearhead.studio.views.recipes import describe_recipe
 
@@ -227,6 +228,9 @@ run = RunFolder(Path(sys.argv[sys.argv.index("--out") + 1]) / "identity-0001")
 if "training.steps=0" in sys.argv:
     print("a note\\nerror: steps must be positive, got 0\\nhint: try again", file=sys.stderr)
     sys.exit(2)
+if "training.steps=1" in sys.argv:
+    print("a warning\\n" * 20_000 + "error: the disk is full", file=sys.stderr)
+    sys.exit(2)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 with run.lock():
     run.add_metrics({"step": 9, "loss": 0.5})
@@ -238,9 +242,9 @@ with run.lock():
 def trainings(runs, monkeypatch):
     monkeypatch.setattr(training_process, "COMMAND", (sys.executable, "-c", PRETENDER))
     yield runs.trainings
-    for each in runs.trainings.all:
-        each.process.kill()
-        each.process.wait()
+    if (last := runs.trainings.last) is not None:
+        last.process.kill()
+        last.process.wait()
     runs.trainings.close()
 
 
@@ -254,12 +258,39 @@ def test_one_training_at_a_time_is_found_by_its_lock_and_stopped_once(runs, trai
     with pytest.raises(AskError, match="identity-0001 is being trained; stop it") as caught:
         trainings.start(["substring"])
     assert caught.value.status == 409
-    trainings.stop_all()
-    trainings.stop_all()
+    training.stop()
+    training.stop()
     training.process.wait(SECONDS)
     assert training.describe()["state"] == "ended"
     assert training.describe()["error"] is None
     assert training.process.returncode == 143
+
+
+class SlowTraining:
+    """A training that takes a while to start, and then runs."""
+
+    is_alive = True
+
+    def __init__(self, words, runs, *, run):
+        time.sleep(0.3)
+
+    def find_run(self):
+        return None
+
+
+def test_of_two_starts_at_once_one_is_refused(monkeypatch):
+    monkeypatch.setattr(training_process, "TrainingProcess", SlowTraining)
+    trainings = Trainings("runs")
+    with ThreadPoolExecutor(2) as threads:
+        first, second = (threads.submit(trainings.start, ["identity"]) for _ in range(2))
+    (refusal,) = filter(None, (first.exception(), second.exception()))
+    assert refusal.status == 409
+
+
+def test_an_error_after_many_warnings_is_found(trainings):
+    training = trainings.start(["identity", "training.steps=1"])
+    training.process.wait(SECONDS)
+    assert training.describe()["error"] == "the disk is full"
 
 
 def test_the_error_of_the_command_is_shown_as_it_says_it(trainings):
@@ -285,7 +316,7 @@ def test_when_the_studio_ends_trainings_are_stopped_and_the_way_on_is_named(
 ):
     monkeypatch.setattr(training_process, "END_SECONDS", SECONDS)
     runs.resume(runs.find("identity-0001"))
-    (training,) = trainings.all
+    training = trainings.last
     run = RunFolder(folder / "identity-0001")
     wait_until(lambda: run.read_metrics()[-1]["step"] == 9)
     trainings.close()
