@@ -47,6 +47,7 @@ class Listing:
 
     def add(self, path: str) -> Source:
         """List the model at a path. Its id is the name of its folder; a number makes it unique."""
+        path = str(Path(path))  # ./runs/x and runs/x/ are runs/x, as everywhere else
         place = Path(path).resolve()
         for known in self.listed.values():
             if Path(known.path).resolve() == place:

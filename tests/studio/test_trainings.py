@@ -328,6 +328,18 @@ def test_when_the_studio_ends_trainings_are_stopped_and_the_way_on_is_named(
     )
 
 
+@pytest.mark.parametrize(
+    "path", ["./runs/identity-0001", "runs/identity-0001/", "runs//identity-0001"]
+)
+def test_a_resumed_run_is_known_however_its_path_is_written(folder, monkeypatch, path):
+    monkeypatch.chdir(folder.parent)
+    monkeypatch.setattr(training_process, "COMMAND", (sys.executable, "-c", ""))
+    runs = RunList({"paths": [path]})
+    runs.resume(runs.find("identity-0001"))
+    assert runs.describe_all()["training"]["run"] == "identity-0001"
+    runs.trainings.close()
+
+
 def test_only_stopped_runs_are_resumed(runs, folder):
     with pytest.raises(AskError, match="substring-0001 is finished, so there is nothing"):
         runs.resume(runs.find("substring-0001"))
