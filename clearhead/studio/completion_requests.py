@@ -4,7 +4,8 @@ used      the fields listed in COMPLETION and CHAT
 ignored   fields that cannot change the text: user, metadata, …
 refused   fields that would change the text but are not supported: logit_bias, tools, …
 
-The error for a refused field names it. A field that is null counts as not given.
+The error for a refused field names it. A field that is null counts as not given. The worker checks
+the same limits again, because a page may ask it without these routes.
 """
 
 import math
@@ -18,9 +19,10 @@ MAX_PROMPTS = 4
 MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop strings, and the characters of each
 MAX_IDS = 50_000  # token ids of a prompt; no model here reads that many
 MAX_MESSAGES = 256
+MOST_TOKENS = 1024
 WHOLE = {  # name → least, most
-    "max_tokens": (0, 1024),
-    "max_completion_tokens": (0, 1024),
+    "max_tokens": (0, MOST_TOKENS),
+    "max_completion_tokens": (0, MOST_TOKENS),
     "n": (1, 4),
     "seed": (-(2**63), 2**63 - 100),
     "logprobs": (0, 5),
@@ -62,7 +64,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
-class RequestError(Exception):
+class RequestError(ValueError):
     """A request that is refused: a sentence, and the name of the field that is wrong."""
 
     def __init__(self, sentence: str, param: str | None = None) -> None:
@@ -125,6 +127,17 @@ def read_chat(body: Any) -> CompletionRequest:
         "max_tokens": most,
     }
     return CompletionRequest("complete_chat", arguments, *_read_stream(values))
+
+
+def check_limits(arguments: Mapping[str, Any]) -> None:
+    """Check the arguments of `complete` or `complete_chat` in the worker; raises RequestError."""
+    for name in ("max_tokens", "n", "seed", "logprobs"):
+        _read_whole(arguments, name)
+    _read_stop(arguments)
+    for name, most in (("prompts", MAX_PROMPTS), ("messages", MAX_MESSAGES)):
+        if name in arguments and not 1 <= len(arguments[name]) <= most:
+            n = len(arguments[name])
+            raise RequestError(f"{name} must have 1 to {most} items, got {n:,}", name)
 
 
 def _read_fields(body: Any, known: tuple[str, ...]) -> dict[str, Any]:

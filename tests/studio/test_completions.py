@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import shutil
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from clearhead.studio.completion_format import CompletionFormat, make_error
 from clearhead.studio.completion_requests import RequestError, read_chat, read_completion
 from clearhead.studio.completions import make_routes
 from clearhead.studio.frames import encode_answer
+from clearhead.studio.listing import LECTURE
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.chats import FORMATS, Chat, Message, NotServed, find_chat_format
 from clearhead.studio.views.completion_text import CompletionText, Entry, count_held, find_stop
@@ -321,6 +323,37 @@ def test_without_a_number_16_tokens_are_written_or_as_many_as_fit(models):
     assert collect(complete(models, "talker", ["a"]))[1]["completion_tokens"] == 16
     _, usage = collect(complete(models, "talker", [[65] * (MAX_LEN - 3)]))
     assert usage["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompts": []}, "prompts must have 1 to 4 items, got 0"),
+        ({"prompts": ["a"] * 5}, "prompts must have 1 to 4 items, got 5"),
+        ({"n": 0}, "n must be a whole number from 1 to 4, got 0"),
+        ({"n": 1_000_000}, "n must be a whole number from 1 to 4, got 1000000"),
+        ({"max_tokens": 1025}, "max_tokens must be a whole number from 0 to 1024, got 1025"),
+        ({"logprobs": 6}, "logprobs must be a whole number from 0 to 5"),
+        ({"stop": [""]}, "stop must hold strings of 1 to 200 characters"),
+    ],
+)
+def test_the_limits_of_a_request_hold_for_a_question_to_the_worker(models, fields, words):
+    with pytest.raises(ValueError, match=words):
+        complete(models, "talker", **{"prompts": ["a"], **fields})
+
+
+def test_a_conversation_without_messages_or_with_too_many_answers_is_refused(models):
+    with pytest.raises(ValueError, match="messages must have 1 to 256 items, got 0"):
+        complete_chat(models, "talker", [])
+    with pytest.raises(ValueError, match="n must be a whole number from 1 to 4, got 5"):
+        complete_chat(models, "talker", [Message("user", "hello")], n=5)
+
+
+def test_a_run_that_is_new_in_the_folder_of_runs_completes_a_text(tmp_path):
+    models = Sources([], runs=str(tmp_path))
+    shutil.copytree(LECTURE / "shakespeare", tmp_path / "new-0001")
+    (choice,), _ = collect(complete(models, "new-0001", ["ROMEO:"], 3))
+    assert choice["finish_reason"] == "length"
 
 
 def test_only_models_that_write_text_are_listed(models):

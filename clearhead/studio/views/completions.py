@@ -19,13 +19,13 @@ from clearhead.data import Tokenizer, pad_left
 from clearhead.generation import Sampling, Step, stream
 from clearhead.generation.prose import find_stop_ids, find_unknown
 from clearhead.models.model import evaluation_mode
+from clearhead.studio.completion_requests import MOST_TOKENS, check_limits
 from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.chats import Message, NotServed, find_chat_format
 from clearhead.studio.views.completion_text import CompletionText, Entry, format_entries
 from clearhead.studio.views.writers import encode_prompt, name_tokens, read_ids
 
 N_TOKENS = 16  # if the request does not say how many, as in OpenAI's interface
-MOST_TOKENS = 1024
 
 
 def list_writers(sources: Sources) -> dict[str, Any]:
@@ -53,6 +53,8 @@ def complete(
     echo: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Continue each prompt n times. max_tokens: None means 16, or fewer if they do not fit."""
+    limited = {"max_tokens": max_tokens, "n": n, "stop": stop, "seed": seed, "logprobs": logprobs}
+    check_limits({"prompts": prompts, **limited})
     opened = _open(sources, model)
     names = ["prompt"] if len(prompts) == 1 else [f"prompt[{i}]" for i in range(len(prompts))]
     rows = [
@@ -79,6 +81,8 @@ def complete_chat(
     logprobs: int | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Answer a conversation n times; only models with a chat format can."""
+    limited = {"max_tokens": max_tokens, "n": n, "stop": stop, "seed": seed, "logprobs": logprobs}
+    check_limits({"messages": messages, **limited})
     opened = _open(sources, model)
     chat = find_chat_format(opened)
     ids = read_ids(opened, chat.encode(messages), "messages")[0].tolist()
@@ -88,9 +92,10 @@ def complete_chat(
 
 
 def _open(sources: Sources, id: str) -> Opened:
-    if id not in sources.listed:
-        known = ", ".join(sources.listed) or "none"
-        raise NotServed(f"there is no model {id[:80]!r}; the models are {known}")
+    try:
+        sources.find(id)
+    except ValueError as fault:
+        raise NotServed(str(fault)) from None
     opened = sources.open(id)
     if opened.kind != "GPT" or opened.tokenizer is None:
         words = "has no tokenizer" if opened.kind == "GPT" else f"is a {opened.kind}"
