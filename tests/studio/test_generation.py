@@ -28,6 +28,8 @@ CHANGES = [
     Change("silence", layer=0, head=1, by="mean"),
     Change("sharpen", layer=0, factor=3.0),
     Change("mask", layer=0, head=0, cells=[(3, 0), (2, 1)]),
+    Change("patch", layer=0, head=1, from_tokens=[4, 1, 2, 5]),
+    Change("patch", layer=0, head=1, position=2, from_tokens=[4, 1, 2, 5, 3, 3, 1]),
 ]
 
 
@@ -230,6 +232,22 @@ def test_writing_with_a_silent_head_is_generating_with_it_ablated(models):
         expected = generate(model, prompt, 10, temperature=1.0, seed=1)[0, len(PROMPT) :]
     assert found == expected.tolist()
     assert found != generate(model, prompt, 10, temperature=1.0, seed=1)[0, len(PROMPT) :].tolist()
+
+
+def test_a_patch_of_all_positions_leaves_new_tokens_as_they_are(models):
+    other, text = [4, 1, 2, 5], [*PROMPT, 5]
+    changes = [Change("patch", layer="stack.blocks.1", from_tokens=other)]
+    whole = show_next(models, "gpt", PROMPT, changes=changes)["probs"]
+    torch.testing.assert_close(whole, show_next(models, "gpt", other)["probs"])
+    longer = show_next(models, "gpt", text, changes=changes)
+    torch.testing.assert_close(longer["probs"], show_next(models, "gpt", text)["probs"])
+    for branch in expand(models, "gpt", PROMPT, changes=changes)["branches"]:
+        following = show_next(models, "gpt", [*PROMPT, branch["id"]])
+        assert branch["branches"][0]["prob"] == pytest.approx(float(following["probs"][0]))
+    assert len(list(write(models, "gpt", PROMPT, 3, changes=changes))) == 3
+    assert read_lens(models, "gpt", text, changes=changes)["position"] == 4
+    with pytest.raises(ValueError, match="the other text has 4 tokens and this one 3"):
+        show_next(models, "gpt", PROMPT[:3], changes=changes)
 
 
 # Copy as Python

@@ -47,10 +47,16 @@ class Change:
 
 
 @contextmanager
-def change_model(opened: Opened, tokens: list[int], changes: Sequence[Change]) -> Iterator[None]:
-    """Apply all changes inside a `with`. tokens: the ids that the changed model will read."""
+def change_model(
+    opened: Opened, tokens: list[int], changes: Sequence[Change], *, grows: bool = False
+) -> Iterator[None]:
+    """Apply all changes inside a `with`. tokens: the ids that the changed model will read.
+
+    grows: the text grows, as in Generate. A patch of all positions then holds for those of the
+    other text, and the tokens after them are unchanged.
+    """
     # Values that changes need, such as means, are computed by the unchanged model.
-    contexts = [_make_context(opened, tokens, change) for change in changes]
+    contexts = [_make_context(opened, tokens, change, grows) for change in changes]
     with ExitStack() as stack:
         for context in contexts:
             stack.enter_context(context)
@@ -58,7 +64,7 @@ def change_model(opened: Opened, tokens: list[int], changes: Sequence[Change]) -
 
 
 def _make_context(
-    opened: Opened, tokens: list[int], change: Change
+    opened: Opened, tokens: list[int], change: Change, grows: bool
 ) -> AbstractContextManager[None]:
     model, name = opened.model, find_name(opened, change)
     change = _drop_only_head(name, change)
@@ -69,8 +75,9 @@ def _make_context(
         return edit_mask(model, _MaskChange(change), layer=name, head=change.head)
     _check_position("position", change.position, len(tokens))
     if change.kind == "patch":
-        value = _find_value(opened, tokens, change, name)
-        return patch(model, {name: value}, head=change.head, positions=change.position)
+        value = _find_value(opened, tokens, change, name, grows)
+        new = _FirstPositions(value) if grows and change.position is None else value
+        return patch(model, {name: new}, head=change.head, positions=change.position)
     if change.by == "mean" and len(tokens) == 1:
         raise ValueError(
             "the text has one token, so there is no mean over its tokens; type a longer text, or "
@@ -95,6 +102,18 @@ class _MaskChange:
         return allowed
 
 
+@dataclass(frozen=True, eq=False)
+class _FirstPositions:
+    """A function of an activation (B, ..., T, ·) that replaces its first positions."""
+
+    value: Tensor  # (1, ..., at most T, ·)
+
+    def __call__(self, old: Tensor) -> Tensor:
+        new = old.clone()
+        new[..., : self.value.size(-2), :] = self.value
+        return new
+
+
 def find_name(opened: Opened, change: Change) -> str:
     """The full name of the layer or block that a change applies to."""
     return find_layer(opened.model, change.layer)[0].name
@@ -111,7 +130,9 @@ def _record(opened: Opened, tokens: list[int]) -> Trace:
     return trace
 
 
-def _find_value(opened: Opened, tokens: list[int], change: Change, name: str) -> Tensor:
+def _find_value(
+    opened: Opened, tokens: list[int], change: Change, name: str, grows: bool
+) -> Tensor:
     """The activation that a patch inserts: on the other text, (1, ..., T or 1, ·)."""
     others = read_tokens(opened, change.from_text, change.from_tokens)
     trace = _record(opened, others)
@@ -122,7 +143,7 @@ def _find_value(opened: Opened, tokens: list[int], change: Change, name: str) ->
         )
     value: Tensor = trace[name].output
     if change.position is None:
-        if len(others) != len(tokens):
+        if len(others) > len(tokens) or (len(others) < len(tokens) and not grows):
             raise ValueError(
                 f"the other text has {len(others)} tokens and this one {len(tokens)}; all "
                 f"positions can be copied only between texts of equal length, so choose one"
@@ -149,20 +170,22 @@ def _check_cells(cells: Sequence[tuple[int, int]], n_tokens: int) -> None:
 # The same as Python
 
 
-def write_python(opened: Opened, changes: Sequence[Change]) -> tuple[list[str], list[str]]:
+def write_python(
+    opened: Opened, changes: Sequence[Change], *, grows: bool = False
+) -> tuple[list[str], list[str]]:
     """The Python lines before the `with`, and the calls inside it, that make the same changes."""
     lines: list[str] = []
     if any(change.kind == "silence" and change.by == "mean" for change in changes):
         lines += ["with torch.no_grad(), record(model) as unchanged:", "    model(tokens)"]
     calls = []
     for i, change in enumerate(changes):
-        prepare, call = _write_change(opened, change, i)
+        prepare, call = _write_change(opened, change, i, grows)
         lines += prepare
         calls.append(call)
     return lines, calls
 
 
-def _write_change(opened: Opened, change: Change, i: int) -> tuple[list[str], str]:
+def _write_change(opened: Opened, change: Change, i: int, grows: bool) -> tuple[list[str], str]:
     name = find_name(opened, change)
     change = _drop_only_head(name, change)
     head = f", head={change.head}"
@@ -190,6 +213,14 @@ def _write_change(opened: Opened, change: Change, i: int) -> tuple[list[str], st
     if change.position is not None:
         first = change.position if change.from_position is None else change.from_position
         value += f"[..., {first} : {first + 1}, :]"
+    elif grows:
+        lines += [
+            f"def patch_{i}(old):  # (B, ..., T, ·); the tokens after the other text stay",
+            "    new = old.clone()",
+            f"    new[..., :{len(others)}, :] = {value}",
+            "    return new",
+        ]
+        value = f"patch_{i}"
     return lines, f"patch(model, {{{name!r}: {value}}}{head}{where})"
 
 

@@ -104,7 +104,7 @@ def expand(
     opened, changes = open_writer(sources, model), changes or []
     text = read_ids(opened, tokens)
     check_whole("n_branches", n_branches, least=1, most=MOST_BRANCHES)
-    with change_model(opened, tokens, changes):
+    with change_model(opened, tokens, changes, grows=True):
         (branches,) = _find_likeliest(opened, text, n_branches)
         if len(tokens) < opened.model.config.max_len:
             first = torch.tensor([branch["id"] for branch in branches])
@@ -148,12 +148,12 @@ def _make_steps(
     changes: Sequence[Change],
     python: str,
 ) -> Iterator[dict[str, Any]]:
-    # Changes apply to all positions, so with changes the whole text is read for each token.
+    # A change may apply to any position, so with changes the whole text is read for each token.
     reader = ModelReader(opened.model, cache=not changes)
     stop = set() if opened.tokenizer is None else find_stop_ids(opened.tokenizer)
     unread, known = text, text[0].tolist()
     for i in range(n_tokens):
-        with torch.inference_mode(), change_model(opened, known, changes):
+        with torch.inference_mode(), change_model(opened, known, changes, grows=True):
             logits = reader.read(unread)
         chosen = sampler.choose(logits)
         unread = chosen[:, None]
@@ -174,7 +174,8 @@ def _read(
     """tokens (1, T) → logits (T, V) after each token, and the caches that reading fills."""
     reader = ModelReader(opened.model)
     assert reader.caches is not None
-    with torch.inference_mode(), change_model(opened, tokens[0].tolist(), changes):
+    ids = tokens[0].tolist()
+    with torch.inference_mode(), change_model(opened, ids, changes, grows=True):
         hidden = reader.hidden(tokens)
         logits: Tensor = opened.model.logits(hidden[0]).float()
     return logits, reader.caches

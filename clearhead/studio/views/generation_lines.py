@@ -40,7 +40,7 @@ def write_expand(
     opened: Opened, tokens: Sequence[int], n_branches: int, changes: Sequence[Change]
 ) -> str:
     """The lines for expand."""
-    _, calls = write_python(opened, changes)
+    _, calls = write_python(opened, changes, grows=True)
     lines = [
         f"first = logits[0].softmax(-1).topk({n_branches})",
         "texts = torch.cat((tokens.expand(len(first.indices), -1), first.indices[:, None]), dim=1)",
@@ -115,7 +115,7 @@ def _join(
 
 def _write_read(opened: Opened, changes: Sequence[Change], line: str) -> list[str]:
     """What the changes need, and the line that reads the tokens with the changed model."""
-    prepare, calls = write_python(opened, changes)
+    prepare, calls = write_python(opened, changes, grows=True)
     return [*prepare, *write_with(["torch.no_grad()", *calls], line)]
 
 

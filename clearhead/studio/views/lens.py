@@ -34,7 +34,7 @@ def read_lens(
     position = len(tokens) - 1 if position is None else position
     check_whole("position", position, least=0, most=len(tokens) - 1)
     check_whole("n_shown", n_shown, least=1, most=MOST_SHOWN)
-    with change_model(opened, tokens, changes), torch.no_grad():
+    with change_model(opened, tokens, changes, grows=True), torch.no_grad():
         stream, states = read_stream(opened.model, text)
         logits = torch.stack([stream.read_logits(x[0, position]) for x in states]).float()
     probs = logits.softmax(-1)  # (L + 1, V)
