@@ -163,3 +163,5 @@ def test_questions_that_have_no_answer_are_refused(models):
         sweep_patches(models, "gpt", TEXT, "ab")
     with pytest.raises(IndexError, match="position must be from 0 to 6, got 7"):
         attribute(models, "gpt", TEXT, position=7)
+    with pytest.raises(ValueError, match="temperature must be a finite number"):
+        read_layers(models, "gpt", TEXT, temperature=0.0)

@@ -9,12 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from clearhead.shapes import check_number
 from clearhead.studio.sources import Opened
 from clearhead.studio.views.tokens import spell_tokens
 
 N_BEST = 10  # tokens
 N_LARGEST = 3  # changes of a probability
 CLASS_TOKEN = 0  # the position at which a classifier answers
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise ValueError unless logits can be divided by this temperature."""
+    check_number("temperature", temperature, low=0.01, high=100)
 
 
 def rank_answers(opened: Opened, logits: Tensor, temperature: float) -> dict[str, Any] | None:

@@ -23,7 +23,7 @@ from clearhead.inspection import (
 from clearhead.inspection.report.attention import name_by_number
 from clearhead.inspection.sites import find_layers
 from clearhead.studio.sources import Sources
-from clearhead.studio.views.answers import rank_answers, read_classes
+from clearhead.studio.views.answers import check_temperature, rank_answers, read_classes
 from clearhead.studio.views.changes import Change, change_model
 from clearhead.studio.views.metrics import (
     Measure,
@@ -139,6 +139,7 @@ def read_layers(
     temperature: float = 1.0,
 ) -> dict[str, Any]:
     """The answers before the first block and after each, as in rank_answers, (L + 1, T, …)."""
+    check_temperature(temperature)
     question = read_question(sources, model, text, tokens, changes)
     with change_model(question.opened, question.ids, question.changes):
         lens = logit_lens(question.opened.model, question.tokens)[:, 0].float()  # (L + 1, T, ·)

@@ -23,9 +23,13 @@ from clearhead.attention.mechanisms import (
 from clearhead.inspection import AttentionCall, Trace, record
 from clearhead.inspection.report.attention import name_by_number
 from clearhead.models.model import evaluation_mode
-from clearhead.shapes import check_number
 from clearhead.studio.sources import Opened, Sources
-from clearhead.studio.views.answers import compare_answers, rank_answers, write_probs
+from clearhead.studio.views.answers import (
+    check_temperature,
+    compare_answers,
+    rank_answers,
+    write_probs,
+)
 from clearhead.studio.views.changes import (
     Change,
     change_model,
@@ -62,7 +66,7 @@ def attend(
     answer to the text as typed, by the unchanged model at temperature 1; None if nothing differs
     from that, or if tokens and text differ in length.
     """
-    check_number("temperature", temperature, low=0.01, high=100)
+    check_temperature(temperature)
     opened, changes = open_text_model(sources, model), changes or []
     ids = read_tokens(opened, text, tokens)
     typed = ids if tokens is None or not text else read_tokens(opened, text)
