@@ -193,6 +193,17 @@ def test_a_file_is_read_as_predict_reads_it(models, id, run, tmp_path, monkeypat
         ("cover_picture", {"number": 1, "covered": [-1]}, "covered: there is no patch -1"),
         ("explain_patch", {"number": 1, "layer": 2, "head": 0, "key": 0, "patch": 1}, "layer is 2"),
         ("explain_patch", {"number": 1, "layer": 0, "head": 3, "key": 0, "patch": 1}, "head is 3"),
+        (
+            "explain_patch",
+            {"number": 1, "layer": 0, "head": 0, "key": -1, "patch": 1},
+            "key: .* -1",
+        ),
+        ("explain_patch", {"number": 1, "layer": 0, "head": 0, "key": 6, "patch": 1}, "key: .* 6;"),
+        (
+            "explain_patch",
+            {"number": 1, "layer": 0, "head": 0, "key": 0, "patch": -1},
+            "patch: .* -1",
+        ),
     ],
 )
 def test_wrong_input_is_refused_in_words(models, id, question, arguments, message):

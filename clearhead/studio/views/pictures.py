@@ -3,6 +3,7 @@
 A picture is a validation picture of the run, by its `number`, or a PNG or JPEG `file`, as base64.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -188,6 +189,10 @@ def explain_patch(
     first = int(picture.model.config.class_token)
     if patch is None and not first:
         raise ValueError("this model has no class token; choose a patch as the query")
+    n_patches = math.prod(picture.grid)
+    check_patch("key", key, n_patches)
+    if patch is not None:
+        check_patch("patch", patch, n_patches)
     with evaluation_mode(picture.model), record(picture.model) as trace:
         picture.model(picture.x)
     calls = list(trace.attention.values())
