@@ -131,6 +131,15 @@ def test_training_streams_falling_losses_and_its_lines_train_the_same():
     np.testing.assert_array_equal(found["matrices"]["Out"], answers[-1]["Out"])
 
 
+def test_each_loss_is_the_mean_of_the_steps_since_the_last_answer():
+    start = to_lists(run(rule="first", start="random")["parameters"])
+    answers = stream(text="CA", rule="first", matrices=start, steps=5)
+    metrics = execute(answers[-1]["python"])["training"].storage.metrics
+    first, second, third, fourth, fifth = (each["loss"] for each in metrics)
+    expected = [(first + second) / 2, (third + fourth) / 2, fifth]
+    assert [each["loss"] for each in answers] == pytest.approx(expected)
+
+
 def test_training_from_a_drawn_start_learns_the_rule():
     parameters = to_lists(run(rule="unique", start="random")["parameters"])
     counts = []

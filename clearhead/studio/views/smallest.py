@@ -86,10 +86,11 @@ def train_smallest(
     with starts.run_alone():
         load_weights(training.model, _to_weights(start.model))
     while not training.is_done:
+        n_steps = min(STEPS_PER_ANSWER, steps - training.state.step)
         with starts.run_alone():
-            for _ in range(min(STEPS_PER_ANSWER, steps - training.state.step)):
+            for _ in range(n_steps):
                 training.advance()
-        step, metrics = training.state.step, training.storage.metrics[-STEPS_PER_ANSWER:]
+        step, metrics = training.state.step, training.storage.metrics[-n_steps:]
         lines = [
             *starts.write_training(rule, changes),
             *starts.write_matrices(start.model),
