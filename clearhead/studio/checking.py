@@ -28,7 +28,7 @@ from clearhead.exercises.catalogue import read_catalogue
 from clearhead.exercises.template import write_template
 from clearhead.studio.requests import read_object, run_while_connected
 from clearhead.studio.supervisor import AskError
-from clearhead.studio.worker_process import print_safely
+from clearhead.studio.worker_process import make_environment, print_safely
 
 if TYPE_CHECKING:
     from clearhead.studio.server import Studio
@@ -92,6 +92,7 @@ class Checker:
                 stdout=PIPE,
                 stderr=log,
                 cwd=path.parent,
+                env=make_environment(),
                 start_new_session=True,
             )
             try:

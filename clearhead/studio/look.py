@@ -75,10 +75,16 @@ def _open(model: Any, tokenizer: Tokenizer | None) -> Opened:
         return Opened(source, model.model, tokenizer or model.tokenizer, model, lines)
     lines = ["import torch", "# model and tokenizer: those given to look"]
     if isinstance(model, Loaded):
-        return Opened(source, model.model, tokenizer or model.tokenizer, None, lines)
+        model, tokenizer = model.model, tokenizer or model.tokenizer
     opened = Opened(source, model, tokenizer, None, lines)
-    if opened.kind == "unknown":
+    kind = opened.kind
+    if kind == "unknown":
         raise TypeError(f"model must be a run or a model of clearhead, got {type(model).__name__}")
-    if tokenizer is None:
+    if kind in VIEWS and VIEWS[kind] != TEXT:
+        raise ValueError(
+            f"a {kind} is shown with its run, which reads its input; give the run: "
+            f'look(load_run("runs/…"))'
+        )
+    if kind in VIEWS and tokenizer is None:
         raise ValueError("tokenizer is missing: a bare model cannot read a text without it")
     return opened

@@ -15,6 +15,7 @@ run_list.py looks up runs, and checks what may be started.
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -90,9 +91,8 @@ class Streams:
 
     async def _wait(self) -> None:
         """Wait until the next poll, or until the studio closes."""
-        waiting = asyncio.ensure_future(self.closing.wait())
-        await asyncio.wait({waiting}, timeout=POLL_SECONDS)
-        waiting.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.closing.wait(), POLL_SECONDS)
 
 
 def _write_event(name: str, data: Any) -> bytes:

@@ -110,5 +110,7 @@ def escape_controls(text: str) -> str:
 
 def print_safely(text: str) -> None:
     """Print to stderr, control characters escaped; without a stderr nothing happens."""
-    with suppress(OSError, ValueError, AttributeError):
+    if sys.stderr is None:  # as in a program without a console; print would take stdout
+        return
+    with suppress(OSError, ValueError):
         print(escape_controls(text), file=sys.stderr, flush=True)

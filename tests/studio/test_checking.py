@@ -14,6 +14,7 @@ from clearhead.exercises.catalogue import read_catalogue
 from clearhead.studio import checking
 from clearhead.studio.checking import EXAMPLE, Checker, list_exercises, read_words
 from clearhead.studio.supervisor import AskError
+from clearhead.studio.worker_process import PACKAGES
 
 SECONDS = 120
 RIGHT = EXAMPLE.replace("masked_fill(mask,", "masked_fill(~mask,")
@@ -65,6 +66,15 @@ def test_what_cannot_be_checked_is_said(studio):
     ):
         assert studio.post("/api/check", body).status == 400
     assert studio.raw("GET", "/api/check", studio.headers()).status == 405
+
+
+def test_a_check_imports_the_package_from_the_same_place(monkeypatch):
+    """As in a checkout that is not installed: the command runs in another folder."""
+    code = "import json, os; print(json.dumps({'path': os.environ['PYTHONPATH']}))"
+    monkeypatch.setattr(checking, "COMMAND", (sys.executable, "-c", code))
+    monkeypatch.setenv("PYTHONPATH", ".")
+    report = run(Checker().check(EXAMPLE, "python", []))
+    assert report["path"].split(os.pathsep) == [PACKAGES, "."]
 
 
 HOSTILE = """\

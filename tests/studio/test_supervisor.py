@@ -14,7 +14,7 @@ from clearhead.studio import supervisor as module
 from clearhead.studio.frames import decode_answer
 from clearhead.studio.supervisor import LIMIT, AskError, Supervisor
 from clearhead.studio.worker import Worker
-from clearhead.studio.worker_process import escape_controls
+from clearhead.studio.worker_process import escape_controls, print_safely
 
 SECONDS = 60
 
@@ -341,3 +341,9 @@ def test_the_server_never_imports_torch():
     modules = asyncio.run(main())
     assert "uvicorn" in modules
     assert not {"torch", "matplotlib", "PIL"} & set(modules)
+
+
+def test_without_a_stderr_nothing_is_printed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    print_safely("a warning")
+    assert capsys.readouterr().out == ""

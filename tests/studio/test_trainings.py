@@ -218,6 +218,22 @@ def test_W20_a_studio_that_closes_ends_its_streams(runs, folder):
     assert asyncio.run(asyncio.wait_for(close_soon(), SECONDS)) == "closed"
 
 
+def test_a_stream_that_is_closed_leaves_no_task_behind(runs, folder):
+    async def follow_briefly():
+        others = asyncio.all_tasks()
+        reader, streams = Reader(), Streams(runs, asyncio.Event())
+        with lock_folder(folder / "identity-0001"):
+            events = streams.follow(runs.find("identity-0001"))
+            reading = asyncio.create_task(reader.read(events))
+            while "state" not in reader.names:
+                await asyncio.sleep(0.02)
+            reading.cancel()
+            await asyncio.wait({reading})
+        return asyncio.all_tasks() - others
+
+    assert asyncio.run(asyncio.wait_for(follow_briefly(), SECONDS)) == set()
+
+
 # Trainings, by a command that only pretends to train
 
 PRETENDER = """

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import clearhead
+from clearhead.models.smallest import TorchTransformer
 from clearhead.studio import page as page_files
 from clearhead.studio.frames import decode_answer
 from clearhead.studio.look import look
@@ -66,6 +67,20 @@ def test_look_takes_a_run_or_a_model_with_its_tokenizer(lecture):
         look(3, "abc|c")
     with pytest.raises(ValueError, match="text must be the number of a validation picture"):
         look(lecture.open("digits").run, "three")
+
+
+@pytest.mark.parametrize("name", ["digits", "dates"])
+def test_look_says_that_pictures_and_translations_need_the_run(lecture, name):
+    run = lecture.open(name).run
+    for tokenizer in (None, lecture.open("substring").tokenizer):
+        with pytest.raises(ValueError, match="is shown with its run, which reads its input"):
+            look(run.model, "3", tokenizer)
+
+
+def test_look_says_which_models_have_no_view_without_a_server():
+    model = TorchTransformer(d_input=3, d_qk=2, d_v=3)
+    with pytest.raises(ValueError, match="a TorchTransformer needs a running studio"):
+        look(model, "CAC")
 
 
 def test_the_python_of_a_look_begins_with_the_run(lecture):
