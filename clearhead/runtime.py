@@ -31,7 +31,7 @@ def seed_everything(seed: int) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Which of the processes of a run this one is, of all and of those on this machine."""
+    """The rank of this process and the number of processes: in the run, and on this machine."""
 
     rank: int = 0
     size: int = 1
@@ -40,7 +40,7 @@ class Place:
 
 
 def read_place() -> Place:
-    """The place that torchrun gives each process in its environment; alone without torchrun."""
+    """The place in the environment variables of torchrun; without them, that of one process."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     given = {name: os.environ[name] for name in names if name in os.environ}
     if not given:
@@ -54,7 +54,7 @@ def read_place() -> Place:
     rank, size, local_rank, local_size = (int(given[name]) for name in names)
     if not (rank < size and local_rank < local_size <= size):
         raise ValueError(
-            f"{', '.join(f'{name}={given[name]}' for name in names)} are no place among processes; "
+            f"{', '.join(f'{name}={given[name]}' for name in names)} do not fit together; "
             f"start with clearhead launch or torchrun, or unset them"
         )
     return Place(rank, size, local_rank, local_size)
@@ -116,7 +116,7 @@ def set_threads(threads: int | Literal["auto"] = "auto", place: Place | None = N
 def choose_threads(processes: int = 1) -> int:
     """OMP_NUM_THREADS; if it is not set, 1, or all cores if they are clearly faster at this moment.
 
-    processes: how many share the cores; each then has its share of them for "all". A small gain
+    processes: how many share the cores; "all cores" then means an equal share of them. A small gain
     here is a loss for smaller models, where the threads wait after each operation.
     """
     if (asked := read_omp_threads()) is not None:

@@ -236,7 +236,7 @@ def test_a_place_that_is_no_number_is_named(as_torchrun_sets, name, value):
 def test_a_place_outside_of_all_places_is_refused(as_torchrun_sets, wrong):
     as_torchrun_sets(**{**TORCHRUN, **wrong})
     name, value = next(iter(wrong.items()))
-    with pytest.raises(ValueError, match=rf"{name}={value}.* are no place among processes; start"):
+    with pytest.raises(ValueError, match=rf"{name}={value}.* do not fit together; start"):
         read_place()
 
 

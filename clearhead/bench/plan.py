@@ -1,7 +1,7 @@
 """What `clearhead plan` computes, against the memory that the processes of a run really take.
 
-Measured is by how much the resident memory of the first process grows, from before its model is
-built to the highest point of three steps. By default the C library of Linux keeps much of the
+The growth of the resident memory of the first process is measured, from before its model is built
+to the highest point of three steps. By default the C library of Linux keeps much of the
 memory that a program frees, which says nothing about its tensors; here it returns larger pieces at
 once. Without that setting the processes were measured at 1.0 to 1.6 times the plan.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clearhead.bench.row import Row, Rows
 
-MODES = {"none": 1, "exact": 2, "ddp": 2, "fsdp": 2}  # on so many processes
+MODES = {"none": 1, "exact": 2, "ddp": 2, "fsdp": 2}  # and the number of processes
 COMMON = ["training.workers=1", "training.precision=float32", "model.n_heads=8"]
 COMMON += ["data.context=128", "model.max_len=128"]
 MODELS = {
@@ -45,9 +45,9 @@ def plan(seconds: float) -> Rows:
             for mode, size in MODES.items():
                 words = [f"data.path={text}", *COMMON, *changes, f"training.parallel={mode}"]
                 recipe = with_changes(find_recipe("shakespeare-char"), words)
-                made = make_plan(recipe, CARDS["a100"], size)
-                measured = _measure(words, size, made.n_parameters)
-                planned = made.costs[mode].memory.total
+                step_plan = make_plan(recipe, CARDS["a100"], size)
+                measured = _measure(words, size, step_plan.n_parameters)
+                planned = step_plan.costs[mode].memory.total
                 what = f"planned memory, {model}, {mode}"
                 rows.append(Row(what, planned, "measured", measured, AIM, unit="MB"))
     return rows

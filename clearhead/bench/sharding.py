@@ -1,6 +1,6 @@
 """The memory of a process that trains a part of a model, against one that trains a copy of it.
 
-Measured is the highest resident memory of each of two processes in a whole run: the start, three
+The highest resident memory of each of two processes is measured in a whole run: the start, three
 steps, an evaluation, a checkpoint and the end. What a process takes before, for Python and PyTorch,
 is subtracted. The model is wide and the batch is small, so that weights, gradients and the tensors
 of the optimizer are nearly all of it.

@@ -16,7 +16,7 @@ from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.launch_checks import (
     check_command,
     check_engine,
-    check_name,
+    check_engine_name,
     check_numbers,
     check_place,
     parse_command,
@@ -43,8 +43,8 @@ Processes = Annotated[
     int | None,
     typer.Option(
         "--processes",
-        help="Processes on each machine, with one thread each unless OMP_NUM_THREADS is set. "
-        "[default: --gpus-per-node, else 1]",
+        help="Processes on each machine. Several have one thread each, unless the command has "
+        "--threads. [default: --gpus-per-node, else 1]",
     ),
 ]
 Nodes = Annotated[int, typer.Option("--nodes", help="Number of machines.")]
@@ -68,7 +68,9 @@ Restarts = Annotated[
 Timeout = Annotated[
     int,
     typer.Option(
-        "--timeout", help="Seconds that a process waits for another before it ends with an error."
+        "--timeout",
+        envvar="CLEARHEAD_TIMEOUT",
+        help="Seconds that a process waits for another before it ends with an error.",
     ),
 ]
 Engine = Annotated[
@@ -114,7 +116,7 @@ def launch(
     scheduler_option: Options = None,
 ) -> None:
     """Train one run on several processes or machines: clearhead launch --processes 2 train …"""
-    check_name(engine)
+    check_engine_name(engine)
     check_numbers(processes=processes, nodes=nodes, gpus_per_node=gpus_per_node)
     check_numbers(least=0, restarts=restarts)
     check_numbers(most=86400, timeout=timeout)
@@ -138,7 +140,7 @@ def launch(
 
 
 def _start(job: Job, node_rank: int, rendezvous: str) -> None:
-    """Start the processes of this machine, and exit as they do."""
+    """Start the processes of this machine, and exit with their exit code."""
     with exit_on_interrupt():
         from clearhead.parallel.launch import launch as start
 

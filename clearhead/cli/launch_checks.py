@@ -18,7 +18,7 @@ ENGINES = ("local", "slurm", "sky", "ray")
 KEYS = {"slurm": r"[a-z][a-z0-9-]*", "sky": r"[a-z][a-z0-9_]*", "ray": r"[a-z][a-z0-9_]*"}
 
 
-def check_name(engine: str) -> None:
+def check_engine_name(engine: str) -> None:
     if engine not in ENGINES:
         near = suggest(engine, ENGINES)
         raise ValueError(f"--engine must be one of {', '.join(ENGINES)}, got {engine!r:.40}{near}")
@@ -33,11 +33,11 @@ def check_numbers(least: int = 1, most: int = 10**6, **values: int | None) -> No
 
 
 def check_place(nodes: int, node_rank: int | None, rendezvous: str | None) -> None:
-    """Which machine this is, and where all meet."""
+    """Refuse a wrong --node-rank or --rendezvous: which machine this is, and where all meet."""
     if nodes == 1:
         for option, value in {"--node-rank": node_rank, "--rendezvous": rendezvous}.items():
             if value is not None:
-                raise ValueError(f"{option} is for several machines; add --nodes, how many")
+                raise ValueError(f"{option} is for several machines; add --nodes, their number")
         return
     if node_rank is None or not 0 <= node_rank < nodes:
         given = "nothing" if node_rank is None else node_rank
@@ -82,7 +82,7 @@ def check_engine(
 
 
 def read_options(engine: str, given: list[str]) -> dict[str, str]:
-    """KEY=VALUE of --scheduler-option."""
+    """The settings given as --scheduler-option KEY=VALUE."""
     options = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -95,7 +95,7 @@ def read_options(engine: str, given: list[str]) -> dict[str, str]:
 
 
 def parse_command(command: list[str]) -> dict[str, Any]:
-    """The arguments and options of the command to run, by the parser of that command."""
+    """The arguments and options of `clearhead train`, as its own parser reads them."""
     if command[0] != "train":
         near = suggest(command[0], ["train"])
         raise ValueError(f"launch starts clearhead train, got {command[0]!r:.80}{near}")
@@ -106,7 +106,10 @@ def parse_command(command: list[str]) -> dict[str, Any]:
 
 
 def check_command(values: dict[str, Any], size: int) -> tuple[str, Path]:
-    """Find the mistakes of a training command once, not in each process; its name and folder."""
+    """Find the mistakes of a training command once, not in each process.
+
+    Returns the name of the job and the folder for runs.
+    """
     out = Path(values["out"])
     name, changes = train.split_words(values["name"], list(values["changes"] or []))
     train.check_options(name, changes, out, values["resume"], values["overfit"], values["dry_run"])

@@ -54,31 +54,31 @@ def plan(
         from clearhead.parallel.planning.cards import find_card
         from clearhead.training import with_changes
 
-    made = make_plan(with_changes(build_recipe(name), given), find_card(gpu), gpus)
-    command = write_command(made, name, given)
+    step_plan = make_plan(with_changes(build_recipe(name), given), find_card(gpu), gpus)
+    command = write_command(step_plan, name, given)
     if json:
-        print_json(to_json(made, name, command))
+        print_json(to_json(step_plan, name, command))
     else:
-        _print_plan(made, name, command)
-    raise typer.Exit(0 if made.advice.mode else 1)
+        _print_plan(step_plan, name, command)
+    raise typer.Exit(0 if step_plan.advice.mode else 1)
 
 
-def write_command(made: "StepPlan", name: str, given: list[str]) -> str | None:
+def write_command(step_plan: "StepPlan", name: str, given: list[str]) -> str | None:
     """The line to type; None if nothing fits."""
-    mode = made.advice.mode
+    mode = step_plan.advice.mode
     if mode is None:
         return None
-    n = made.n
+    n = step_plan.n
     new = [] if mode == "none" else [f"training.parallel={mode}"]
-    if mode == "exact" and made.recipe.training.chunks < n:
+    if mode == "exact" and step_plan.recipe.training.chunks < n:
         new.append(f"training.chunks={n}")
-    new += made.advice.changes
+    new += step_plan.advice.changes
     replaced = {word.partition("=")[0] for word in new}
     kept = [word for word in given if word.partition("=")[0] not in replaced]
     train = ["train", name, *kept, *new]
     if mode == "none":
         return shlex.join(["clearhead", *train])
-    return shlex.join(["clearhead", "launch", *_choose_processes(n, made.card.name), *train])
+    return shlex.join(["clearhead", "launch", *_choose_processes(n, step_plan.card.name), *train])
 
 
 def _choose_processes(n: int, gpu: str) -> list[str]:
@@ -92,18 +92,18 @@ def _choose_processes(n: int, gpu: str) -> list[str]:
     return ["--nodes", str(nodes), "--node-rank", "0", "--rendezvous", "HOST:29500", *processes]
 
 
-def to_json(made: "StepPlan", name: str, command: str | None) -> dict[str, Any]:
+def to_json(step_plan: "StepPlan", name: str, command: str | None) -> dict[str, Any]:
     """The plan as plain values: bytes and seconds."""
     return {
         "recipe": name,
-        "parameters": made.n_parameters,
-        "gpus": made.n,
-        "gpu": asdict(made.card),
-        "precision": "bfloat16" if made.mixed else "float32",
+        "parameters": step_plan.n_parameters,
+        "gpus": step_plan.n,
+        "gpu": asdict(step_plan.card),
+        "precision": "bfloat16" if step_plan.mixed else "float32",
         "measured": False,
-        "modes": {mode: _cost_to_json(cost) for mode, cost in made.costs.items()},
-        "recommended": made.advice.mode,
-        "changes": list(made.advice.changes),
+        "modes": {mode: _cost_to_json(cost) for mode, cost in step_plan.costs.items()},
+        "recommended": step_plan.advice.mode,
+        "changes": list(step_plan.advice.changes),
         "command": command,
     }
 
@@ -118,19 +118,19 @@ def _cost_to_json(cost: "ModeCost") -> dict[str, Any]:
     }
 
 
-def _print_plan(made: "StepPlan", name: str, command: str | None) -> None:
-    c, card = made.recipe.training, made.card
+def _print_plan(step_plan: "StepPlan", name: str, command: str | None) -> None:
+    c, card = step_plan.recipe.training, step_plan.card
     times = f"{c.accumulate} × " if c.accumulate > 1 else ""
-    precision = "bfloat16" if made.mixed else "float32"
+    precision = "bfloat16" if step_plan.mixed else "float32"
     size = f"{times}{c.batch_size}"
-    typer.echo(f"{name}: {made.n_parameters:,} parameters; examples of a step: {size}")
+    typer.echo(f"{name}: {step_plan.n_parameters:,} parameters; examples of a step: {size}")
     where = "processes on this machine" if card.name == "cpu" else f"× {card.name}"
     memory = format_bytes(card.memory)
-    typer.echo(f"{made.n} {where}, {memory} each; products in {precision}")
+    typer.echo(f"{step_plan.n} {where}, {memory} each; products in {precision}")
     typer.echo("\nmemory of a process at the worst moment of a step")
     parts = ("weights", "gradient", "optimizer", "buffers", "activations", "total")
     rows: list[tuple[str, ...]] = [("mode", *parts, "moment", f"of {memory}", "")]
-    for mode, cost in made.costs.items():
+    for mode, cost in step_plan.costs.items():
         cells = [format_bytes(getattr(cost.memory, part)) for part in parts]
         share = format_share(cost.memory.total / card.memory)
         note = "" if cost.fits else "does not fit"
@@ -139,27 +139,27 @@ def _print_plan(made: "StepPlan", name: str, command: str | None) -> None:
     typer.echo("\ntime of a step")
     spans = ("passes", "update", "exchange", "total")
     rows = [("mode", "passes × examples", *spans, "")]
-    for mode, cost in made.costs.items():
+    for mode, cost in step_plan.costs.items():
         cells = [format_seconds(getattr(cost.time, span)) for span in spans]
         hidden = cost.time.hidden
         note = f"{format_seconds(hidden)} of the exchange overlap the passes" if hidden else ""
         rows.append((mode, f"{cost.share.n_passes} × {cost.share.n_examples}", *cells, note))
     print_table(rows)
-    typer.echo(f"\n{_say_assumptions(made)}")
-    if (idle := made.n - c.accumulate * c.batch_size) > 0:
+    typer.echo(f"\n{_say_assumptions(step_plan)}")
+    if step_plan.n > c.batch_size:
         typer.echo(
-            f"{idle} of {made.n} processes have nothing to learn from: a step has fewer examples "
-            f"than there are processes; take a larger training.batch_size"
+            f"with ddp and fsdp only {c.batch_size} of {step_plan.n} processes learn from a batch: "
+            f"it has {c.batch_size} examples; take a larger training.batch_size"
         )
-    typer.echo(_say_advice(made, command))
+    typer.echo(_say_advice(step_plan, command))
 
 
-def _say_assumptions(made: "StepPlan") -> str:
-    """What the figures are worth."""
+def _say_assumptions(step_plan: "StepPlan") -> str:
+    """What the figures assume, and how far they were checked."""
     from clearhead.parallel.planning.steps import LAUNCH, UTILISATION, find_link
 
-    card = made.card
-    link = f"{find_link(card, made.n) / 1e9:.3g} GB/s between processes"
+    card = step_plan.card
+    link = f"{find_link(card, step_plan.n) / 1e9:.3g} GB/s between processes"
     launch = f"at least {LAUNCH * 1e6:g} µs for each operation"
     assumed = f"products at {100 * UTILISATION:g} % of {{}}, {launch}, {link}"
     if card.name == "cpu":
@@ -170,15 +170,15 @@ def _say_assumptions(made: "StepPlan") -> str:
         )
     text = "computed, not measured: clearhead was never run on this card. Assumed: "
     text += assumed.format("the peak in the data sheet")
-    if made.mixed and card.half is None:
+    if step_plan.mixed and card.half is None:
         text += "; it has no instructions for bfloat16, so take training.precision=float32"
     return text
 
 
-def _say_advice(made: "StepPlan", command: str | None) -> str:
-    advice = made.advice
+def _say_advice(step_plan: "StepPlan", command: str | None) -> str:
+    advice = step_plan.advice
     if command is None or advice.cost is None:
-        least = min(cost.memory.total for cost in made.costs.values())
+        least = min(cost.memory.total for cost in step_plan.costs.values())
         return (
             f"nothing fits: the least is {format_bytes(least)}, and no smaller batch is small "
             f"enough; take a smaller model, shorter inputs, more GPUs or larger ones"

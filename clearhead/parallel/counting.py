@@ -1,4 +1,4 @@
-"""What a forward pass costs, counted without computing it: kept bytes, and matrix products.
+"""What a forward pass costs, counted without computing it: bytes kept, and FLOPs of products.
 
     cost = count_pass(model, task.loss, batch)          model and batch on the meta device
     cost.kept, cost.flops
@@ -31,7 +31,7 @@ from clearhead.data.batch import Batch
 from clearhead.layers.stack import Stack
 from clearhead.runtime import widen
 
-# What torch.autocast computes in bfloat16 (NARROW) and in float32 (WIDE), if our models use it.
+# The functions of our models that torch.autocast computes in bfloat16 (NARROW) or float32 (WIDE).
 # https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior
 F = nn.functional
 NARROW = {F.linear, torch.matmul, Tensor.matmul, Tensor.__matmul__, Tensor.__rmatmul__}

@@ -44,5 +44,6 @@ def find_exit_code(code: int) -> int:
 def describe_end(code: int) -> str:
     """How a process with this exit code ended, in words."""
     if code < 0:
-        return f"was ended by {signal.Signals(-code).name}"
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was ended by {names.get(-code, f'signal {-code}')}"
     return "lost another process" if code == LOST else f"ended with exit code {code}"

@@ -5,8 +5,8 @@ on they exchange tensors directly: by gloo on CPUs, by the backend of the accele
 messages are numbers or JSON.
 
 If an exchange fails or takes longer than the time limit, the processes find out which of them is
-gone (signs.py). The limit is CLEARHEAD_TIMEOUT, in seconds. It must be longer than an evaluation,
-because all processes wait for that.
+gone (signs.py). The limit is CLEARHEAD_TIMEOUT, in seconds. It must be longer than an evaluation
+and than a save, because all processes wait for those.
 """
 
 import json
@@ -26,7 +26,13 @@ from clearhead.parallel.owners import Owners
 from clearhead.parallel.signs import Signs
 from clearhead.runtime import Place
 from clearhead.timing import Timer
-from clearhead.training.chunks import Span, add_tree, list_subtrees, share_chunks
+from clearhead.training.chunks import (
+    Span,
+    add_tree,
+    count_chunks,
+    list_subtrees,
+    share_chunks,
+)
 from clearhead.training.gradient import Gradients
 from clearhead.training.group import Group, Stop
 from clearhead.training.optimizer import Optimizer
@@ -102,12 +108,18 @@ class Processes(Group):
         return super().make_gradients(model, task, config)
 
     def find_notice(self, config: TrainingConfig) -> str | None:
-        n = min(config.chunks, config.batch_size * config.accumulate)
-        if config.parallel != "exact" or n >= self.size:
+        is_exact = config.parallel == "exact"
+        n = count_chunks(config) if is_exact else config.batch_size
+        if n >= self.size:
             return None
+        if is_exact:
+            return (
+                f"a step has {n} chunks, so only {n} of {self.size} processes compute; with "
+                f"training.chunks={self.size} all would, but the results would be different numbers"
+            )
         return (
-            f"a step has {n} chunks, so only {n} of {self.size} processes compute; with "
-            f"training.chunks={self.size} all would, but the results would be different numbers"
+            f"a batch has {n} examples, so only {n} of {self.size} processes learn from it; "
+            f"training.batch_size={self.size} would give each of them one"
         )
 
     def describe_cost(self, seconds: float) -> str | None:
@@ -175,10 +187,10 @@ class Processes(Group):
                 message = json.dumps({"answer": question()})
             except Stop as fault:
                 message, stop = json.dumps({"stop": True}), fault
-        told = json.loads(self._tell_all(message))
-        if stop is not None or "stop" in told:
+        reply = json.loads(self._tell_all(message))
+        if stop is not None or "stop" in reply:
             raise stop or Stop
-        return told["answer"]
+        return reply["answer"]
 
     def gather_numbers(self, own: Sequence[float]) -> list[list[float]]:
         """The numbers of each process; every process must give equally many."""

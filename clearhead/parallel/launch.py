@@ -10,7 +10,7 @@ are the differences from torchrun:
 - Only faults that a second attempt can cure start the processes again: one of them was killed,
   raised an unknown error, or lost contact with another.
 - Ranks follow the number of the machine, so rank 0, which writes the run, stays on machine 0.
-- After a signal the processes have 30 seconds to save the run. A second signal kills them.
+- After a signal the processes have two minutes to save the run. A second signal kills them.
 - It prints a sentence for each event instead of a log.
 """
 
@@ -49,6 +49,7 @@ from clearhead.parallel.faults import (
 
 TIMEOUT = "CLEARHEAD_TIMEOUT"  # seconds that a process waits for another
 AGENT = "CLEARHEAD_AGENT"  # process id of the agent; its processes end when it does
+SAVE_WITHIN = 120  # seconds that processes have to save after a signal
 LEAVE_WITHIN = 5.0  # seconds that machine 0 waits for the others at the end of a run
 LOOK_EVERY = 0.05  # seconds between two looks
 Tell = Callable[[str], None]
@@ -116,6 +117,7 @@ class Agent(LocalElasticAgent):
 
     def __init__(self, spec: WorkerSpec, node_rank: int, host: str, tell: Tell) -> None:
         super().__init__(spec, logs_specs=_NoLogs())
+        self._shutdown_timeout = SAVE_WITHIN
         self.node_rank, self.host, self.tell = node_rank, host, tell
         self.stopped: dict[int, Any] = {}  # by rank, the processes that a signal has ended
 

@@ -5,8 +5,9 @@ keys of the processes that have ended, such as their addresses. So the processes
 first agree on a new random word, the prefix of all their keys:
 
     each rank    writes a random word of its own
-    rank 0       writes the list of all words in the store, again and again, until all have answered
-    the others   answer when the list contains their own word, so it cannot be an old list
+    rank 0       reads the words of all ranks and writes them to the store as a list, again and
+                 again, until all have answered
+    the others   answer when the list contains their own word: then it is not an old list
 
 The word of rank 0 becomes the prefix.
 """
@@ -46,21 +47,21 @@ def agree_on_word(store: dist.Store, place: Place, seconds: float) -> dist.Store
     own, others = secrets.token_hex(8), range(1, place.size)
     limit = time.monotonic() + seconds
     store.set(f"word/{place.rank}", own)
-    kept = dist.PrefixStore(own, store)
+    new_store = dist.PrefixStore(own, store)
     if place.rank == 0:
-        kept.set("here/0", "")
-        with explain_absence(kept, place.size, seconds):
-            while not all(kept.check([f"here/{rank}"]) for rank in others):
+        new_store.set("here/0", "")
+        with explain_absence(new_store, place.size, seconds):
+            while not all(new_store.check([f"here/{rank}"]) for rank in others):
                 words = [read_key(store, f"word/{rank}").decode() for rank in range(place.size)]
                 store.set("words", json.dumps(words))
                 _wait_a_little(limit)
-        return kept
+        return new_store
     with explain_absence(None, place.size, seconds):
         while own not in (words := json.loads(read_key(store, "words") or "[]")):
             _wait_a_little(limit)
-    kept = dist.PrefixStore(words[0], store)
-    kept.set(f"here/{place.rank}", "")
-    return kept
+    new_store = dist.PrefixStore(words[0], store)
+    new_store.set(f"here/{place.rank}", "")
+    return new_store
 
 
 def _wait_a_little(limit: float) -> None:
@@ -76,7 +77,10 @@ def read_key(store: dist.Store, key: str) -> bytes:
 
 @contextmanager
 def explain_absence(store: dist.Store | None, size: int, seconds: float) -> Iterator[None]:
-    """Name the ranks that did not come to the meeting; without a store, name rank 0."""
+    """Turn an error in this `with` block into NoAnswer, which names the ranks that did not come.
+
+    store: where each rank writes "here/rank". Without a store, rank 0 is named.
+    """
     try:
         yield
     except RuntimeError as fault:
@@ -84,7 +88,8 @@ def explain_absence(store: dist.Store | None, size: int, seconds: float) -> Iter
         if store is not None:
             with suppress(RuntimeError):
                 missing = [str(r) for r in range(size) if not store.check([f"here/{r}"])]
-                absent = f"rank {', '.join(missing)}" if missing else "the others"
+                word = "rank" if len(missing) == 1 else "ranks"
+                absent = f"{word} {', '.join(missing)}" if missing else "the others"
         raise NoAnswer(
             f"{absent} of {size} could not be reached within {seconds:g} s "
             f"({str(fault).splitlines()[0]:.200})"
@@ -92,7 +97,7 @@ def explain_absence(store: dist.Store | None, size: int, seconds: float) -> Iter
 
 
 def read_timeout() -> float:
-    """The seconds that a process waits for others, from CLEARHEAD_TIMEOUT."""
+    """How many seconds a process waits for another: CLEARHEAD_TIMEOUT, or else TIMEOUT."""
     text = os.environ.get("CLEARHEAD_TIMEOUT", "")
     try:
         seconds = float(text or TIMEOUT)

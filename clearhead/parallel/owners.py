@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from clearhead.training.optimizer import Optimizer, find_inner_matrices
 
-ADAMW_COST = 100  # operations of Muon that take as long as one number of AdamW
+ADAMW_COST = 100  # an AdamW update of one number takes as long as so many operations of Muon
 
 
 class Owners:
@@ -53,24 +53,17 @@ class Owners:
     @torch.no_grad()
     def send_parameters(self) -> None:
         """Send the own parameters to the other processes, and get theirs."""
-        longest = max(end - start for start, end in self.slices)
-        every = self.parameters[0].new_empty(len(self.ranges), longest)
-        own = every.new_zeros(longest)
-        for i, piece in self._split(own, self.rank):
-            piece.copy_(self.parameters[i])
-        dist.all_gather(list(every), own)
-        for rank, row in enumerate(every):
-            if rank != self.rank:
-                for i, piece in self._split(row, rank):
-                    self.parameters[i].copy_(piece)
-
-    def _split(self, vector: Tensor, rank: int) -> list[tuple[int, Tensor]]:
-        """The number of each parameter of a process, and its part of the vector, in its shape."""
-        parameters = [self.parameters[i] for i in self.ranges[rank]]
-        sizes = [p.numel() for p in parameters]
-        pieces = vector[: sum(sizes)].split(sizes)
-        views = [piece.view(p.shape) for piece, p in zip(pieces, parameters, strict=True)]
-        return list(zip(self.ranges[rank], views, strict=True))
+        vector = self.parameters[0].new_empty(self.slices[-1][1])
+        pieces = vector.split([p.numel() for p in self.parameters])
+        for i in self.own:
+            pieces[i].copy_(self.parameters[i].flatten())
+        parts = [(rank, vector[start:end]) for rank, (start, end) in enumerate(self.slices)]
+        works = [dist.broadcast(part, rank, async_op=True) for rank, part in parts if len(part)]
+        for work in works:
+            work.wait()
+        for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):
+            if i not in self.own:
+                parameter.copy_(piece.view(parameter.shape))
 
     @torch.no_grad()
     def send_optimizer(self, optimizer: Optimizer) -> None:
@@ -101,7 +94,7 @@ def estimate_cost(parameter: Tensor, *, is_muon: bool) -> int:
 def divide_costs(costs: Sequence[int], size: int) -> list[range]:
     """Divide a row of costs into one part for each process, all of about the same cost."""
     ends = torch.tensor([0, *costs], dtype=torch.float64).cumsum(0)
-    aims = ends[-1] * torch.arange(size + 1) / size
-    cuts = (ends - aims.unsqueeze(1)).abs().argmin(1)  # the nearest end to each aim
+    targets = ends[-1] * torch.arange(size + 1) / size
+    cuts = (ends - targets.unsqueeze(1)).abs().argmin(1)  # the nearest end to each target
     cuts[-1] = len(costs)
     return [range(start, stop) for start, stop in pairwise(cuts.tolist())]

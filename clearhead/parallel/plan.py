@@ -1,4 +1,4 @@
-"""Memory of a process and time of a step in every mode, computed before they are paid for.
+"""Memory of a process and time of a step in every mode, computed before a run is started.
 
     plan = make_plan(recipe, find_card("a100"), 8)
     plan.costs["ddp"].memory.total, plan.costs["ddp"].time.total
@@ -20,8 +20,8 @@ from clearhead.parallel.planning.steps import (
     Memory,
     Share,
     Time,
-    measure_memory,
-    measure_time,
+    compute_memory,
+    compute_time,
     share_step,
 )
 from clearhead.shapes import check_positive
@@ -84,8 +84,8 @@ def compute_cost(sizes: Sizes, card: Card, mode: str, n: int, *, mixed: bool) ->
     """What a step costs each process in this mode."""
     c = sizes.recipe.training
     checkpoint = c.checkpoint_activations and mode == "fsdp"
-    memory = measure_memory(sizes, mode, n, mixed=mixed, checkpoint=checkpoint)
-    time = measure_time(sizes, card, mode, n, mixed=mixed, checkpoint=checkpoint)
+    memory = compute_memory(sizes, mode, n, mixed=mixed, checkpoint=checkpoint)
+    time = compute_time(sizes, card, mode, n, mixed=mixed, checkpoint=checkpoint)
     fits = memory.total <= (1 - RESERVE) * card.memory
     return ModeCost(share_step(c, mode, n), memory, time, fits)
 

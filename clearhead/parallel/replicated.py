@@ -47,6 +47,9 @@ class Replicated(Processes):
         if self.shares_update:
             super().collect(optimizer)
 
+    def describe_cost(self, seconds: float) -> str | None:
+        return None  # most of the exchange happens during the backward pass
+
 
 class PartGradients(Gradients):
     """Each process learns from one part of every batch; the backward pass averages gradients."""
@@ -124,7 +127,7 @@ class ReplicatedGradients(PartGradients):
             return
         before = [buffer.clone() for buffer in self.model.buffers()]
         _, gradient = self._differentiate(self.model, batch)
-        has_unused = any(part is None for part in gradient)
+        has_unused = self.group.any(any(part is None for part in gradient))
         del gradient  # the replica needs the memory
         self.replica = DistributedDataParallel(
             _Loss(self.model, self.task.loss),

@@ -1,6 +1,7 @@
 """Job files for Slurm, SkyPilot and Ray: text that users can read, keep and change.
 
-    write_slurm   a script for sbatch, which saves the run before its time limit and queues again
+    write_slurm   a script for sbatch, which saves the run before the time limit and queues itself
+                  again
     write_sky     a task for `sky jobs launch`
     write_ray     a Python program with a TorchTrainer
 

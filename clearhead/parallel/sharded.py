@@ -46,6 +46,7 @@ from clearhead.parallel.meeting import NoAnswer
 from clearhead.parallel.replicated import PartGradients
 from clearhead.parallel.shards import take_rows
 from clearhead.runtime import Place
+from clearhead.shapes import all_finite
 from clearhead.training.gradient import Gradients, MakeBatch, StepLoss, choose_mixed
 from clearhead.training.optimizer import Optimizer, orthogonalise
 from clearhead.training.recipe import TrainingConfig
@@ -178,9 +179,9 @@ class Root(nn.Module):
     A loss may call the model as a whole or in pieces, and an evaluation may call it many times.
     """
 
-    def __init__(self, model: nn.Module, device: str, mixed: bool) -> None:
+    def __init__(self, model: nn.Module, kind: str, mixed: bool) -> None:
         super().__init__()
-        self.model, self.kind, self.mixed = model, device, mixed
+        self.model, self.kind, self.mixed = model, kind, mixed
 
     def forward(self, question: Callable[[], Any]) -> Any:
         with torch.autocast(self.kind, dtype=torch.bfloat16, enabled=self.mixed):
@@ -241,6 +242,13 @@ class ShardedGradients(PartGradients):
         own = [find_rows(p.grad) for p in self.parameters if p.grad is not None]
         every = self.group.gather_numbers([float(get_total_norm(own))])
         return torch.tensor(every).norm().float()
+
+    def find_not_finite(self) -> nn.Parameter | None:
+        """Each process looks at its own rows; all return the first parameter that one found."""
+        gradients = [p.grad for p in self.parameters]
+        flags = [g is not None and not all_finite(find_rows(g)) for g in gradients]
+        found = zip(*self.group.gather_numbers(flags), strict=True)
+        return next((p for p, each in zip(self.parameters, found, strict=True) if any(each)), None)
 
 
 def find_rows(tensor: Tensor) -> Tensor:

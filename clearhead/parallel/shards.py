@@ -50,7 +50,7 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor], *, is_first: bool) ->
     offsets: dict[str, Any] = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, DTensor):
-            own[name], first = tensor.to_local(), _find_rows(tensor)[0]
+            own[name], first = tensor.to_local(), _find_range(tensor)[0]
         elif is_first:
             own[name], first = tensor, 0
         else:
@@ -60,8 +60,11 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor], *, is_first: bool) ->
     write_tensors(path, own, metadata=metadata)
 
 
-def _find_rows(tensor: DTensor) -> tuple[int, int]:
-    """The rows of this process: the first, and the one after the last; as torch.chunk divides."""
+def _find_range(tensor: DTensor) -> tuple[int, int]:
+    """The numbers of the first row of this process and of the row after its last one.
+
+    The rows are divided as torch.chunk does it.
+    """
     n, size, rank = tensor.shape[0], tensor.device_mesh.size(), tensor.device_mesh.get_local_rank()
     most = -(-n // size)
     return min(n, rank * most), min(n, (rank + 1) * most)
@@ -116,14 +119,14 @@ def read_like(files: Sequence[Path], like: Mapping[str, Tensor]) -> dict[str, Te
         for name, tensor in like.items()
         if isinstance(tensor, DTensor) and name in rows and tensor.shape[0] == rows[name][1]
     }
-    rows |= {name: _find_rows(tensor) for name, tensor in sharded.items()}
+    rows |= {name: _find_range(tensor) for name, tensor in sharded.items()}
     found = _read_rows(files, pieces, rows)
     return found | {name: _shard(found[name], tensor) for name, tensor in sharded.items()}
 
 
 def take_rows(whole: Tensor, like: DTensor) -> Tensor:
     """Shard a whole tensor that every process has, like this DTensor; nothing is sent."""
-    first, end = _find_rows(like)
+    first, end = _find_range(like)
     return _shard(whole[first:end].clone(), like)
 
 
@@ -182,7 +185,10 @@ def _read_starts(file: Path, header: Mapping[str, TensorInfo]) -> dict[str, int]
         n = len(info.shape)
         is_list = isinstance(offsets, list) and all(type(x) is int and x >= 0 for x in offsets)
         if not is_list or len(offsets) != n or any(offsets[1:]):
-            raise BadFile(f"{where}: {name!r:.80} has the offsets {offsets!r:.80}, not {n} rows")
+            raise BadFile(
+                f"{where}: {name!r:.80} has the offsets {offsets!r:.80}; expected the number of a "
+                f"row, then 0 for each other axis: {n} in all"
+            )
         starts[name] = offsets[0] if offsets else 0
     return starts
 
@@ -190,7 +196,10 @@ def _read_starts(file: Path, header: Mapping[str, TensorInfo]) -> dict[str, int]
 def _read_rows(
     files: Iterable[Path], pieces: Pieces, rows: Mapping[str, tuple[int, int]]
 ) -> dict[str, Tensor]:
-    """Name → the rows from the first number to before the second, file by file."""
+    """Name → rows of this tensor, read file by file.
+
+    rows: name → the number of the first row to read, and of the row after the last one.
+    """
     found: dict[str, Tensor] = {}
     by_file: dict[Path, dict[str, Piece]] = {file: {} for file in files}
     for name, (first, end) in rows.items():

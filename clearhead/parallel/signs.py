@@ -72,8 +72,8 @@ class Signs:
         """
         try:
             if not (reason := read_key(self.store, "reason").decode()):
-                reason = self._look_for_reason(fault)
-                self.store.set("reason", reason)
+                found = self._look_for_reason(fault)
+                reason = self.store.compare_set("reason", "", found).decode()  # the first one stays
             return reason
         except RuntimeError:
             return "the program that started the processes has ended; start it again to resume"

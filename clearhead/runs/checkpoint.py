@@ -158,7 +158,7 @@ def load(
     state = _read_state(path)
     step, owner = state.pop("step"), state.pop("run", None)
     if owner != run:
-        raise BadFile(f"{quote(path)} belongs to another run: its config is not config.json's")
+        raise BadFile(f"{quote(path)} belongs to another run: it has another config")
     read = read or _read_whole
     model = read(list_files(path, "model"))
     optimizer = read(list_files(path, "optimizer")) if with_optimizer else {}
@@ -261,7 +261,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         words = "shards and the state" if is_sharded else "three files"
         raise BadFile(f"{name} does not list the {words} of a checkpoint")
     if manifest.get("step") != parse_step(path):
-        raise BadFile(f"{quote(path)} is by its manifest of step {manifest.get('step')!r:.20}")
+        raise BadFile(f"{quote(path)} has a manifest of step {manifest.get('step')!r:.20}")
     for odd in sorted({file.name for file in path.iterdir()} ^ {*files, MANIFEST}):
         word = "is missing" if odd in files else "does not belong there"
         raise BadFile(f"{quote(path / odd)} {word}")
@@ -270,7 +270,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 def _check_file(path: Path, name: str, files: dict[str, Any]) -> None:
     if _hash_file(path / name) != files[name]:
-        raise BadFile(f"{quote(path / name)} is damaged: it is not what its manifest says")
+        raise BadFile(f"{quote(path / name)} is damaged: {MANIFEST} has another size or SHA-256")
 
 
 def _hash_file(path: Path) -> list[Any]:

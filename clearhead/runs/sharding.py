@@ -115,7 +115,8 @@ class ShardedStorage(DiskStorage):
 
     def _write(self, snapshot: Snapshot, staged: Path | None) -> None:
         """Write the shards of this process into the folder that the first process has made."""
-        folder = Path(self.group.ask_first(lambda: str(staged)))
+        name = self.group.ask_first(lambda: staged and staged.name)  # paths may differ by machine
+        folder = self.checkpoints / name
         target = self.checkpoints / name_step(snapshot.state.step)
         parts = {"model": snapshot.model, "optimizer": snapshot.optimizer}
 
@@ -142,7 +143,10 @@ class ShardedStorage(DiskStorage):
 
 
 def _read(files: list[Path], model: Model, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of these files, sharded like `like`; old names of layers are translated."""
+    """The tensors of these files, sharded as in `like`.
+
+    The names are those in the files; `like` has the names of this release.
+    """
     names: Any = {name: name for name in read_shapes(files)}
     new = model.translate_names(names)
     return read_like(files, {str(old): like[name] for name, old in new.items() if name in like})

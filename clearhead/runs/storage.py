@@ -37,7 +37,7 @@ class DiskStorage(RunFolder):
         self.newest: Checkpoint | None = None  # read, not yet restored
 
     def read(self, config: Config) -> None:
-        """Read the newest good checkpoint; an error if it has not the weights of this model.
+        """Read the newest good checkpoint; an error if its weights are not those of this model.
 
         Called before the model is built, so that a wrong config takes no memory.
         """

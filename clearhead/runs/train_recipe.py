@@ -95,7 +95,7 @@ def train(
             group.compare({**start.config, **describe_environment(1, where.type), "asked": None})
             check_trainable(start.recipe, task)
             folder = _find_folder(Path(out), resume, start, tell) if group.rank == 0 else None
-            wanted = _decide(folder, threads, recipe.training)
+            wanted = _decide_threads(folder, threads, recipe.training)
             set_threads(group.ask_first(lambda: set_threads(wanted, place)))
             outcome = _train(group, start, task, folder, Path(out), where, force, tell)
     if isinstance(outcome, Exception):
@@ -174,7 +174,8 @@ def _train(
             if notice := group.find_notice(recipe.training):
                 tell(notice)
             training.run()
-            is_stopped = group.any(training.is_stopped)  # asked when the last checkpoint is written
+            # Asked only now: a signal may have come while the last checkpoint was written.
+            is_stopped = group.any(training.is_stopped)
             if cost := group.describe_cost(training.clock.seconds_learning):
                 tell(cost)
             result = None if is_stopped else _make_result(training, recipe, folder, tell)
@@ -220,7 +221,7 @@ def _find_folder(out: Path, resume: str | None, start: _Start, tell: Tell) -> Ru
     return find_run(out, resume, start.recipe.name)
 
 
-def _decide(folder: RunFolder | None, threads: int | str, config: TrainingConfig) -> Any:
+def _decide_threads(folder: RunFolder | None, threads: int | str, config: TrainingConfig) -> Any:
     return decide_threads(folder, threads, config.workers, config.parallel)
 
 
@@ -275,7 +276,7 @@ def _make_result(training: Training, recipe: Recipe, folder: RunFolder, tell: Te
 
 
 def _load_best(training: Training, folder: RunFolder, tell: Tell) -> int:
-    """Give the model its best weights if they are there; the step of those that it has."""
+    """Give the model its best weights, if they can be read; returns the step of its weights."""
     state = training.state
     assert state.best_step is not None
     best = load_best(folder.checkpoints, folder.identity, state.best_step, tell)
@@ -288,7 +289,7 @@ def _load_best(training: Training, folder: RunFolder, tell: Tell) -> int:
 def _load_whole(
     training: Training, recipe: Recipe, folder: RunFolder, tell: Tell
 ) -> tuple[Model, int]:
-    """The best weights of a model that is divided among processes, and their step."""
+    """A whole model with the best weights of one that is divided among processes; their step."""
     del training.optimizer  # its memory is needed
     where, step = (folder.checkpoints, folder.identity), training.state.best_step
     found = None if step is None else load_best(*where, step, tell)

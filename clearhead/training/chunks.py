@@ -77,6 +77,14 @@ def add_tree(span: Span, find: Callable[[Span], Tensor | None]) -> Tensor:
     return total.add_(add_tree(right, find))
 
 
+def count_chunks(c: TrainingConfig) -> int:
+    """The chunks of a step: `chunks`, rounded up to a multiple of its batches, none of them empty.
+
+    The last batch of an epoch may be smaller, and have fewer.
+    """
+    return c.accumulate * min(c.batch_size, -(-c.chunks // c.accumulate))
+
+
 def cut_plan(plan: Plan, n: int) -> list[Plan]:
     """Divide a batch into n parts of nearly equal size; some are empty if n is too large."""
     ends = [len(plan) * i // n for i in range(n + 1)]

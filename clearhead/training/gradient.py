@@ -219,7 +219,7 @@ def check_finite_step(
     if bool(torch.stack([*losses, norm]).isfinite().all()):
         return
     for loss, plan in zip(losses, plans, strict=True):
-        if not bool(loss.isfinite()):
+        if len(plan) and not bool(loss.isfinite()):
             value, batch = float(loss), _list_examples(plan)
             raise NotFinite(f"the loss is {value} at step {step}, for {batch}; {HINT}")
     which = f"gradient of {name}" if (name := find_name()) else "norm of the gradient"

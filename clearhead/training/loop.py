@@ -241,7 +241,8 @@ class Training:
         if not self.is_done:
             return f"resuming after step {state.step} of {steps}"
         if state.step >= steps:
-            return f"all {state.step} steps are made; training.steps={2 * steps} would be more"
+            more = f"training.steps={2 * steps} would continue the run"
+            return f"all {state.step} steps are made; {more}"
         return (
             f"the run ended after step {state.step}, with no improvement for {state.stale} "
             f"evaluations; training.patience=none would continue it"

@@ -438,4 +438,4 @@ def test_the_help_of_the_command_is_that_of_train(run):
     code, out, _ = run("launch", "--help")
     assert code == 0
     assert "--rendezvous" in out
-    assert "OMP_NUM_THREADS" in out
+    assert "--threads" in out

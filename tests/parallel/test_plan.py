@@ -183,7 +183,7 @@ def test_an_update_that_is_shared_out_takes_less_time_and_with_ddp_more_traffic(
         sizes = Sizes(tiny_gpt(kind))
         options = {"mixed": False, "checkpoint": False}
         update = {
-            (mode, n): steps.measure_time(sizes, CARDS["a100"], mode, n, **options).update
+            (mode, n): steps.compute_time(sizes, CARDS["a100"], mode, n, **options).update
             for mode in ("exact", "ddp")
             for n in (1, 4)
         }
@@ -298,7 +298,7 @@ SIZES = gpt_sizes()
 
 def memory(mode, n, **settings):
     settings = {"mixed": False, "checkpoint": False, **settings}
-    return steps.measure_memory(SIZES, mode, n, **settings)
+    return steps.compute_memory(SIZES, mode, n, **settings)
 
 
 @given(st.integers(1, 64), st.integers(1, 64))

@@ -270,8 +270,9 @@ def test_every_optimizer_makes_the_steps_of_one_process(found, one, kind):
     alone = make_training(optimizer=kind, clip=0.3)
     wanted = make_steps(alone)
     for answers in (*found, one):
-        # Muon makes weak directions of a gradient as long as strong ones, and their errors, too.
-        assert close(answers[kind], wanted, rtol=1e-4, atol=3e-4 if kind == "muon" else 2e-5)
+        # AdamW makes small numbers of a gradient as large as others, and their errors, too; Muon
+        # does so with weak directions. Four steps of 0.05 move a weight by about 0.2.
+        assert close(answers[kind], wanted, rtol=1e-4, atol=2e-5 if kind == "sgd" else 3e-4)
         assert answers["tied"]
     assert found[0][kind] == found[1][kind] == found[2][kind]
     assert (

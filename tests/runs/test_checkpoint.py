@@ -374,7 +374,7 @@ DAMAGE = {
         lambda f, p: edited(p, MANIFEST, '"step": 9', '"step": 8'),
         "manifest.json is damaged",
     ),
-    "another step": (lambda f, p: signed(p, step=8), "is by its manifest of step 8"),
+    "another step": (lambda f, p: signed(p, step=8), "has a manifest of step 8"),
     "other files": (lambda f, p: signed(p, files={}), "does not list the three files"),
     "files of a wrong kind": (lambda f, p: signed(p, files=[1]), "does not list the three files"),
     "file outside": (
@@ -392,7 +392,7 @@ DAMAGE = {
     ),
     "a copy of another": (
         lambda f, p: (shutil.rmtree(p), shutil.copytree(f / "step-0000005", p)),
-        "is by its manifest of step 5",
+        "has a manifest of step 5",
     ),
 }
 

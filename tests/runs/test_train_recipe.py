@@ -77,7 +77,7 @@ def test_a_run_that_got_no_better_says_so_when_it_is_taken_up(folder, monkeypatc
     assert "the run ended after step 8, with no improvement for 3 evaluations" in told[0]
     run_tiny(folder / "whole")
     run_tiny(folder / "whole", resume="last", tell=told.append)
-    assert told[-1] == "all 12 steps are made; training.steps=24 would be more"
+    assert told[-1] == "all 12 steps are made; training.steps=24 would continue the run"
 
 
 def test_a_finished_run_that_is_resumed_gives_its_result_again(folder):

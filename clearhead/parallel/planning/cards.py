@@ -29,8 +29,8 @@ def _card(
     name: str, gigabytes: float, half: float | None, single: float, bandwidth: float, link: float
 ) -> Card:
     """Memory in GB, products in TFLOP/s, bandwidth and link in GB/s, as data sheets have them."""
-    wide = None if half is None else half * 1e12
-    return Card(name, gigabytes * 1e9, wide, single * 1e12, bandwidth * 1e9, link * 1e9)
+    half = None if half is None else half * 1e12
+    return Card(name, gigabytes * 1e9, half, single * 1e12, bandwidth * 1e9, link * 1e9)
 
 
 _CARDS = (

@@ -28,7 +28,7 @@ from clearhead.training.optimizer import find_inner_matrices
 from clearhead.training.recipe import Recipe, TrainingConfig
 
 FLOAT = 4  # bytes of a float32 number
-N_BATCHES = 20  # count the largest of so many: sentences differ in length
+N_BATCHES = 20  # the largest of these is counted, because sentences differ in length
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from clearhead.training.tasks.task import Task
 def open_task(recipe: Recipe) -> tuple[Task, Any]:
     """The task of a recipe, maybe with made-up examples, and the complete config of its model."""
     make_up = _MAKERS.get(type(recipe.data))
-    open_sizes = recipe.model.undecided
-    if make_up is not None and not open_sizes:
+    undecided = recipe.model.undecided
+    if make_up is not None and not undecided:
         task = make_up(recipe)
     else:
         try:
@@ -38,7 +38,7 @@ def open_task(recipe: Recipe) -> tuple[Task, Any]:
         except BadFile as fault:
             if make_up is None:
                 raise
-            sizes = " ".join(f"model.{name}=…" for name in open_sizes)
+            sizes = " ".join(f"model.{name}=…" for name in undecided)
             raise BadFile(f"{fault}; to plan without it, give {sizes}") from None
     config = task.complete(recipe.model)
     given = getattr(recipe.model, "vocab_size", UNDECIDED)

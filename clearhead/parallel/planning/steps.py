@@ -3,7 +3,7 @@
 P parameters on N processes, in bytes; a float32 number has 4, and S = 4P is a whole gradient.
 
              weights   gradient   AdamW    Muon                  buffers
-    none     4P        S          8P       4 for each number of  S: that of a batch, to be added
+    none     4P        S          8P       4 for each number of  S, while a batch's is added
     exact    4P        S          8P       an inner matrix, 8    sums and slices, 2 S or more
     ddp      4P        S          8P       for each other one    S, in the first step
     fsdp     4P/N      S/N        8P/N                           blocks that are gathered
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from clearhead.parallel.counting import Cost
 from clearhead.parallel.planning.cards import Card
 from clearhead.parallel.planning.sizes import FLOAT, Sizes
-from clearhead.training.chunks import list_subtrees, share_chunks
+from clearhead.training.chunks import count_chunks, list_subtrees, share_chunks
 from clearhead.training.recipe import TrainingConfig
 
 UTILISATION = 0.4  # part of the peak that large models reach in products; small ones far less
@@ -95,12 +95,7 @@ def share_step(c: TrainingConfig, mode: str, n: int) -> Share:
     return Share(-(-n_chunks // n), -(-c.batch_size // n_parts))
 
 
-def count_chunks(c: TrainingConfig) -> int:
-    """The chunks of a step in "exact" mode; a chunk has at least one example."""
-    return c.accumulate * min(c.batch_size, -(-c.chunks // c.accumulate))
-
-
-def measure_memory(sizes: Sizes, mode: str, n: int, *, mixed: bool, checkpoint: bool) -> Memory:
+def compute_memory(sizes: Sizes, mode: str, n: int, *, mixed: bool, checkpoint: bool) -> Memory:
     """The memory of a process at the worst moment of a step."""
     c, held = sizes.recipe.training, sizes.hold(n if mode == "fsdp" else 1)
     share = share_step(c, mode, n)
@@ -128,12 +123,13 @@ def count_activations(cost: Cost, *, checkpoint: bool, shares_copies: bool) -> i
 def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) -> dict[str, int]:
     """Bytes beside weights, gradient, optimizer and activations, at each moment of a step.
 
-    none      pass: S if there was a batch before; exchange: S
-    exact     with c chunks in this process, log₂ c sums wait for others: as many S in the pass, one
-              more when they are added. For the exchange, beside the sum itself: S to send, and S
-              that is received. If the chunks of a process are m subtrees, m times all three. After
-              the update, the new weights: S/N to send, S that is received
-    ddp       S, in the first step, where the order of the gradients is found
+    none      S, the gradient of a batch beside the sum of those before it: when it is added, and
+              in the pass if several batches are accumulated
+    exact     pass: a process with c chunks keeps up to log₂ c sums, S each, until they are added
+              exchange: one sum more; or the sum of a subtree, S to send and S to receive, each of
+              the three m times if its chunks are m subtrees; one S is counted as the gradient
+              update: the new weights, S/N to send and S to receive
+    ddp       S, in the first step, which finds the order of the gradients
     fsdp      the weights of the largest block twice, because the next block is gathered meanwhile;
               all weights outside the blocks; and a whole gradient: of a block or of the weights
               outside, whichever is larger, or of the model if several batches are accumulated
@@ -169,7 +165,7 @@ def count_subtrees(n_chunks: int, n: int) -> int:
     return max(len(list_subtrees(share, (0, n_chunks))) for share in shares)
 
 
-def measure_time(
+def compute_time(
     sizes: Sizes, card: Card, mode: str, n: int, *, mixed: bool, checkpoint: bool
 ) -> Time:
     """The time of a step."""
