@@ -221,3 +221,40 @@ def test_learned_weights_make_no_mistake_and_the_address_shows_them_again(page):
     state = read_state(page)
     open_view(page, **{name: value for name, value in state.items() if name != "view"})
     wait_for(page, "[data-matrix=Km] .grid-number", [x for row in changed for x in row])
+
+
+def test_until_other_weights_are_there_nothing_can_be_trained(page):
+    held = []
+
+    def hold(route):
+        if route.request.post_data_json["start"] == "by hand":
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/ask/run_smallest", hold)
+    open_view(page, rule="unique", letters=6, text="ABB")
+    by_hand = read_grid(page, "Km")
+    train = page.get_by_role("button", name="train 100 steps")
+    expect(train).to_be_enabled()
+    page.get_by_role("button", name="learned", exact=True).click()
+    expect(page.get_by_text("Learning the weights …")).to_be_visible()
+    expect(train).to_be_disabled()
+    page.get_by_role("button", name="random", exact=True).click()
+    expect(page.get_by_text("Computing …")).to_be_visible()
+    expect(train).to_be_disabled()
+    find_cell(page, "Vm", 0, 0).focus()  # an edit would make the matrices of "by hand" its own
+    page.keyboard.press("ArrowUp")
+    held[-1].continue_()
+    expect(train).to_be_enabled()
+    expect(page.get_by_text("Computing …")).to_be_hidden()
+    assert read_grid(page, "Km") != by_hand
+    assert "matrices" not in read_state(page)
+
+
+def test_a_loss_of_0_is_said_in_words(page):
+    open_view(page, rule="unique", text="AB")
+    expect(page.locator(".count")).to_contain_text("Largest error: 0.")
+    page.get_by_role("button", name="train 100 steps").click()
+    expect(page.get_by_text("The loss is 0: there is nothing to learn.")).to_be_visible()
+    expect(page.get_by_role("button", name="train 100 steps")).to_be_enabled()

@@ -48,18 +48,19 @@ class SmallestPage {
     this.remember = debounce(200, () => { if (!this.isGone) writeSmallest(this.state); });
     this.words = new Words((text) => this.set({ text }));
     this.grids = Object.fromEntries([...PARAMETERS, ...COMPUTED].map((name) => [name, this.makeGrid(name)]));
-    this.askLater = askNewest((signal) => ask("run_smallest", this.question, { signal }), (answer) => this.draw(answer), (error) => message(this.error, error));
+    this.askLater = askNewest((signal) => this.compute(signal), (answer) => this.draw(answer), (error) => this.fail(error));
     this.controls = make("div", { class: "row" });
     this.rule = make("p", { class: "note" });
+    this.waiting = make("p", { class: "checking", hidden: true, attributes: { role: "status" } });
     this.error = make("div");
     this.explanation = make("div");
     this.chart = make("div", { class: "stack" });
     root.append(
-      make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.error),
-      make("div", { class: "smallest-first" },
+      make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.waiting, this.error),
+      this.body = make("div", { class: "view smallest-body" }, make("div", { class: "smallest-first" },
         panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: "Click letters to change the input. Below each letter stands what it comes out as." }, this.words.node),
         this.makeTraining()),
-      this.makeMatrices(), this.makeExplanation());
+      this.makeMatrices(), this.makeExplanation()));
     this.drawControls();
   }
 
@@ -93,7 +94,7 @@ class SmallestPage {
   makeTraining() {
     this.trainer = button(`train ${STEPS} steps`, () => this.train(), { kind: "primary", title: "from the matrices as they are now", disabled: true });
     this.resetter = button("reset the matrices", () => this.set({ matrices: null }), { title: "back to the weights that are chosen above", disabled: true });
-    return panel("Training", { name: "smallest-training", python: () => this.trained ?? this.answer?.python ?? "", note: "Begin with random weights, train a few times, and watch the matrices move." },
+    return panel("Training", { name: "smallest-training", python: () => this.trained ?? this.answer?.python ?? "", note: "Begin with random weights, train a few times, and watch the matrices move. The learning rate rises and falls within each training, so the loss may jump when the next one begins." },
       make("div", { class: "row" }, this.trainer, this.resetter), this.chart);
   }
 
@@ -126,6 +127,7 @@ class SmallestPage {
     }
     this.stopTraining();
     if (["rule", "start", "letters"].some((name) => name in values)) this.askLater.stop(); // answers of other shapes
+    this.showWaiting();
     this.askLater();
   }
 
@@ -136,9 +138,33 @@ class SmallestPage {
     return { text, start, ...sizes, ...own, ...(matrices === null ? {} : { matrices }) };
   }
 
-  // Whether the answer on the page is of the task that is chosen.
+  // What is chosen: the task, and the weights to start from.
+  get selection() {
+    const { rule, letters, start, run, seed } = this.state;
+    return JSON.stringify(start === "run" ? [run] : [rule, letters, start, start === "random" ? seed : null]);
+  }
+
+  // Whether the page shows what is chosen; the answer for it may still be under way.
   get isFresh() {
-    return this.answer?.rule === this.state.rule && this.answer.max_len === this.state.letters;
+    return this.answer?.selection === this.selection;
+  }
+
+  async compute(signal) {
+    const { selection } = this;
+    return { ...await ask("run_smallest", this.question, { signal }), selection };
+  }
+
+  // Other matrices are being computed or learned: those on the page are pale and cannot be trained.
+  showWaiting() {
+    this.waiting.hidden = this.isFresh;
+    this.waiting.textContent = this.state.start === "learned" ? "Learning the weights … this takes a few seconds." : "Computing …";
+    this.body.classList.toggle("stale", !this.isFresh);
+    this.trainer.disabled = this.training !== null || !this.isFresh;
+  }
+
+  fail(error) {
+    this.waiting.hidden = true;
+    message(this.error, error);
   }
 
   edit(name, row, column, value) {
@@ -155,7 +181,7 @@ class SmallestPage {
     this.stopTraining();
     const own = new AbortController();
     this.training = own;
-    this.trainer.disabled = true;
+    this.showWaiting();
     const { rule, letters, text } = this.state;
     const matrices = this.state.matrices ?? toMatrices(this.answer.parameters);
     const before = this.losses.at(-1)?.[0] ?? 0;
@@ -166,7 +192,7 @@ class SmallestPage {
         this.losses.push([before + answer.step, answer.loss]);
         this.trained = answer.python;
         this.state.matrices = toMatrices(answer.parameters);
-        this.draw({ ...answer, topics: this.answer.topics, bound: null });
+        this.draw({ ...answer, topics: this.answer.topics, bound: null, selection: this.answer.selection });
       }
       this.endTraining(own);
       this.set({ matrices: this.state.matrices });
@@ -179,13 +205,12 @@ class SmallestPage {
   endTraining(own) {
     if (this.training !== own) return;
     this.training = null;
-    this.trainer.disabled = false;
+    this.showWaiting();
   }
 
   stopTraining() {
     this.training?.abort();
     this.training = null;
-    this.trainer.disabled = this.answer === undefined;
     if (this.state.matrices === null) {
       this.losses = [];
       this.trained = null;
@@ -197,7 +222,7 @@ class SmallestPage {
   draw(answer) {
     this.answer = answer;
     if (this.state.start === "run" && this.state.matrices === null) Object.assign(this.state, { rule: answer.rule, letters: answer.max_len });
-    this.trainer.disabled = this.training !== null;
+    this.showWaiting();
     clear(this.error);
     const bound = answer.bound === null || answer.bound === undefined ? "" : ` With sharpness ${this.state.sharpness}, no number can be wrong by more than ${number(answer.bound)}.`;
     this.rule.textContent = RULE_WORDS[answer.rule] + bound;
@@ -207,7 +232,16 @@ class SmallestPage {
     const { name, row, column } = this.limitCell(answer);
     clear(this.explanation, explainEntry(answer, name, row, column));
     for (const each of COMPUTED) this.grids[each].grid.select(...(each === name ? [row, column] : [null]));
-    clear(this.chart, this.losses.length ? [make("p", { class: "muted", text: "Loss (mean squared error) by step:" }), lineChart({ series: [{ name: "loss", points: this.losses }], x: "step", log: "y", label: "loss by step" })] : make("p", { class: "muted", text: "No step yet. The loss will appear here." }));
+    clear(this.chart, this.drawLosses());
+  }
+
+  drawLosses() {
+    if (!this.losses.length) return make("p", { class: "muted", text: "No step yet. The loss will appear here." });
+    if (this.losses.every(([, loss]) => loss === 0)) return make("p", { text: "The loss is 0: there is nothing to learn." }); // 0 has no logarithm
+    return [
+      make("p", { class: "muted", text: "Loss (mean squared error) by step:" }),
+      lineChart({ series: [{ name: "loss", points: this.losses }], x: "step", log: "y", label: "loss by step" }),
+    ];
   }
 
   drawGrids(answer) {

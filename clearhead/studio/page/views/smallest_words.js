@@ -50,7 +50,7 @@ export class Words {
   }
 
   showCount({ n_right: right, n, worst, mistakes }, letters) {
-    clear(this.count, make("b", { text: `${right} of ${n}` }), ` sequences of up to ${letters} letters are right. No number is wrong by more than ${number(worst)}.`);
+    clear(this.count, make("b", { text: `${right} of ${n}` }), ` sequences of up to ${letters} letters are right. Largest error: ${worst === 0 ? "0" : number(worst)}.`);
     this.bar.style.width = `${(100 * right) / n}%`;
     this.bar.classList.toggle("bar-negative", right < n);
     clear(this.mistakes, mistakes.length ? make("span", { class: "muted", text: "wrong:" }) : null,
