@@ -192,7 +192,7 @@ def make_routes(studio: "Studio") -> list[Route]:
         code, kind = given.get("code"), given.get("kind", "python")
         if not isinstance(code, str) or not code.strip():
             raise AskError(400, "code is missing; paste a function, or start from a template")
-        if kind not in FILES:
+        if not isinstance(kind, str) or kind not in FILES:
             raise AskError(400, f"kind must be one of {', '.join(FILES)}, got {str(kind)[:80]!r}")
         work = checker.check(code, kind, read_words(given))
         report = await run_while_connected(request.receive, work)

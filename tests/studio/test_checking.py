@@ -63,6 +63,11 @@ def test_what_cannot_be_checked_is_said(studio):
         {"code": 3},
         {"code": "x", "kind": "exe"},
         {"code": "x", "f": 1},
+        [],
+        *({"code": value} for value in (None, 3, True, [], ["x"], {})),
+        *({"code": "x", "kind": value} for value in (None, 3, True, [], ["python"], {})),
+        *({"code": "x", "exercise": value} for value in (3, True, [], ["attention"], {})),
+        *({"code": "x", "seed": value} for value in ("1", 1.5, True, [], [1], {})),
     ):
         assert studio.post("/api/check", body).status == 400
     assert studio.raw("GET", "/api/check", studio.headers()).status == 405

@@ -1,5 +1,9 @@
-"""Questions with arguments of the right types and random values: answered or refused, no bug."""
+"""Random questions and bodies of requests: answered or refused in one sentence, no bug.
 
+Questions get arguments of the right types and random values; bodies get values of any type.
+"""
+
+import asyncio
 import dataclasses
 import inspect
 import io
@@ -7,10 +11,16 @@ import json
 import random
 import types
 import typing
+from urllib.parse import unquote
 
 import pytest
 
+from clearhead.studio.checking import Checker
+from clearhead.studio.frames import encode_answer
 from clearhead.studio.questions import QUESTIONS, find_question
+from clearhead.studio.server import Studio, make_app
+from clearhead.studio.training_process import Trainings
+from clearhead.studio.views.recipes import describe_recipe
 from clearhead.studio.worker import HEADER, Worker
 
 N_EACH = 25  # random arguments for each question, but for slow ones
@@ -82,3 +92,90 @@ def test_W11_random_arguments_are_answered_or_refused_in_one_sentence(lecture, q
                 error = json.loads(data)
                 assert error["status"] < 500, (arguments, error)
                 assert "\n" not in error["error"].strip(), (arguments, error)
+
+
+# Bodies of requests
+
+N_BODIES = 400
+ANY = [None, True, False, 0, -1, 7, 2.5, 1e300, 1 << 70, "", "first", "python", "attention"]
+ANY += ["a\0b", "\ud800", "é😀" * 50, "training.steps", [], [[]], ["a", 1], {}, {"a": {}}]
+BODIES = {  # address → names of its fields, and good values of some
+    "/api/check": {"code": "x = 1", "kind": "notebook", "exercise": "attention", "seed": 3},
+    "/api/trainings": {"recipe": "first", "changes": {"training.steps": 5}},
+    "/api/trainings/stop": {},
+    "/api/runs/{}/resume": {},
+}
+
+
+class Described:
+    """In place of the worker: it describes recipes."""
+
+    def __init__(self, runs):
+        self.settings = {"paths": [], "lecture": True, "runs": runs}
+
+    async def answer(self, question, arguments):
+        return encode_answer(describe_recipe(None, **arguments))
+
+
+def draw_body(rng, good):
+    """A body with fields of any type, but for some that are good; or something that is none."""
+    if rng.random() < 0.1:
+        return rng.choice(ANY)
+    body = {name: rng.choice([value, rng.choice(ANY)]) for name, value in good.items()}
+    if rng.random() < 0.3 and "changes" in body:
+        body["changes"] = {rng.choice(["training.steps", "model.d_qk", "x"]): rng.choice(ANY)}
+    if rng.random() < 0.2:
+        body[rng.choice(["", "path", "cod", "\ud800"])] = rng.choice(ANY)
+    if rng.random() < 0.2 and body:
+        del body[rng.choice(list(body))]
+    return body
+
+
+async def post(app, address, body):
+    """The status and the JSON that an app answers to a POST, without a socket."""
+    messages, sent = [{"type": "http.request", "body": json.dumps(body).encode()}], []
+
+    async def receive():
+        return messages.pop() if messages else await asyncio.Future()  # the client stays
+
+    async def send(message):
+        sent.append(message)
+
+    headers = {"Host": "127.0.0.1:80", "Authorization": "Bearer token"}
+    headers |= {"Content-Type": "application/json"}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": unquote(address),
+        "raw_path": address.encode(),
+        "query_string": b"",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "server": ("127.0.0.1", 80),
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], json.loads(b"".join(each["body"] for each in sent[1:]))
+
+
+@pytest.mark.parametrize("address", BODIES)
+def test_W11_random_bodies_are_answered_or_refused_in_one_sentence(
+    address, monkeypatch, tmp_path, capsys
+):
+    async def run(*_):  # neither code nor trainings are started
+        return {}
+
+    monkeypatch.setattr(Checker, "_run", run)
+    monkeypatch.setattr(Trainings, "start", lambda *_, **__: None)
+    rng, statuses = random.Random(address), set()
+
+    async def post_many():
+        app = make_app(Studio(Described(str(tmp_path)), "token"), host=None, port=80)
+        for _ in range(N_BODIES):
+            body = draw_body(rng, BODIES[address])
+            id = rng.choice(["substring", "nothing", "%00", "%ed%a0%80", "a" * 999, "%c3%a9"])
+            status, answer = await post(app, address.format(id), body)
+            assert status < 500, (body, capsys.readouterr().err)
+            assert "\n" not in answer.get("error", ""), body
+            statuses.add(status)
+
+    asyncio.run(post_many())
+    assert statuses - {400}  # some bodies are right
