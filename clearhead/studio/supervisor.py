@@ -7,7 +7,7 @@
 Questions wait here. The worker gets the next one when it has begun to answer the one before, so a
 question whose page was closed meanwhile is dropped at no cost. At most 32 wait or run.
 
-If the worker ends, hangs or fails to start, the questions that it has not answered fail with status
+If the worker ends, hangs or cannot be started, the questions that it has not answered fail with status
 503, and it is started again. The server itself never imports torch.
 """
 
@@ -18,7 +18,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from clearhead.studio.pending import AskError, Pending, read_error
-from clearhead.studio.worker_process import WorkerProcess
+from clearhead.studio.worker_process import WorkerProcess, print_safely
 from clearhead.timing import Timer
 
 LIMIT = 32  # questions that wait or run
@@ -58,6 +58,7 @@ class Supervisor:
         self._next_id = 1
         self._silence = Timer()  # since the last message to or from the worker
         self._is_hung = False
+        self._spawn_error = ""  # why the last process could not be started
         self._settled = asyncio.Event()  # it was ready once, or several starts have failed
         self._task: asyncio.Task[None] | None = None
 
@@ -187,15 +188,20 @@ class Supervisor:
     async def _run_worker(self) -> bool:
         """Run the worker until it ends; returns whether it ever became ready."""
         self._silence, self._is_hung, was_ready = Timer(), False, False
-        async with WorkerProcess(self.settings, self.command) as self._worker:
-            watch_task = asyncio.create_task(self._watch(self._worker))
-            try:
-                async for message in self._worker.read():
-                    was_ready = True
-                    self._receive(*message)
-            finally:
-                watch_task.cancel()
-                self.state = "starting" if self.state == "ready" else self.state
+        self._worker, self._start_error = None, ""
+        try:
+            async with WorkerProcess(self.settings, self.command) as self._worker:
+                watch_task = asyncio.create_task(self._watch(self._worker))
+                try:
+                    async for message in self._worker.read():
+                        was_ready = True
+                        self._receive(*message)
+                finally:
+                    watch_task.cancel()
+                    self.state = "starting" if self.state == "ready" else self.state
+        except OSError as fault:  # such as too many processes, or no memory for one more
+            self._start_error = fault.strerror or str(fault)
+            print_safely(f"the model process cannot be started: {self._start_error}")
         return was_ready
 
     async def _watch(self, worker: WorkerProcess) -> None:
@@ -209,5 +215,5 @@ class Supervisor:
                 worker.kill()
 
     def _describe_failure(self) -> str:
-        words = "" if self._worker is None else self._worker.last_line
-        return FAILING.format(words or "it says nothing")
+        last_line = "" if self._worker is None else self._worker.last_line
+        return FAILING.format(self._start_error or last_line or "it says nothing")

@@ -270,6 +270,35 @@ def test_a_worker_that_does_not_start_is_told_by_its_last_line(monkeypatch, caps
     assert "no \\x1b library" in capsys.readouterr().err
 
 
+def test_W18_a_process_that_the_system_does_not_start_is_told_and_tried_again(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(module, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(module, "SLOW_PAUSE", 0.05)
+
+    async def test():
+        supervisor = Supervisor({}, command=[str(tmp_path / "nothing")])
+        await supervisor.start()
+        try:
+            with pytest.raises(AskError, match="does not start; .*: No such file") as caught:
+                await ask(supervisor, "echo")
+            assert caught.value.status == 503
+            assert caught.value.restarting
+            assert supervisor.worker_id is None
+            supervisor.command = WORKER
+            await wait_until(lambda: supervisor.state == "ready")
+            return await ask(supervisor, "echo", text="b")
+        finally:
+            await supervisor.stop()
+
+    async def main():
+        async with asyncio.timeout(SECONDS):
+            return await test()
+
+    assert asyncio.run(main())["text"] == "b"
+    assert "cannot be started: No such file" in capsys.readouterr().err
+
+
 def test_a_worker_that_starts_at_last_is_used(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "PAUSES", (0.0, 0.0, 0.0))
     monkeypatch.setattr(module, "SLOW_PAUSE", 0.05)
