@@ -9,7 +9,7 @@ the same limits again, because a page may ask it without these routes.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,8 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
+# The same for the fields of a message: clients send back the answers that they have received.
+NEUTRAL_OF_MESSAGE: dict[str, tuple[Any, ...]] = {"tool_calls": ([],), "annotations": ([],)}
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -157,9 +159,15 @@ def _read_fields(body: Any, known: tuple[str, ...]) -> dict[str, Any]:
 
 def _is_neutral(name: str, value: Any, given: Mapping[str, Any]) -> bool:
     """Whether the value of an unsupported field has no effect."""
-    if name == "best_of" and value == given.get("n"):
+    if name == "best_of" and _is_any(value, (given.get("n"),)):
         return True
-    return any(value == neutral for neutral in NEUTRAL.get(name, ()))
+    return _is_any(value, NEUTRAL.get(name, ()))
+
+
+def _is_any(value: Any, known: Sequence[Any]) -> bool:
+    """Whether a value is one of these; unlike in Python, false is not 0."""
+    is_bool = isinstance(value, bool)
+    return any(value == each and is_bool == isinstance(each, bool) for each in known)
 
 
 def _read_shared(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,6 +192,7 @@ def _read_stream(values: Mapping[str, Any]) -> tuple[bool, bool]:
         return is_stream, False
     if not isinstance(options, Mapping):
         raise RequestError("stream_options must be an object", "stream_options")
+    _refuse_others("stream_options", options, ("include_usage",))
     if not is_stream:
         raise RequestError("stream_options needs stream to be true", "stream_options")
     return is_stream, _read_bool(options, "include_usage")
@@ -219,7 +228,7 @@ def _read_bool(values: Mapping[str, Any], name: str) -> bool:
 
 def _read_stop(values: Mapping[str, Any]) -> list[str]:
     stop = values.get("stop")
-    texts = [stop] if isinstance(stop, str) else stop or []
+    texts = [stop] if isinstance(stop, str) else [] if stop is None else stop
     if not isinstance(texts, list) or len(texts) > MAX_STOPS:
         words = f"a string or a list of at most {MAX_STOPS}"
         raise RequestError(f"stop must be {words}, got {_describe(stop)}", "stop")
@@ -273,12 +282,40 @@ def _read_message(name: str, message: Any) -> dict[str, str]:
     if not isinstance(role, str) or role not in ROLES:
         words = f"an object with a role: {', '.join(ROLES)}"
         raise RequestError(f"{name} must be {words}", "messages")
+    _refuse_others(name, message, ("role", "content"), NEUTRAL_OF_MESSAGE, param="messages")
     content = message.get("content")
-    parts = content if isinstance(content, list) else [{"text": content}]
-    texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise RequestError(f"{name}.content must be text", "messages")
-    return {"role": ROLES[role], "content": "".join(map(str, texts))}
+    if not isinstance(content, str | list):
+        raise RequestError(f"{name}.content must be text, got {_describe(content)}", "messages")
+    return {"role": ROLES[role], "content": "".join(_read_parts(f"{name}.content", content))}
+
+
+def _read_parts(name: str, content: str | list[Any]) -> list[str]:
+    """The texts of a content: of itself, or of its parts {"type": "text", "text": …}."""
+    if isinstance(content, str):
+        return [content]
+    for i, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            words = '{"type": "text", "text": …}'
+            given = _describe(part if kind is None else kind)
+            raise RequestError(f"{name}[{i}] must be {words}, got {given}", "messages")
+        _refuse_others(f"{name}[{i}]", part, ("type", "text"), param="messages")
+    return [part["text"] for part in content]
+
+
+def _refuse_others(
+    owner: str,
+    values: Mapping[str, Any],
+    known: Sequence[str],
+    neutral: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    param: str | None = None,
+) -> None:
+    """Raise RequestError for a field that is not known, unless its value has no effect."""
+    for name, value in values.items():
+        if name not in known and not _is_any(value, (None, *(neutral or {}).get(name, ()))):
+            words = f"{owner}.{name[:40]} is not supported here; leave it out"
+            raise RequestError(words, param or owner)
 
 
 def _describe(value: Any) -> str:

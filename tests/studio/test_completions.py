@@ -416,6 +416,18 @@ def test_a_model_without_a_chat_format_says_why(models):
 
 GOOD = {"model": "talker", "prompt": "a"}
 MESSAGES = [{"role": "user", "content": "a"}]
+TEXT = {"type": "text", "text": "a"}
+EXTRAS = [  # content that would be lost
+    {"name": "Ada"},
+    {"tool_calls": [{"id": "1"}]},
+    {"role": "assistant", "audio": {"id": "1"}},
+    {"content": None},
+    {"content": [{"text": "a"}]},
+    {"content": [{"type": "refusal", "refusal": "no"}]},
+    {"content": [TEXT, {"type": "image_url", "image_url": {"url": "data:"}}]},
+    {"content": [{**TEXT, "type": "input_text"}]},
+    {"content": [{**TEXT, "image_url": {"url": "data:"}}]},
+]
 
 
 @pytest.mark.parametrize(
@@ -427,6 +439,7 @@ MESSAGES = [{"role": "user", "content": "a"}]
         *(({"temperature": value}, "temperature") for value in (math.nan, math.inf, -math.inf)),
         *(({"top_p": value}, "top_p") for value in (-1, 1.5, math.nan, "x", {})),
         *(({"stop": value}, "stop") for value in (["a"] * 5, ["a"] * 10**5, [""], "", 3, [3])),
+        *(({"stop": value}, "stop") for value in (False, 0, {})),
         ({"stop": "a" * 201}, "stop"),
         *(({"seed": value}, "seed") for value in (1.5, "1", 2**63, -(2**63) - 1, True)),
         *(({"logprobs": value}, "logprobs") for value in (-1, 6, True, "2")),
@@ -435,12 +448,15 @@ MESSAGES = [{"role": "user", "content": "a"}]
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": 3}, "stream_options"),
         ({"stream": True, "stream_options": {"include_usage": 1}}, "include_usage"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options"),
         *(({"prompt": value}, "prompt") for value in (None, [], 3, {}, ["a"] * 5, ["a", 3], [1.5])),
         *(({"prompt": value}, "prompt") for value in ([[1], "a", None], [[True]], [1] * 50_001)),
         *(({"model": value}, "model") for value in (None, 3, [])),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 2}, "best_of"),
+        ({"best_of": True}, "best_of"),
+        ({"presence_penalty": False}, "presence_penalty"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"frequency_penalty": -0.5}, "frequency_penalty"),
         ({"tools": [{}]}, "tools"),
@@ -489,6 +505,7 @@ def test_a_misspelt_field_is_answered_with_the_nearest():
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
         ({"messages": [{"role": "user", "content": [3]}]}, "messages"),
         ({"messages": [3]}, "messages"),
+        *(({"messages": [{**MESSAGES[0], **more}]}, "messages") for more in EXTRAS),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 6}, "top_logprobs"),
         ({"logprobs": 3}, "logprobs"),
@@ -507,6 +524,27 @@ def test_a_message_may_have_parts_and_other_names_of_roles():
     messages = [{"role": "developer", "content": parts}, *MESSAGES]
     found = read_chat({"model": "talker", "messages": messages}).arguments["messages"]
     assert found == [{"role": "system", "content": "ab"}, {"role": "user", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"name": "Ada"}, "messages[0].name is not supported here; leave it out"),
+        ({"content": [TEXT, {"type": "image_url"}]}, "messages[0].content[1] must be {"),
+        ({"content": [{**TEXT, "x": 1}]}, "messages[0].content[0].x is not supported here"),
+    ],
+)
+def test_a_part_of_a_message_that_would_be_lost_is_named(more, words):
+    with pytest.raises(RequestError) as caught:
+        read_chat({"model": "talker", "messages": [{**MESSAGES[0], **more}]})
+    assert words in caught.value.sentence
+
+
+def test_an_answer_can_be_sent_back_as_a_message():
+    empty = {"refusal": None, "tool_calls": None, "function_call": None, "audio": None}
+    answer = {"role": "assistant", "content": "b", **empty, "annotations": []}
+    found = read_chat({"model": "talker", "messages": [*MESSAGES, answer]}).arguments["messages"]
+    assert found[1] == {"role": "assistant", "content": "b"}
 
 
 def test_errors_have_the_format_of_openai():
