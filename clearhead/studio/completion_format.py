@@ -72,7 +72,7 @@ class CompletionFormat:
                 start = {"index": index, "delta": first, "logprobs": None, "finish_reason": None}
                 chunks.append(self._make_chunk([start]))
             self._choices[index] = piece
-            has_tokens = piece["logprobs"] is not None and piece["logprobs"]["tokens"]
+            has_tokens = any((piece["logprobs"] or {}).values())
             if piece["text"] or has_tokens or piece["finish_reason"]:
                 is_chat = self.request.is_chat
                 choice = make_chat_choice(piece, "delta") if is_chat else piece
@@ -93,21 +93,6 @@ def make_chat_choice(piece: dict[str, Any], name: str) -> dict[str, Any]:
     return {
         "index": piece["index"],
         name: {**role, "content": piece["text"]},
-        "logprobs": None if piece["logprobs"] is None else _make_content(piece["logprobs"]),
+        "logprobs": piece["logprobs"],
         "finish_reason": piece["finish_reason"],
     }
-
-
-def _make_content(logprobs: dict[str, list[Any]]) -> dict[str, Any]:
-    """The log probabilities of /v1/completions as those of /v1/chat/completions."""
-    columns = (logprobs.get(name, []) for name in ("tokens", "token_logprobs", "top_logprobs"))
-    return {
-        "content": [
-            {**_make_token(token, value), "top_logprobs": list(map(_make_token, top, top.values()))}
-            for token, value, top in zip(*columns, strict=True)
-        ]
-    }
-
-
-def _make_token(token: str, logprob: float) -> dict[str, Any]:
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode())}

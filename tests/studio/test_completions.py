@@ -12,7 +12,8 @@ import torch
 from starlette.routing import Router
 from talking_model import MAX_LEN, TEMPLATE, build_tokenizer, write_talker
 
-from clearhead.data.tokenizers import CharTokenizer
+from clearhead.data.tokenizers import CharTokenizer, SentencePieceTokenizer
+from clearhead.data.tokenizers.sentence_pieces import format_byte
 from clearhead.generation import generate
 from clearhead.studio.completion_format import CompletionFormat, make_error
 from clearhead.studio.completion_requests import RequestError, read_chat, read_completion
@@ -21,7 +22,16 @@ from clearhead.studio.frames import encode_answer
 from clearhead.studio.listing import LECTURE
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.chats import FORMATS, Chat, Message, NotServed, find_chat_format
-from clearhead.studio.views.completion_text import CompletionText, Entry, count_held, find_stop
+from clearhead.studio.views.completion_text import (
+    Candidate,
+    CompletionText,
+    Entry,
+    count_held,
+    find_stop,
+    format_content,
+    format_entries,
+    name_candidates,
+)
 from clearhead.studio.views.completions import complete, complete_chat, list_writers
 
 PROMPTS = ["the cat", "sat on the log"]  # of unequal length
@@ -241,7 +251,7 @@ def test_tokens_are_listed_with_their_text_and_those_of_a_stop_string_are_not():
     tokenizer = CharTokenizer("abcst ", cls=None)
     written, listed = CompletionText(tokenizer, tokenizer.encode("a"), ["at s"]), []
     for token in tokenizer.encode("ca at sat"):
-        entry = Entry(tokenizer.decode([token]), -1.0, {})
+        entry = Entry(*name_candidates(tokenizer, [token], [-1.0]), [])
         found = written.add(token, entry, is_end=False, is_last=False)
         assert "".join(found["logprobs"]["tokens"]) == found["text"]
         listed += zip(found["logprobs"]["text_offset"], found["logprobs"]["tokens"], strict=True)
@@ -297,6 +307,53 @@ def test_echo_without_new_tokens_only_measures_the_prompt(models):
     assert [choice["text"] for choice in choices] == PROMPTS
     assert [choice["finish_reason"] for choice in choices] == ["length", "length"]
     assert usage["completion_tokens"] == 0
+
+
+def test_a_long_prompt_is_repeated_in_steps_between_which_others_are_answered(models):
+    *steps, last, usage = complete(models, "talker", [[65] * 590], 0, logprobs=0, echo=True)
+    assert steps == [{"choices": []}] * 18  # one for each 32 tokens
+    assert len(last["choices"][0]["logprobs"]["tokens"]) == 590
+    assert usage["usage"]["prompt_tokens"] == 590
+
+
+def test_the_bytes_of_tokens_joined_are_the_text_even_within_a_character():
+    tokenizer = build_tokenizer()
+    text = "déjà vu 🦉 \ufffd"
+    ids = tokenizer.encode(text)
+    parts = [part for part in ids if "\ufffd" in tokenizer.decode([part])]
+    assert len(parts) >= 4  # the owl was not in the text that the tokenizer has learned from
+    found = name_candidates(tokenizer, ids, [-1.0] * len(ids))
+    assert bytes(byte for each in found for byte in each.bytes) == text.encode()
+    (unknown,) = name_candidates(tokenizer, [tokenizer.vocab_size], [-1.0])
+    assert (unknown.name, unknown.bytes) == (f"#{tokenizer.vocab_size}", None)
+
+
+def test_a_token_of_one_byte_of_sentence_pieces_has_this_byte():
+    tokens = ["<unk>", "<s>", "</s>", *(format_byte(byte) for byte in range(256)), "th", "e", "the"]
+    tokenizer = SentencePieceTokenizer(tokens, [0.0] * len(tokens))
+    ids = tokenizer.encode("the é")[1:]
+    assert len(ids) == 5
+    found = name_candidates(tokenizer, ids, [-1.0] * 5)
+    assert bytes(byte for each in found for byte in each.bytes) == " the é".encode()
+
+
+@pytest.mark.parametrize("n_top", [0, 1, 5])
+def test_a_conversation_lists_exactly_as_many_likely_tokens_as_asked_for(models, n_top):
+    pieces = complete_chat(models, "talker", HELLO, 20, seed=3, temperature=2.0, logprobs=n_top)
+    (choice,), _ = collect(pieces)
+    tops = [each["top_logprobs"] for each in choice["logprobs"]["content"]]
+    assert [len(top) for top in tops] == [n_top] * 20
+    assert all(each["bytes"] or each["token"].startswith("#") for top in tops for each in top)
+    values = [each["logprob"] for top in tops for each in top]
+    assert values == [x for top in tops for x in sorted((e["logprob"] for e in top), reverse=True)]
+
+
+def test_two_tokens_of_one_name_are_both_listed():
+    same = [Candidate(3, "a", [97], -1.0), Candidate(5, "a", [97], -2.0)]
+    rows = [(0, Entry(same[1], same))]
+    assert format_entries(rows)["top_logprobs"] == [{"a": -1.0, "a #5": -2.0}]
+    (only,) = format_content(rows)["content"]
+    assert [each["logprob"] for each in only["top_logprobs"]] == [-1.0, -2.0]
 
 
 # Lengths and models

@@ -2,6 +2,7 @@
 
     {"choices": [{"index": 0, "text": "…", "logprobs": {…}, "finish_reason": None}, …]}
     …
+    {"choices": []}                 between two steps of longer work, so that others are answered
     {"usage": {"prompt_tokens": 5, "completion_tokens": 16, "total_tokens": 21}}
 
 All texts of a request are one batch: text n·p + i is the i-th for prompt p, and is sampled with
@@ -22,10 +23,17 @@ from clearhead.models.model import evaluation_mode
 from clearhead.studio.completion_requests import MOST_TOKENS, check_limits
 from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.chats import Message, NotServed, find_chat_format
-from clearhead.studio.views.completion_text import CompletionText, Entry, format_entries
-from clearhead.studio.views.writers import encode_prompt, name_tokens, read_ids
+from clearhead.studio.views.completion_text import (
+    CompletionText,
+    Entry,
+    format_content,
+    format_entries,
+    name_candidates,
+)
+from clearhead.studio.views.writers import encode_prompt, read_ids
 
 N_TOKENS = 16  # if the request does not say how many, as in OpenAI's interface
+N_AT_ONCE = 32  # tokens of a repeated prompt that are described before others are answered
 
 
 def list_writers(sources: Sources) -> dict[str, Any]:
@@ -129,14 +137,16 @@ class _Completions:
         n_tokens: int,
         stop: Sequence[str],
         logprobs: int | None,
-        stop_ids: set[int] | None = None,
+        message_end: set[int] | None = None,
     ) -> None:
+        """message_end: the tokens that end an answer of a conversation; None for a plain text."""
         assert opened.tokenizer is not None
         self.model, self.n_tokens, self.logprobs = opened.model, n_tokens, logprobs
         self.tokenizer: Tokenizer = opened.tokenizer
         self.prompts = [prompt for prompt in prompts for _ in range(n)]
-        self.texts = [CompletionText(self.tokenizer, prompt, stop) for prompt in self.prompts]
-        self.stop_ids = find_stop_ids(self.tokenizer) | (stop_ids or set())
+        form = format_entries if message_end is None else format_content
+        self.texts = [CompletionText(self.tokenizer, each, stop, form) for each in self.prompts]
+        self.stop_ids = find_stop_ids(self.tokenizer) | (message_end or set())
         # Ids that have no text: <unk>, and those that the tokenizer does not have.
         more = range(self.tokenizer.vocab_size, self.model.config.vocab_size)
         self.forbidden = find_unknown(self.tokenizer) | set(more)
@@ -164,7 +174,7 @@ class _Completions:
     def _make_pieces(self, steps: Iterator[Step], echo: bool) -> Iterator[dict[str, Any]]:
         if echo:
             for i in range(len(self.texts)):
-                yield {"choices": [self._repeat_prompt(i)]}
+                yield from self._repeat_prompt(i)
         for i, step in enumerate(steps):
             yield {"choices": self._add(step, is_last=i == self.n_tokens - 1)}
             if all(text.finish_reason for text in self.texts):
@@ -190,7 +200,7 @@ class _Completions:
         logprobs = None if self.logprobs is None else piece["logprobs"]
         return {**piece, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
 
-    def _repeat_prompt(self, index: int) -> dict[str, Any]:
+    def _repeat_prompt(self, index: int) -> Iterator[dict[str, Any]]:
         """The prompt as the first piece of a text, and as the last one if no token is to follow."""
         text, ids = self.texts[index], self.prompts[index]
         finish_reason = None if self.n_tokens else "length"
@@ -198,19 +208,20 @@ class _Completions:
         if self.logprobs is not None:
             with evaluation_mode(self.model):
                 logits = self.model(torch.tensor([ids]))[0]
-            entries = [Entry(name_tokens(self.tokenizer, ids[:1])[0], None, None)]
-            entries += map(self._describe, ids[1:], logits[:-1])
-            places = [len(text.writer.decode(ids[:i])) for i in range(len(ids))]
-            piece["logprobs"] = format_entries(list(zip(places, entries, strict=True)))
-        return self._make_choice(index, piece, finish_reason)
+            (first,) = name_candidates(self.tokenizer, ids[:1], [None])
+            entries = [(0, Entry(first, None))]
+            for i in range(1, len(ids)):
+                if i % N_AT_ONCE == 0:
+                    yield {"choices": []}
+                place = len(text.writer.decode(ids[:i]))
+                entries.append((place, self._describe(ids[i], logits[i - 1])))
+            piece["logprobs"] = format_entries(entries)
+        yield {"choices": [self._make_choice(index, piece, finish_reason)]}
 
     def _describe(self, token: int, logits: Tensor) -> Entry:
         """The log probabilities of a token and of the likeliest ones; logits (V,)."""
         log_probs = logits.float().log_softmax(-1)
         best, ids = log_probs.topk(min(self.logprobs or 0, len(log_probs)))
-        names = name_tokens(self.tokenizer, [*ids.tolist(), token])
         values = [*best.tolist(), float(log_probs[token])]
-        top: dict[str, float] = {}
-        for name, value in zip(names, values, strict=True):
-            top.setdefault(name, value)
-        return Entry(names[-1], values[-1], top)
+        *top, chosen = name_candidates(self.tokenizer, [*ids.tolist(), token], values)
+        return Entry(chosen, top)
