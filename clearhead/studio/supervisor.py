@@ -7,8 +7,8 @@
 Questions wait here. The worker gets the next one when it has begun to answer the one before, so a
 question whose page was closed meanwhile is dropped at no cost. At most 32 wait or run.
 
-If the worker ends, hangs or cannot be started, the questions that it has not answered fail with status
-503, and it is started again. The server itself never imports torch.
+If the worker ends, hangs or cannot be started, the questions that it has not answered fail with
+status 503, and it is started again. The server itself never imports torch.
 """
 
 import asyncio

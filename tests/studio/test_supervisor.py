@@ -280,7 +280,7 @@ def test_W18_a_process_that_the_system_does_not_start_is_told_and_tried_again(
         supervisor = Supervisor({}, command=[str(tmp_path / "nothing")])
         await supervisor.start()
         try:
-            with pytest.raises(AskError, match="does not start; .*: No such file") as caught:
+            with pytest.raises(AskError, match=r"does not start; .*: No such file") as caught:
                 await ask(supervisor, "echo")
             assert caught.value.status == 503
             assert caught.value.restarting
