@@ -26,6 +26,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from clearhead.studio.sources import Sources
 
 HEADER = struct.Struct("<IIc")  # length of what follows, id, letter
-WRONG_INPUT = (ValueError, TypeError, LookupError)
+PACKAGE = str(Path(__file__).parents[1])
 
 
 class Worker:
@@ -109,10 +110,23 @@ def describe_fault(fault: Exception) -> bytes:
     status = getattr(fault, "status", 503 if isinstance(fault, BadFile | OSError) else 400)
     sentence = str(fault.args[0]) if isinstance(fault, KeyError) and fault.args else str(fault)
     error: dict[str, Any] = {"error": sentence, "status": status}
-    if not isinstance(fault, (*WRONG_INPUT, OSError)):
+    if not is_refusal(fault):
         words = "this question failed; the terminal of the studio shows why"
         error = {"error": words, "status": 500, "log": traceback.format_exc()}
     return json.dumps(error).encode()
+
+
+def is_refusal(fault: Exception) -> bool:
+    """Whether an error refuses an input, and is no bug.
+
+    TypeError, KeyError and IndexError are refusals if a line `raise …` of this package raised them;
+    raised by an operation, such as a list without this index, they are bugs.
+    """
+    if isinstance(fault, ValueError | OSError):
+        return True
+    origin = traceback.extract_tb(fault.__traceback__)[-1]
+    is_raised = origin.filename.startswith(PACKAGE) and (origin.line or "").startswith("raise ")
+    return isinstance(fault, TypeError | LookupError) and is_raised
 
 
 def read_messages(input: BinaryIO, worker: Worker) -> None:

@@ -2,18 +2,23 @@
 
 import asyncio
 import io
+import json
 import os
 import signal
 import sys
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
+import torch
 from fake_studio import WORKER
 
+from clearhead.config import check_type
+from clearhead.inspection import logit_difference
 from clearhead.studio import supervisor as module
 from clearhead.studio.frames import decode_answer
+from clearhead.studio.questions import find_question
 from clearhead.studio.supervisor import LIMIT, AskError, Supervisor
-from clearhead.studio.worker import Worker
+from clearhead.studio.worker import Worker, describe_fault
 from clearhead.studio.worker_process import escape_controls, print_safely
 
 SECONDS = 60
@@ -125,6 +130,28 @@ def test_W18_a_bug_has_an_id_and_its_traceback_goes_to_the_terminal_without_the_
     assert f"error {id} in fail:\nTraceback" in printed
     assert "RuntimeError: a bug with \\x1b[31m " in printed
     assert "typed" not in printed
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (lambda: check_type("n", 3, str), 400),
+        (lambda: find_question("nothing"), 400),
+        (lambda: logit_difference(9, 0)(torch.zeros(1, 3)), 400),  # an IndexError
+        (lambda: int("x"), 400),
+        (lambda: [][0], 500),
+        (lambda: {}["a"], 500),
+        (lambda: None + 1, 500),
+        (lambda: None.a, 500),
+    ],
+)
+def test_W18_an_error_is_a_refusal_if_it_was_raised_and_a_bug_if_an_operation_failed(fault, status):
+    try:
+        fault()
+    except Exception as raised:
+        found = json.loads(describe_fault(raised))
+    assert found["status"] == status
+    assert ("log" in found) == (status == 500)
 
 
 # Waiting
