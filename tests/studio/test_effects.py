@@ -114,7 +114,25 @@ def test_a_sweep_that_would_take_too_long_is_refused(models, monkeypatch):
     monkeypatch.setattr(effects, "MAX_WORK", 2 * parameters * 2 * T * T - 1)
     with pytest.raises(ValueError, match=f"has {T} tokens, .* at most {T - 1} positions here"):
         sweep_patches(models, "gpt", TEXT, OTHER, over="position")
-    sweep_patches(models, "gpt", TEXT, OTHER, over="head")
+
+
+@pytest.mark.parametrize("name", ["gpt", "additive"])
+def test_heads_that_would_take_too_long_to_measure_are_refused(models, monkeypatch, name):
+    parameters = models.open(name).model.n_parameters
+    n_heads = measure_heads(models, name, TEXT)["effect"].numel()
+    T = len(models.open(name).tokenizer.encode(TEXT))
+
+    def ask_all():
+        measure_heads(models, name, TEXT)
+        sweep_patches(models, name, TEXT, OTHER, over="head")
+
+    monkeypatch.setattr(effects, "MAX_WORK", 2 * parameters * n_heads * T)
+    ask_all()
+    monkeypatch.setattr(effects, "MAX_WORK", 2 * parameters * n_heads * T - 1)
+    with pytest.raises(ValueError, match=f"the {n_heads} heads .* on at most {T - 1} tokens here"):
+        measure_heads(models, name, TEXT)
+    with pytest.raises(ValueError, match=f"the {n_heads} heads .* on at most {T - 1} tokens here"):
+        sweep_patches(models, name, TEXT, OTHER, over="head")
 
 
 def test_two_equal_texts_leave_nothing_to_recover(models):

@@ -186,6 +186,15 @@ def test_one_beam_is_the_greedy_translation(models, id):
     assert answer["results"][0]["log_prob"] == pytest.approx(float(greedy["log_prob"]), rel=1e-5)
 
 
+def test_more_beams_than_a_large_model_can_search_in_time_are_refused(lecture, monkeypatch):
+    model = lecture.open("dates").model
+    n_words = translation._read(lecture, "dates", "sep 21, 1883").n_tokens
+    monkeypatch.setattr(translation, "MAX_WORK", 2 * model.n_parameters * n_words * 3)
+    translation.search_beams(lecture, "dates", "sep 21, 1883", 3)
+    with pytest.raises(ValueError, match=r"n_beams is 4, .* at most 3 beams are searched here"):
+        translation.search_beams(lecture, "dates", "sep 21, 1883", 4)
+
+
 @pytest.mark.parametrize(
     ("question", "arguments", "message"),
     [

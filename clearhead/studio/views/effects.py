@@ -21,7 +21,7 @@ from clearhead.inspection import (
     patch_sweep,
 )
 from clearhead.inspection.report.attention import name_by_number
-from clearhead.inspection.sites import find_layers
+from clearhead.inspection.sites import count_heads, find_layers
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.answers import check_temperature, rank_answers, read_classes
 from clearhead.studio.views.changes import Change, change_model
@@ -48,6 +48,7 @@ def measure_heads(
 ) -> dict[str, Any]:
     """How much the metric changes if one more head is silenced, for each head: "effect" (L, H)."""
     question = read_question(sources, model, text, tokens, changes, position)
+    _check_work(question, "head")
     measure = choose_measure(question, question.compute_logits(), target)
     with change_model(question.opened, question.ids, question.changes):
         sweep = head_importance(question.opened.model, question.tokens, measure.metric)
@@ -79,8 +80,7 @@ def sweep_patches(
             f"the other text has {len(other_question.ids)} tokens and this one "
             f"{len(question.ids)}; make them equally long, so that each position has a counterpart"
         )
-    if over == "position":
-        _check_work(question)
+    _check_work(question, over)
     answer = int(question.compute_logits()[question.position].argmax())
     logits = other_question.compute_logits()
     measure = choose_measure(other_question, logits, None)
@@ -101,16 +101,22 @@ def sweep_patches(
     return {**_describe_sweep(sweep, measure), "python": python}
 
 
-def _check_work(question: Question) -> None:
-    """Refuse a sweep over positions that would take longer than the studio waits for an answer."""
+def _check_work(question: Question, over: Literal["head", "position"]) -> None:
+    """Refuse a sweep that would take longer than the studio waits for an answer."""
     model, n_tokens = question.opened.model, len(question.ids)
-    # Each block at each position is one more text of n_tokens to read.
-    most = math.isqrt(MAX_WORK // (2 * model.n_parameters * len(find_layers(model))))
+    layers = find_layers(model).values()
+    # Each head, and each block at each position, is one more text of n_tokens to read.
+    if over == "head":
+        n_heads = sum(count_heads(sites, model) or 1 for sites in layers)
+        most = MAX_WORK // (2 * model.n_parameters * n_heads)
+        words = f"the {n_heads} heads of this model can be measured on at most {most} tokens here"
+        way_out = "shorten it"
+    else:
+        most = math.isqrt(MAX_WORK // (2 * model.n_parameters * len(layers)))
+        words = f"this model can be swept over at most {most} positions here"
+        way_out = "shorten both texts, or sweep over heads"
     if n_tokens > most:
-        raise ValueError(
-            f"the text has {n_tokens} tokens, but this model can be swept over at most {most} "
-            f"positions here; shorten both texts, or sweep over heads"
-        )
+        raise ValueError(f"the text has {n_tokens} tokens, but {words}; {way_out}")
 
 
 def _describe_sweep(sweep: Sweep, measure: Measure) -> dict[str, Any]:

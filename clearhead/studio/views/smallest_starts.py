@@ -2,7 +2,7 @@
 
     by hand     designs.py, with a sharpness
     random      the weights that the recipe of the rule starts from, by a seed
-    learned     the same after the recipe's training: 0.5 s, once for each rule and length
+    learned     the same after the recipe's training: 1.3 to 4.6 s, once for each rule and length
     run         a run of the user's own
 
 Weights that are drawn or learned have the shapes of those set by hand, so that both can be compared

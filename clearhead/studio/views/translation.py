@@ -19,6 +19,7 @@ from clearhead.models import Seq2Seq
 from clearhead.models.model import evaluation_mode
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.beam_tree import BeamTree
+from clearhead.studio.views.effects import MAX_WORK
 from clearhead.training.tasks.translation_predictor import TranslationPredictor
 
 MAX_SOURCE = 200  # tokens
@@ -152,6 +153,12 @@ def search_beams(
     sentence = _read(sources, model, text)
     if not 1 <= n_beams <= MAX_BEAMS:
         raise ValueError(f"n_beams must be from 1 to {MAX_BEAMS} here, got {n_beams}")
+    most = MAX_WORK // (2 * sentence.model.n_parameters * sentence.n_tokens)
+    if n_beams > most:  # each beam reads one more word at each step
+        raise ValueError(
+            f"n_beams is {n_beams}, but for a model of this size and {sentence.n_tokens} words at "
+            f"most {most} beams are searched here; use fewer, or beam_search in a notebook"
+        )
     tree = BeamTree(sentence.model.config.end_id)
     found = beam_search(
         sentence.model,
