@@ -1,7 +1,11 @@
-// Save what a panel shows: its canvases and SVGs as one PNG, or as one SVG.
+// Save what a panel shows: its canvases and SVGs as one PNG, or as one SVG. They stand below one another; a
+// grid of small maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
 
 const GAP = 16;
+const GRIDS = ".heads, .picture-heads, .map-choices";
+const GRID_NAMES = ".heads-name, .heat-choice > span";
+const TITLE = 22; // pixels above a grid
 const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
 
 export async function savePNG(node, name) {
@@ -23,7 +27,7 @@ export async function savePNG(node, name) {
 }
 
 export function saveSVG(node, name) {
-  const parts = findPictures(node).map((each) => (each instanceof SVGElement ? copyStyled(each) : canvasAsSVG(each)));
+  const parts = findPictures(node).map(toSVG);
   const sizes = parts.map((part) => [Number(part.getAttribute("width")), Number(part.getAttribute("height"))]);
   const width = Math.max(...sizes.map(([each]) => each)) + 2 * GAP;
   const height = sizes.reduce((sum, [, each]) => sum + each + GAP, GAP);
@@ -46,25 +50,34 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The visible canvases and SVGs; a canvas knows its matrix by `toSVG`.
+// The visible canvases, SVGs and grids of small maps; a canvas knows its matrix by `toSVG`.
 function findPictures(node) {
-  const found = [...node.querySelectorAll("canvas, svg")].filter((each) => {
+  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}`)].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width > 20 && box.height > 20 && each.parentElement.closest("svg") === null;
+    return box.width > 20 && box.height > 20 && each.parentElement.closest(`svg, ${GRIDS}`) === null;
   });
   if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
   return found;
 }
 
 async function toImage(picture) {
-  const { width, height } = picture.getBoundingClientRect();
-  if (picture instanceof HTMLCanvasElement) return { source: picture, width, height, isSmooth: false };
-  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copyStyled(picture))], { type: "image/svg+xml" }));
+  if (picture instanceof HTMLCanvasElement) {
+    const { width, height } = picture.getBoundingClientRect();
+    return { source: picture, width, height, isSmooth: false };
+  }
+  const copy = toSVG(picture);
+  const [width, height] = ["width", "height"].map((name) => Number(copy.getAttribute(name)));
+  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
   const image = new Image();
   image.src = url;
   await image.decode();
   URL.revokeObjectURL(url);
   return { source: image, width, height, isSmooth: true };
+}
+
+function toSVG(picture) {
+  if (picture instanceof SVGElement) return copyStyled(picture);
+  return picture instanceof HTMLCanvasElement ? canvasAsSVG(picture) : gridAsSVG(picture);
 }
 
 // A copy of an SVG that looks the same without the style sheet of the page.
@@ -80,6 +93,29 @@ function copyStyled(picture) {
     for (const name of COPIED_STYLES) to[i].setAttribute(name, style.getPropertyValue(name));
   });
   return copy;
+}
+
+// The maps of a grid, each at its place, with their names and the name of the grid.
+function gridAsSVG(grid) {
+  const corner = grid.getBoundingClientRect();
+  const placeOf = (node) => {
+    const { left, top, width, height } = node.getBoundingClientRect();
+    return { x: left - corner.left, y: top - corner.top + TITLE, width, height };
+  };
+  const { color, fontFamily } = getComputedStyle(grid);
+  const write = (text, x, y, more) => svg("text", { x, y, fill: color, "font-family": fontFamily, "font-size": 12.5, ...more }, text);
+  const maps = [...grid.querySelectorAll("canvas")];
+  const names = [...grid.querySelectorAll(GRID_NAMES)].filter(({ textContent }) => textContent);
+  const ends = [...maps, ...names].map(placeOf);
+  const width = Math.ceil(Math.max(...ends.map((each) => each.x + each.width)));
+  const height = Math.ceil(Math.max(...ends.map((each) => each.y + each.height)));
+  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` },
+    write(grid.getAttribute("aria-label"), 0, 13, { "font-weight": 650 }),
+    maps.map((map) => svg("image", { href: map.toDataURL("image/png"), ...placeOf(map), preserveAspectRatio: "none", "image-rendering": "pixelated" })),
+    names.map((name) => {
+      const { x, y, width: wide, height: tall } = placeOf(name);
+      return write(name.textContent, x + wide / 2, y + tall / 2, { "text-anchor": "middle", "dominant-baseline": "middle" });
+    }));
 }
 
 function canvasAsSVG(canvas) {
