@@ -1,4 +1,5 @@
-// A matrix of numbers as a picture: wheel or pinch zooms, drag moves, click or arrow keys choose a cell.
+// A matrix of numbers as a picture: wheel or two fingers zoom, drag moves, click or arrow keys choose a cell.
+// While nothing is zoomed or painted, a swipe over it scrolls the page.
 //
 // The cells are drawn once into a small canvas, a pixel for each; every frame only scales that canvas,
 // so a matrix of 256 × 256 zooms as smoothly as one of 5 × 5.
@@ -35,6 +36,7 @@ export class Matrix {
     this.hovered = null;
     this.marked = [];
     this.T = this.S = 0;
+    this.fingers = new Map(); // pointerId → [x, y], of those that touch it
     this.draw = eachFrame(() => this.render());
     this.listen();
     new ResizeObserver(() => this.layout()).observe(this.node);
@@ -130,6 +132,7 @@ export class Matrix {
 
   render() {
     if (!this.width) return;
+    this.canvas.style.touchAction = this.zoom.size > 1 || this.onPaint ? "none" : "pan-y";
     const ratio = window.devicePixelRatio || 1;
     const pen = this.canvas.getContext("2d");
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -218,7 +221,7 @@ export class Matrix {
       pointerdown: (event) => this.onDown(event),
       pointermove: (event) => this.onMove(event),
       pointerup: (event) => this.onUp(event),
-      pointercancel: () => { this.pressed = null; },
+      pointercancel: (event) => this.release(event),
       pointerleave: () => this.hover(null),
       dblclick: () => this.zoomTo(1),
       keydown: (event) => this.onKey(event),
@@ -238,6 +241,12 @@ export class Matrix {
 
   onDown(event) {
     this.canvas.focus({ preventScroll: true });
+    this.fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (this.fingers.size > 1) {
+      this.pressed = null;
+      this.pinch = { size: this.zoom.size, distance: this.spread };
+      return;
+    }
     this.pressed = { x: event.clientX, y: event.clientY, hasMoved: false };
     this.canvas.setPointerCapture(event.pointerId);
     const place = this.cellAt(event);
@@ -245,6 +254,11 @@ export class Matrix {
   }
 
   onMove(event) {
+    if (this.fingers.has(event.pointerId)) this.fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (this.fingers.size > 1) {
+      this.onPinch();
+      return;
+    }
     const place = this.cellAt(event);
     this.hover(place);
     if (!this.pressed) return;
@@ -262,7 +276,24 @@ export class Matrix {
   onUp(event) {
     const place = this.cellAt(event);
     if (this.pressed && !this.pressed.hasMoved && place && !this.onPaint) this.pick(place);
+    this.release(event);
+  }
+
+  release(event) {
+    this.fingers.delete(event.pointerId);
     this.pressed = null;
+  }
+
+  // The distance between two fingers.
+  get spread() {
+    const [[x0, y0], [x1, y1]] = this.fingers.values();
+    return Math.hypot(x1 - x0, y1 - y0) || 1;
+  }
+
+  onPinch() {
+    const box = this.canvas.getBoundingClientRect();
+    const [[x0, y0], [x1, y1]] = this.fingers.values();
+    this.zoomTo(this.pinch.size * this.spread / this.pinch.distance, (x0 + x1) / 2 - box.left - this.left, (y0 + y1) / 2 - box.top - this.top);
   }
 
   pick(place) {
