@@ -2,11 +2,13 @@
 
 import math
 import shutil
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pytest
 from page_numbers import printed, printed_share, wait_for
+from PIL import Image
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = "abccab|cca"
@@ -229,3 +231,70 @@ def test_a_run_of_the_address_is_opened(page, studio):
         assert page.get_by_text("is not open").count() == 0
     finally:
         shutil.rmtree(runs)
+
+
+def test_the_built_in_models_say_what_they_do_and_open_a_head_that_shows_it(page, studio):
+    models = {model["id"]: model for model in studio.ask("list_models")["models"]}
+    assert all(models[id]["task"] for id in ("substring", "shakespeare", "digits", "dates"))
+    page.goto_view("text", model="substring")
+    page.get_by_text("substring: Does the part after | occur in the part before it?").wait_for()
+    assert "layer 0 · head 3 (of 0–3)" in page.get_by_role("region", name="One head").inner_text()
+    page.goto_view("text", model="substring", layer=1)
+    page.get_by_text("layer 1 · head 0 (of 0–3)").wait_for()
+
+
+def save(page, form, panel="All heads"):
+    """The file that the panel saves."""
+    with page.expect_download() as download:
+        page.get_by_role("region", name=panel).get_by_role("button", name=f"save as {form}").click()
+    return download.value.path()
+
+
+def test_the_saved_heads_keep_their_rows_columns_and_names(page):
+    open_text(page, other="abccab|ccc")
+    page.wait_for_selector("[aria-label='all heads of B'] .head")
+    picture = ET.parse(save(page, "SVG")).getroot()
+    svg = "{http://www.w3.org/2000/svg}"
+    grids = picture.findall(f"{svg}svg")
+    heads, layers = [str(h) for h in range(4)], [f"layer {layer}" for layer in range(3)]
+    for grid, title in zip(grids, ("all heads", "all heads of B"), strict=True):
+        texts = [text.text for text in grid.iter(f"{svg}text")]
+        assert texts == [title, *heads, *layers]
+        places = [(float(map.get("x")), float(map.get("y"))) for map in grid.iter(f"{svg}image")]
+        columns, rows = (sorted(set(each)) for each in zip(*places, strict=True))
+        assert places == [(x, y) for y in rows for x in columns]
+        assert (len(rows), len(columns)) == (3, 4)
+    with Image.open(save(page, "PNG")) as image:
+        assert image.height < 2 * image.width
+
+
+def touch(session, kind, *points):
+    places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+    session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+
+def test_a_swipe_over_a_matrix_scrolls_the_page_and_two_fingers_zoom(page):
+    page.set_viewport_size({"width": 390, "height": 800})
+    open_text(page)
+    canvas = page.locator(".head-open canvas.matrix")
+    canvas.scroll_into_view_if_needed()
+    style = "(canvas) => getComputedStyle(canvas).touchAction"
+    assert canvas.evaluate(style) == "pan-y"
+    page.get_by_role("button", name="forbid").click()
+    page.wait_for_selector(".head-open canvas.matrix[style*='touch-action: none']")
+    page.get_by_role("button", name="off", exact=True).click()
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 2})
+    touch(session, "touchStart", (x - 20, y), (x + 20, y))
+    for spread in (30, 40, 50):
+        touch(session, "touchMove", (x - spread, y), (x + spread, y))
+    touch(session, "touchEnd")
+    page.wait_for_function(
+        "document.querySelector('.head-open canvas.matrix').matrix.zoom.size > 1.2"
+    )
+    assert canvas.evaluate("({ matrix }) => matrix.fingers.size") == 0
+    assert canvas.evaluate(style) == "none"
+    session.send("Emulation.setTouchEmulationEnabled", {"enabled": False})

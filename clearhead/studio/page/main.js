@@ -80,7 +80,7 @@ function mount(view) {
   leaveView?.();
   leaveView = null;
   tellNews("");
-  clear(root, make("h1", { class: "visually-hidden", text: view.title }), view.about ? make("p", { class: "about", text: view.about }) : null);
+  clear(root, make("h1", { class: "visually-hidden", text: view.title }), view.about ? make("p", { class: "about", text: view.about }) : null, view.kinds === null ? null : describeTask());
   if (view.kinds !== null && studio.model === null) {
     root.append(make("p", { class: "note", text: `None of the open models fits this view. ${view.missing ?? ""}` }));
     return;
@@ -88,6 +88,12 @@ function mount(view) {
   const content = make("div", { class: "view", dataset: { view: view.name } });
   root.append(content);
   leaveView = view.mount(content, studio) ?? null;
+}
+
+// What the model was trained for, if that is known.
+function describeTask() {
+  const { id, task } = studio.model ?? {};
+  return task ? make("p", { class: "about" }, make("b", { text: id }), `: ${task}`) : null;
 }
 
 function drawTop(view, fitting) {

@@ -1,6 +1,7 @@
 """Which models there are, what each is, and inputs to try it with."""
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from clearhead.data.tokenizers import Tokenizer
@@ -14,6 +15,13 @@ PROMPTS = [
     "Once upon a time",
     "The dog chased the cat, and the dog",
 ]
+TASKS = {  # what the built-in models were trained for
+    "substring": "Does the part after | occur in the part before it? It answers yes or no.",
+    "shakespeare": "Which character comes next in a play by Shakespeare?",
+    "digits": "Which digit is drawn?",
+    "dates": "How is this date written in digits: year, month, day?",
+}
+STARTS = {"substring": {"layer": 0, "head": 3}}  # the head that is open at first
 
 
 def list_models(sources: Sources) -> dict[str, Any]:
@@ -34,7 +42,10 @@ def _describe(sources: Sources, source: Source) -> dict[str, Any]:
         return {**entry, "kind": None, "about": str(fault), "examples": []}
     size = f"{type(opened.model).__name__}, {opened.model.n_parameters:,} parameters"
     about = size if opened.run is None else f"{opened.run.recipe.name}: {size}"
-    return {**entry, "kind": opened.kind, "about": about, "examples": _find_examples(opened)}
+    name = Path(source.path).name
+    own = {"task": TASKS[name], "start": STARTS.get(name)} if source.is_lecture else {}
+    examples = _find_examples(opened)
+    return {**entry, "kind": opened.kind, "about": about, "examples": examples, **own}
 
 
 def _find_examples(opened: Opened) -> list[str]:

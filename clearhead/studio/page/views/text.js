@@ -154,12 +154,14 @@ const readNumber = (name) => (address.get(name) === null || !(Number(address.get
 function readState(model) {
   const changes = address.getJSON("changes", []);
   const tokens = address.getJSON("tokens");
+  const isOpen = ["layer", "head"].some((name) => address.get(name) !== null);
+  const start = (isOpen ? null : model?.start) ?? { layer: 0, head: 0 };
   return {
     text: address.get("text", model?.examples?.[0] ?? ""),
     tokens: Array.isArray(tokens) ? tokens : null,
     changes: Array.isArray(changes) ? changes : [],
-    layer: readNumber("layer") ?? 0,
-    head: readNumber("head") ?? 0,
+    layer: readNumber("layer") ?? start.layer,
+    head: readNumber("head") ?? start.head,
     row: readNumber("row"),
     column: readNumber("column"),
     position: readNumber("position"),
