@@ -109,6 +109,9 @@ def test_a_forced_word_changes_what_follows(page, run, source):
     section = page.get_by_role("region", name="One step")
     section.locator(".bar-row", has_text=re.compile("^5")).first.click()
     expect(page.locator(".chip.forced")).to_have_text("5")
+    best = names[ids[2]]
+    expect(section).to_contain_text("you made it write “5” (probability ")
+    expect(section).to_contain_text(f"it would have written “{best}” (")
     forced, probs, _ = write(run, source, prefix=[*ids[:2], other])
     assert page.locator(WORDS).all_inner_texts() == [names[i] for i in forced]
     shown = read_bars(page)

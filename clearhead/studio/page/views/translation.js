@@ -149,11 +149,22 @@ class TranslationView {
       make("button", { type: "button", class: "button", text: "‹", ariaLabel: "the step before", disabled: step === 0, on: { click: () => this.choose(step - 1) } }),
       make("span", { text: `step ${step} of ${answer.ids.length - 1}` }),
       make("button", { type: "button", class: "button", text: "›", ariaLabel: "the next step", disabled: step === answer.ids.length - 1, on: { click: () => this.choose(step + 1) } }));
-    const bits = answer.entropy.at(step);
-    const verdict = bits < 0.3 ? "it is sure." : bits < 1.5 ? "it hesitates." : "it is unsure.";
-    this.stepWords.textContent = `${before ? `After “${before}”` : "At the beginning"}, it writes “${tokenName(answer.target[step])}”. Entropy ${number(bits)} bits: ${verdict}`;
+    this.stepWords.textContent = `${before ? `After “${before}”` : "At the beginning"}, ${this.describeStep(names[0])}`;
     clear(this.stepBars, bars({ labels: names, values: probs, chosen: ids.indexOf(answer.ids[step]), max: 1, label: "probabilities of the next word", onPick: (i) => this.force(ids[i]) }));
     refreshExplanation(this.stepPanel);
+  }
+
+  // What it writes at this step, and how sure it is. best: the likeliest word.
+  describeStep(best) {
+    const { answer, step } = this;
+    const word = tokenName(answer.target[step]);
+    const bits = answer.entropy.at(step);
+    const entropy = `Entropy ${number(bits)} bits`;
+    if (step < this.prefix.length && word !== best) {
+      const verdict = bits < 0.3 ? `it was sure of “${best}”.` : bits < 1.5 ? "it hesitated." : "it was unsure.";
+      return `you made it write “${word}” (probability ${number(answer.probs.at(step))}); it would have written “${best}” (${number(answer.likely.probs.at(step, 0))}). ${entropy}: ${verdict}`;
+    }
+    return `it writes “${word}”. ${entropy}: ${bits < 0.3 ? "it is sure." : bits < 1.5 ? "it hesitates." : "it is unsure."}`;
   }
 
   // p = exp(logit) ÷ sum over the vocabulary; the sum follows from the largest p.
