@@ -77,7 +77,7 @@ def test_step_6(page):
     page.goto_view("generate", model="shakespeare", text="ROMEO:")
     expect(page.get_by_text("Entropy 0.5")).to_be_visible()
     for n in (1, 2, 3):
-        page.get_by_role("button", name="next: ").click()
+        page.get_by_role("button", name="draw next: ").click()
         expect(page.locator(".taken-chip")).to_have_count(n)
     page.get_by_role("button", name="back").click()
     expect(page.locator(".taken-chip")).to_have_count(2)

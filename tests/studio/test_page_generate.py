@@ -54,7 +54,7 @@ def open_view(page, **state):
 def wait_for_tokens(page, opened, ids):
     """Until these tokens follow the prompt and the answer for them is there."""
     wait_for(page, ".taken-chip", names(opened, ids))
-    expect(page.get_by_role("button", name="next: ")).to_be_visible()
+    expect(page.get_by_role("button", name="draw next: ")).to_be_visible()
 
 
 def press(page, name):
@@ -91,7 +91,7 @@ def test_settings_change_what_is_drawn_from(page, opened, prompt):
 def test_next_takes_the_tokens_of_generate_with_this_seed(page, opened, prompt):
     open_view(page, temperature=0.8, seed=3)
     for _ in range(6):  # without waiting for the answers
-        page.get_by_role("button", name="next").click()
+        page.get_by_role("button", name="draw next").click()
     expected = write(opened, prompt, 6, temperature=0.8, seed=3)
     wait_for_tokens(page, opened, expected)
     logits = read(opened, prompt + expected).log_softmax(-1)
@@ -178,7 +178,7 @@ def test_expand_shows_the_likeliest_two_levels_deep(page, opened, prompt):
 
 def test_write_gives_the_text_of_generate(page, opened, prompt):
     open_view(page, seed=5)
-    page.get_by_role("button", name="next").click()
+    page.get_by_role("button", name="draw next").click()
     whole = write(opened, prompt, 25, temperature=1.0, seed=5)
     wait_for_tokens(page, opened, whole[:1])
     page.get_by_label("how many tokens to write").fill("24")
@@ -205,7 +205,7 @@ def test_stop_ends_the_writing(page, opened):
         {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
     )
     expect(page.get_by_role("button", name="stop")).to_be_hidden()
-    expect(page.get_by_role("button", name="next: ")).to_be_enabled()
+    expect(page.get_by_role("button", name="draw next: ")).to_be_enabled()
     assert 1 <= page.locator(".taken-chip").count() < 50
 
 
@@ -215,7 +215,7 @@ def test_a_full_context_is_said_and_nothing_more_is_written(page, opened):
     press(page, "write")
     expect(page.locator(".node-detail")).to_contain_text("The text has 64 tokens, as many as")
     expect(page.locator(".taken-chip")).to_have_count(64 - len(TEXT))
-    expect(page.get_by_role("button", name="next")).to_be_disabled()
+    expect(page.get_by_role("button", name="draw next")).to_be_disabled()
 
 
 # The lens and the cache
@@ -300,3 +300,29 @@ def test_copy_as_python_gives_lines_that_compute_the_bars(page):
     best = python["probs"].topk(12)
     pairs = torch.stack((best.values, python["after"][best.indices]), dim=1)
     wait_for_numbers(page, ".bar-number", 100 * pairs.flatten())
+
+
+def test_each_layer_has_the_name_that_it_has_in_other_views(page):
+    open_view(page)
+    page.wait_for_selector(".lens-name")
+    names = page.locator(".lens-name").all_text_contents()
+    assert names == ["embedding", "after layer 0", "after layer 1"]
+
+
+def test_a_saved_page_asks_for_nothing_that_it_cannot_do(page, browser, tmp_path):
+    open_view(page)
+    page.wait_for_selector(".lens-name")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="save page").click()
+    path = tmp_path / "page.html"
+    download.value.save_as(path)
+    context = browser.new_context()
+    saved = context.new_page()
+    saved.goto(path.as_uri())
+    saved.wait_for_selector(".lens-name")
+    assert saved.locator(".bar-row").count() == page.locator(".bar-row").count() == 12
+    words = saved.locator("#view").inner_text()
+    context.close()
+    for invitation in ("Click a bar", "Click a token", "Take some tokens"):
+        assert invitation in page.locator("#view").inner_text()
+        assert invitation not in words

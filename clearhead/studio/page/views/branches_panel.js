@@ -34,7 +34,7 @@ export function makeBranchesPanel(page) {
   return {
     node: panel("Branches", {
       python: () => lines ?? page.answer.python,
-      note: "Every branch that you take is kept. Click a token to go there; the thicker a line, the likelier the token.",
+      note: page.studio.exported ? "The thicker a line, the likelier the token." : "Every branch that you take is kept. Click a token to go there; the thicker a line, the likelier the token.",
       name: "branches",
     }, page.studio.exported ? null : tools, picture.node, detail),
     draw() {

@@ -22,7 +22,7 @@ export function makeCachePanel(page) {
       const nPrompt = page.tree.tokens.length;
       clear(picture, drawSlots(answer, nPrompt));
       clear(figures, listFigures(answer.cache, answer.names.length));
-      clear(chart, answer.names.length > nPrompt ? drawGrowth(answer, nPrompt) : make("p", { class: "note", text: "Take some tokens to see the difference grow." }));
+      clear(chart, answer.names.length > nPrompt ? drawGrowth(answer, nPrompt) : page.studio.exported ? null : make("p", { class: "note", text: "Take some tokens to see the difference grow." }));
       refreshExplanation(node);
     },
   };

@@ -35,7 +35,7 @@ class GeneratePage {
     this.answer = null;
     this.tree = new TextTree([], []);
     this.writing = null; // the AbortController of the text that is being written
-    this.nWaiting = 0; // how often "next" was pressed while an answer was under way
+    this.nWaiting = 0; // how often "draw next" was pressed while an answer was under way
     this.error = make("div");
     this.controls = new GenerateControls(this);
     this.tokens = makeSurpriseRow(this);

@@ -1,4 +1,4 @@
-// The buttons and settings of the Generate view: back, next, write; temperature, top-k, top-p, seed.
+// The buttons and settings of the Generate view: back, draw next, write; temperature, top-k, top-p, seed.
 import { address } from "../address.js";
 import { make } from "../dom.js";
 import { number, tokenName } from "../format.js";
@@ -11,7 +11,7 @@ export class GenerateControls {
   constructor(page) {
     this.page = page;
     this.back = button("← back", () => page.goTo(page.tree.current.parent), { title: "take the last token back" });
-    this.next = button("next", () => page.takeNext(), { kind: "primary", title: "take the token that the settings and the seed choose" });
+    this.next = button("draw next", () => page.takeNext(), { kind: "primary", title: "take the token that is drawn with these settings and this seed; it need not be the likeliest" });
     this.write = button("write", () => page.write(), { title: "take this many tokens" });
     this.stop = button("stop", () => page.writing?.abort(), { kind: "primary" });
     this.count = make("input", { type: "number", value: N_WRITTEN, class: "count-input", ariaLabel: "how many tokens to write", attributes: { min: 1, max: 1024 } });
@@ -46,7 +46,7 @@ export class GenerateControls {
     const isWriting = page.writing !== null;
     this.back.disabled = isWriting || page.tree.current === page.tree.root;
     this.next.disabled = this.write.disabled = isWriting || page.isFull;
-    this.next.textContent = page.isCurrent && !page.isFull ? `next: ${tokenName(page.answer.chosen.name)}` : "next";
+    this.next.textContent = page.isCurrent && !page.isFull ? `draw next: ${tokenName(page.answer.chosen.name)}` : "draw next";
     const wasHidden = this.stop.hidden;
     this.stop.hidden = !isWriting;
     if (isWriting && wasHidden) this.stop.focus();

@@ -31,7 +31,7 @@ export function makeLensPanel(page) {
   lens.node = panel("What each layer would say", {
     python: () => lens.answer.python,
     explain: () => explainLens(lens.answer),
-    note: "The output layer, applied after each block: the likeliest next tokens; the stronger the colour, the likelier.",
+    note: "The output layer, applied after each layer: the likeliest next tokens; the stronger the colour, the likelier. The last row is what the model says.",
     name: "logit-lens",
   }, place, picture, words);
   // A new text: the position is its last token.
@@ -46,19 +46,19 @@ export function makeLensPanel(page) {
   return lens;
 }
 
-const nameLayer = (i, n) => (i === 0 ? "embedding" : i === n - 1 ? `block ${i}: output` : `block ${i}`);
+const nameLayer = (i) => (i === 0 ? "embedding" : `after layer ${i - 1}`);
 
 function drawLens(answer) {
   const [n, k] = answer.ids.shape;
   const width = LENS.name + k * (LENS.width + LENS.gap) + LENS.entropy;
   const height = LENS.top + n * (LENS.height + LENS.gap);
   const heads = [...Array.from({ length: k }, (_, j) => [LENS.name + j * (LENS.width + LENS.gap) + LENS.width / 2, j === 0 ? "likeliest" : `${j + 1}.`]), [width - LENS.entropy / 2, "entropy"]];
-  const rows = Array.from({ length: n }, (_, i) => drawLensRow(answer, i, n, k, width));
-  return svg("svg", { class: "lens-picture", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `likeliest next tokens after each of ${n - 1} blocks` },
+  const rows = Array.from({ length: n }, (_, i) => drawLensRow(answer, i, k, width));
+  return svg("svg", { class: "lens-picture", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `likeliest next tokens after each of ${n - 1} layers` },
     heads.map(([x, text]) => svg("text", { class: "lens-head", x, y: 13, "text-anchor": "middle" }, text)), rows);
 }
 
-function drawLensRow(answer, i, n, k, width) {
+function drawLensRow(answer, i, k, width) {
   const y = LENS.top + i * (LENS.height + LENS.gap);
   const cells = Array.from({ length: k }, (_, j) => {
     const [x, p, name] = [LENS.name + j * (LENS.width + LENS.gap), answer.probs.at(i, j), tokenName(answer.labels[i][j])];
@@ -66,13 +66,13 @@ function drawLensRow(answer, i, n, k, width) {
     const ink = inkOn(colour);
     const isAnswer = answer.ids.at(i, j) === answer.answer.id;
     return svg("g", { class: isAnswer ? "lens-box answer" : "lens-box" },
-      svg("title", {}, `${nameLayer(i, n)}: ${name} ${number(p)}`),
+      svg("title", {}, `${nameLayer(i)}: ${name} ${number(p)}`),
       svg("rect", { x, y, width: LENS.width, height: LENS.height, rx: 4, fill: cssColour(colour) }),
       svg("text", { class: "lens-token", x: x + LENS.width / 2, y: y + 16, "text-anchor": "middle", fill: ink }, name.length > 7 ? `${name.slice(0, 6)}…` : name),
       svg("text", { class: "lens-number", x: x + LENS.width / 2, y: y + 31, "text-anchor": "middle", fill: ink }, percent(p)));
   });
   return svg("g", { class: "lens-row" },
-    svg("text", { class: "lens-name", x: 0, y: y + 24 }, nameLayer(i, n)),
+    svg("text", { class: "lens-name", x: 0, y: y + 24 }, nameLayer(i)),
     cells,
     svg("text", { class: "lens-entropy", x: width - LENS.entropy / 2, y: y + 24, "text-anchor": "middle" }, `${number(answer.entropy.at(i), 2)} bits`));
 }
@@ -83,14 +83,14 @@ function describeLens(answer) {
   let first = n - 1;
   while (first > 0 && answer.ids.at(first - 1, 0) === answer.answer.id) first -= 1;
   const name = `“${tokenName(answer.answer.name)}”`;
-  const since = first === 0 ? "already in the embedding" : `after block ${first}`;
+  const since = first === 0 ? "already in the embedding" : nameLayer(first);
   return `The answer of the model, ${name} (outlined), is the likeliest token ${since}${first === 0 ? "" : ", and no earlier"}.`;
 }
 
 function explainLens(answer) {
   const name = `“${tokenName(answer.answer.name)}”`;
-  const lines = ["lens[l] = norm(x_l) Wᵀ        x_l: the residual stream after l blocks, W: the output layer", `p(${name}) after each:`];
+  const lines = ["lens[l] = norm(x_l) Wᵀ        x_l: the residual stream after layer l, W: the output layer", `p(${name}) after each:`];
   const n = answer.ids.shape[0];
-  for (let i = 0; i < n; i += 1) lines.push(`  ${nameLayer(i, n).padEnd(16)} ${number(answer.answer_probs.at(i))}`);
+  for (let i = 0; i < n; i += 1) lines.push(`  ${nameLayer(i).padEnd(16)} ${number(answer.answer_probs.at(i))}`);
   return make("div", { class: "mono equation", text: lines.join("\n") });
 }

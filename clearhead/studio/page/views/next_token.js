@@ -11,7 +11,7 @@ export function makeNextPanel(page) {
   const node = panel("The next token", {
     python: () => page.answer.python,
     explain: () => explainNext(page.answer, page.state),
-    note: "Click a bar to take this token.",
+    note: page.studio.exported ? "" : "Click a bar to take this token.",
     name: "next-token",
     saves: false,
   }, words, chart, legend);
@@ -39,7 +39,7 @@ function drawNextBars(page, answer) {
     values: isPlain(page.state) ? own : after,
     compare: isPlain(page.state) ? null : own,
     format: (p) => percent(p, 2),
-    onPick: (i) => page.take({ id: answer.ids[i], name: answer.labels[i], logProb: Math.log(own[i]) }),
+    onPick: page.studio.exported ? null : (i) => page.take({ id: answer.ids[i], name: answer.labels[i], logProb: Math.log(own[i]) }),
     chosen: answer.ids.indexOf(answer.chosen.id),
     max: [0.25, 0.5, 1].find((most) => most >= Math.max(...own, ...after)) ?? 1,
   });
@@ -56,7 +56,7 @@ function describeDraw(answer, { seed }) {
   const name = `“${tokenName(answer.chosen.name)}” (${percent(answer.chosen.likely, 2)})`;
   if (answer.draw === null) return `At temperature 0 the most likely token is taken: ${name}.`;
   const rare = answer.ids.includes(answer.chosen.id) ? "" : ", which is not among those shown";
-  return `Seed ${seed} draws ${number(answer.draw)}: “next” takes ${name}${rare}.`;
+  return `Seed ${seed} draws ${number(answer.draw)}: “draw next” takes ${name}${rare}.`;
 }
 
 // The probability of the token that is drawn, step by step.

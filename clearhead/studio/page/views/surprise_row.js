@@ -10,7 +10,7 @@ export function makeSurpriseRow(page) {
   const legend = make("div", { class: "row surprise-legend" },
     make("span", { class: "note", text: "surprise, −log₂ p:" }),
     [0, 2, 4, 6, 8].map((bits) => paint(make("span", { class: "chip small", text: `${bits}${bits === MOST_BITS ? "+" : ""} bits` }), bits)),
-    make("span", { class: "note", text: "Click a token after the prompt to go back to it." }));
+    page.studio.exported ? null : make("span", { class: "note", text: "Click a token after the prompt to go back to it." }));
   return {
     node: make("div", { class: "stack" }, chips, legend),
     // surprises: those of the prompt; each node of the tree holds its own.
