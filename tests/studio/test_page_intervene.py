@@ -83,6 +83,8 @@ def test_the_output_of_a_silent_head_is_shown_as_zero(page):
     assert "You changed this head" in step.inner_text()
     rows = [row.locator("td").all_inner_texts() for row in step.locator("tbody tr").all()]
     assert {row[4] for row in rows} == {"0.0000"}
+    box = step.locator(".table-box")
+    assert box.evaluate("(node) => node.scrollWidth <= node.clientWidth")  # no column is cut
 
 
 def test_the_slider_sharpens_the_open_head(page, studio):
@@ -109,6 +111,7 @@ def test_painting_on_the_matrix_forbids_cells(page, studio):
     wait_for(page, "[aria-label='active changes'] li span", ["layer 1 · head 2: 2 cells forbidden"])
     shown = page.locator(".head-open canvas.matrix").evaluate("(c) => c.matrix.value(8, 4)")
     assert shown == 0
+    page.get_by_role("heading", name="Where “c” (8) looks").wait_for()  # the painted row
     page.get_by_role("button", name="allow", exact=True).click()  # what was forbidden is free again
     page.mouse.click(*cell_place(page, 8, 3))
     wait_for_answer(page, studio, [{**change, "cells": [[8, 4]]}])

@@ -6,7 +6,7 @@ import { Matrix } from "../matrix.js";
 import { panel, refreshExplanation } from "../panel.js";
 import { explainCell, readMaskRow, writeEquation } from "./cell.js";
 import { HeadGrid, findScale } from "./head_grid.js";
-import { paintCell } from "./intervene.js";
+import { makeMaskTools, paintCell } from "./intervene.js";
 import { TokenLines } from "./token_lines.js";
 
 const MOST_BARS = 24;
@@ -22,6 +22,7 @@ export function makeHeadPanels(page, copy) {
   const cellTitle = make("p", { class: "note" });
   const python = () => page.answer.python;
   const legend = make("p", { class: "note" });
+  const mask = makeMaskTools(page);
   const equation = () => {
     const { answer, shown } = page;
     return writeEquation(answer.layers[shown.layer], shown.head, shown.row, shown.column);
@@ -29,7 +30,7 @@ export function makeHeadPanels(page, copy) {
   const map = panel("One head", { python, name: "attention-head", explain: equation },
     title,
     make("div", { class: "head-open" },
-      make("div", { class: "stack" }, matrix.node, legend),
+      make("div", { class: "stack" }, mask.node, matrix.node, legend),
       make("div", { class: "stack" }, make("h3", { text: "From each token (left) to those it looks at (right)" }), lines.node),
       make("div", { class: "stack" }, rowTitle, row)));
   const parts = {
@@ -45,9 +46,10 @@ export function makeHeadPanels(page, copy) {
       matrix.show(weights, { rows: names, columns: names, scale: findScale(weights) });
       matrix.select(shown.row, shown.column);
       matrix.mark(listEdited(shown.changes, layer.name, shown.head));
+      mask.draw(shown);
       lines.show(weights, names, shown.row);
       drawRow(layer, names, shown);
-      title.textContent = `${layer.title} · head ${shown.head} of ${layer.heads}, ${layer.mechanism} attention${describeWidth(layer)}. ${shown.changed.get(`${shown.layer},${shown.head}`) ?? ""}`;
+      title.textContent = `${layer.title} · head ${shown.head}${layer.heads > 1 ? ` (of 0–${layer.heads - 1})` : ""}, ${layer.mechanism} attention${describeWidth(layer)}. ${shown.changed.get(`${shown.layer},${shown.head}`) ?? ""}`;
       legend.textContent = `No colour is 0, the strongest colour ${number(findScale(weights), 2)} or more. Click a cell for its numbers; arrow keys move; + and − zoom, or the wheel after a click.`;
       cellTitle.textContent = `How much does ${quoteName(names, shown.row)} attend to ${quoteName(names, shown.column)} in ${layer.title}, head ${shown.head}? Weight ${number(weights.at(shown.row, shown.column))}.`;
       clear(steps, explainCell(layer, shown.head, shown.row, shown.column, names));

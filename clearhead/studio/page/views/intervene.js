@@ -9,8 +9,6 @@ export function makeChangePanel(page, copy) {
   const whole = button("", () => toggleSilence(page, null));
   const sharpen = slider("sharpen", { min: 0, max: 5, step: 0.1, value: 1, format: (x) => `× ${x.toFixed(1)}` }, (factor) => setFactor(page, factor));
   const temperature = slider("temperature", { min: 0.1, max: 3, step: 0.1, value: 1, format: (x) => x.toFixed(1) }, (value) => page.set({ temperature: value }, true));
-  const mask = tabs("edit the mask", [["off", "off"], ["forbid", "forbid"], ["allow", "allow"]], page.state.paint, (paint) => page.set({ paint }));
-  const maskWords = make("p", { class: "note" });
   const list = make("ul", { class: "changes", attributes: { "aria-label": "active changes" } });
   const none = make("p", { class: "note" });
   const all = button("remove all changes", () => removeAll(page));
@@ -19,9 +17,8 @@ export function makeChangePanel(page, copy) {
     title,
     make("div", { class: "row" }, silence, whole),
     sharpen,
-    make("div", { class: "row" }, make("span", { class: "muted", text: "edit its mask" }), mask), maskWords,
     temperature,
-    make("p", { class: "note", text: "To swap a token for another, click it above." }),
+    make("p", { class: "note", text: "To swap a token for another, click it above. To forbid or allow a cell, use “edit its mask” above the large matrix." }),
     copy.tools);
   return {
     node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, all),
@@ -35,7 +32,6 @@ export function makeChangePanel(page, copy) {
       sharpen.hidden = !isDot;
       temperature.set(shown.temperature);
       temperature.hidden = answer.answer === null;
-      maskWords.textContent = PAINT_WORDS[shown.paint];
       const rows = listRows(page, answer, shown);
       clear(list, rows.map(([words, remove]) => make("li", {}, make("span", { text: words }),
         page.studio.exported ? null : make("button", { type: "button", class: "tool", text: "remove", ariaLabel: `remove: ${words}`, on: { click: remove } }))));
@@ -45,10 +41,24 @@ export function makeChangePanel(page, copy) {
   };
 }
 
+// Whether cells of the large matrix are forbidden or allowed by painting on them.
+export function makeMaskTools(page) {
+  const mask = tabs("edit the mask", ["off", "forbid", "allow"], page.state.paint, (paint) => page.set({ paint }));
+  const words = make("p", { class: "note" });
+  return {
+    node: make("div", { class: "stack", hidden: page.studio.exported },
+      make("div", { class: "row" }, make("span", { class: "muted", text: "edit its mask" }), mask), words),
+    draw({ paint }) {
+      words.textContent = PAINT_WORDS[paint];
+      words.hidden = paint === "off";
+    },
+  };
+}
+
 const PAINT_WORDS = {
   off: "",
-  forbid: "Press and drag over the large matrix: these tokens may not look there any more.",
-  allow: "Press and drag over the large matrix: these tokens may look there, even ahead.",
+  forbid: "Press and drag over the matrix: these tokens may not look there any more.",
+  allow: "Press and drag over the matrix: these tokens may look there, even ahead.",
 };
 
 // Changes of the open head
@@ -77,7 +87,7 @@ function removeAll(page) {
   page.set({ changes: [], tokens: null, temperature: 1 }, true);
 }
 
-// A cell was painted on the open head: forbid or allow it, or take back the opposite edit.
+// A cell was painted on the open head: choose it, and forbid or allow it, or take back the opposite edit.
 export function paintCell(page, row, column) {
   const { layer, head, paint } = page.shown;
   const { name, allowed } = page.answer.layers[layer];
@@ -91,6 +101,7 @@ export function paintCell(page, row, column) {
   const before = opposite?.cells ?? [];
   const rest = before.filter((cell) => !isCell(cell));
   let cells = same?.cells ?? [];
+  page.set({ row, column });
   if (cells.some(isCell)) return;
   if (rest.length === before.length) {
     if (isAllowed === isAllowing) return;
