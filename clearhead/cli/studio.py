@@ -20,6 +20,7 @@ from clearhead.data.fetching.catalogue import find_data
 from clearhead.files.reading import quote
 from clearhead.runs.folder import is_run, list_runs
 from clearhead.studio.listing import LECTURE
+from clearhead.studio.page_views import VIEWS, WITHOUT_MODEL
 
 PORT, N_PORTS = 8722, 100
 LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
@@ -61,11 +62,19 @@ Export = Annotated[
         help="Write one view to a file that works without a server.",
     ),
 ]
+View = Annotated[
+    str | None,
+    typer.Option(
+        "--view",
+        help=f"With --export: one of {', '.join(VIEWS)}. Without it: text, picture or "
+        "translation, as the model needs.",
+    ),
+]
 Text = Annotated[
     str | None,
     typer.Option(
         "--text",
-        help="With --export: the text that the model reads, or the number of a validation picture.",
+        help="With --export: the text to begin with, or the number of a validation picture.",
     ),
 ]
 
@@ -78,6 +87,7 @@ def studio(
     token: Token = None,
     no_browser: NoBrowser = False,
     export: Export = None,
+    view: View = None,
     text: Text = None,
     trust: Trust = False,
     threads: Threads = "auto",
@@ -86,10 +96,13 @@ def studio(
     """Open a local web page to watch a model work, and to change it."""
     options.check_threads(threads)
     if export is not None:
-        _export(export, models or [], text, trust)
+        others = {"--demo": demo or None, "--host": host, "--port": port, "--token": token}
+        _refuse_beside_export(*(name for name, value in others.items() if value is not None))
+        _export(export, models or [], view, text, trust, threads)
         return
-    if text is not None:
-        raise ValueError("--text is the input of an exported file: add --export FILE.html")
+    for name, value in (("--text", text), ("--view", view)):
+        if value is not None:
+            raise ValueError(f"{name} is for an exported file: add --export FILE.html")
     _check_address(host, port, token)
     settings = {
         "paths": [] if demo else _choose_models(models or []),
@@ -123,20 +136,43 @@ def studio(
     raise typer.Exit(asyncio.run(work))
 
 
-def _export(path: Path, models: list[str], text: str | None, trust: bool) -> None:
-    """Write the view of one model as one HTML file."""
+def _refuse_beside_export(*given: str) -> None:
+    if "--demo" in given:
+        raise ValueError("--export writes the view of one model: name the model instead of --demo")
+    if given:
+        names = " and ".join(given)
+        raise ValueError(f"--export writes a file and starts no server: leave out {names}")
+
+
+def _export(
+    path: Path,
+    models: list[str],
+    view: str | None,
+    text: str | None,
+    trust: bool,
+    threads: str,
+) -> None:
+    """Write one view, of one model if it shows a model, as one HTML file."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--export must end in .html, got {quote(path)}")
-    if len(models) != 1:
+    if view is not None and view not in VIEWS:
+        known = ", ".join(VIEWS)
+        raise ValueError(f"--view must be one of {known}, got {quote(view)}{suggest(view, VIEWS)}")
+    if view in WITHOUT_MODEL and models:
+        raise ValueError(f"--view {view} shows no model: leave out {quote(models[0])}")
+    if view not in WITHOUT_MODEL and len(models) != 1:
         raise ValueError(f"--export writes one model, got {len(models)}; name exactly one")
-    (found,) = _find_model(models[0])[:1]
+    if view in ("positions", "kernels") and text is not None:
+        raise ValueError(f"--view {view} reads no text: leave out --text")
+    found = _find_model(models[0])[:1] if models else []
+    options.set_threads(threads)
     with exit_on_interrupt():
         from clearhead.studio.look import view_page
         from clearhead.studio.sources import Sources
 
-    sources = Sources([found], trust=trust)
-    (id,) = sources.listed
-    typer.echo(str(view_page(sources, id, text).save(path)))
+    sources = Sources(found, trust=trust)
+    id = next(iter(sources.listed), None)
+    typer.echo(str(view_page(sources, id, text, view).save(path)))
 
 
 def _check_address(host: str | None, port: int | None, token: str | None) -> None:

@@ -17,6 +17,8 @@ requests.py      reads bodies of requests; cancels work when a client disconnect
 server.py        the routes; start and stop
 page.py          the files of the page
 whole_page.py    the page in one file that needs no server
+page_views.py    the views that a page without a server can show
+first_answers.py  the answers with which a view opens, for a page without a server
 look.py          look(run, text): one view in a notebook, or as such a file
 lecture_models.py  trains the built-in models, which are in lecture/
 completion_requests.py  requests to /v1/completions, checked field by field

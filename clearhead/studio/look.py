@@ -13,21 +13,12 @@ from clearhead.data.tokenizers import Tokenizer
 from clearhead.inspection.viewer import AttentionView
 from clearhead.interop import Loaded
 from clearhead.runs import Run
-from clearhead.studio.arguments import read_arguments
-from clearhead.studio.questions import find_question
+from clearhead.studio.first_answers import answer_view
+from clearhead.studio.page_views import KINDS, TEXT_KINDS, WITHOUT_MODEL
 from clearhead.studio.sources import Opened, Source, Sources, write_run_lines
-from clearhead.studio.views.models import list_models
 from clearhead.studio.whole_page import write_whole
 
 HEIGHT = 860
-TEXT = ("text", "attend")
-VIEWS = {  # kind of model → its view, and the question of that view
-    "GPT": TEXT,
-    "SequenceClassifier": TEXT,
-    "TextEncoder": TEXT,
-    "Seq2Seq": ("translation", "translate"),
-    "VisionTransformer": ("picture", "look_at_picture"),
-}
 
 
 def look(model: Any, text: str | None = None, tokenizer: Tokenizer | None = None) -> AttentionView:
@@ -40,31 +31,31 @@ def look(model: Any, text: str | None = None, tokenizer: Tokenizer | None = None
     return view_page(sources, sources.hold(_open(model, tokenizer)).id, text)
 
 
-def view_page(sources: Sources, id: str, text: str | None = None) -> AttentionView:
-    """The page of one view of one model on one input."""
-    kind = sources.open(id).kind
-    if kind not in VIEWS:
-        kinds = ", ".join(VIEWS)
-        raise ValueError(f"a {kind} needs a running studio; a page without a server shows {kinds}")
-    view, name = VIEWS[kind]
-    (model,) = (each for each in list_models(sources)["models"] if each["id"] == id)
-    values = _read_input(kind, model["examples"], text)
-    question = find_question(name)
-    answer = question(sources, **read_arguments(question, {"model": id, **values}))
-    answers = {"list_models": {"models": [model]}, name: answer}
-    state = {"view": view, "model": id, **{key: str(value) for key, value in values.items()}}
+def view_page(
+    sources: Sources, id: str | None, text: str | None = None, view: str | None = None
+) -> AttentionView:
+    """The page of one view of one model on one input. id: None for a view without a model.
+
+    view: without it, the first one that shows this kind of model.
+    """
+    if id is not None:
+        view = _choose_view(sources.open(id), view)
+    assert view is not None
+    answers, state = answer_view(sources, view, id, text)
     return AttentionView(write_whole(answers, state), HEIGHT)
 
 
-def _read_input(kind: str, examples: list[str], text: str | None) -> dict[str, Any]:
-    """The input of the question: a text, or the number of a picture."""
-    if kind == "VisionTransformer":
-        if text is not None and not text.isdecimal():
-            raise ValueError(f"text must be the number of a validation picture, got {text!r:.80}")
-        return {"number": int(text or 0)}
-    if text is None and not examples:
-        raise ValueError("text is missing: give a text for the model to read")
-    return {"text": examples[0] if text is None else text}
+def _choose_view(opened: Opened, view: str | None) -> str:
+    kind = opened.kind
+    fitting = [name for name, kinds in KINDS.items() if kind in kinds]
+    if not fitting:
+        known = ", ".join(dict.fromkeys(kind for kinds in KINDS.values() for kind in kinds))
+        raise ValueError(f"a {kind} needs a running studio; a page without a server shows {known}")
+    if view in WITHOUT_MODEL:
+        raise ValueError(f"view {view} shows no model: leave out {opened.source.id}")
+    if view is not None and view not in fitting:
+        raise ValueError(f"view {view} does not show a {kind}; choose {' or '.join(fitting)}")
+    return view or fitting[0]
 
 
 def _open(model: Any, tokenizer: Tokenizer | None) -> Opened:
@@ -80,11 +71,11 @@ def _open(model: Any, tokenizer: Tokenizer | None) -> Opened:
     kind = opened.kind
     if kind == "unknown":
         raise TypeError(f"model must be a run or a model of clearhead, got {type(model).__name__}")
-    if kind in VIEWS and VIEWS[kind] != TEXT:
+    if kind in (*KINDS["picture"], *KINDS["translation"]):
         raise ValueError(
             f"a {kind} is shown with its run, which reads its input; give the run: "
             f'look(load_run("runs/…"))'
         )
-    if kind in VIEWS and tokenizer is None:
+    if kind in TEXT_KINDS and tokenizer is None:
         raise ValueError("tokenizer is missing: a bare model cannot read a text without it")
     return opened

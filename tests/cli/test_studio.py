@@ -127,6 +127,39 @@ def test_options_reach_the_worker(start):
     assert "--threads must be" in start("--demo", "--threads", "0", code=2)["err"]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--host", "0.0.0.0", "--token", "a-secret-word"], "leave out --host and --token"),
+        (["--port", "8000"], "writes a file and starts no server: leave out --port"),
+        (["--demo"], "name the model instead of --demo"),
+        (["--view", "txt"], "--view must be one of text, generate, "),
+        (["--view", "kernels"], "--view kernels shows no model: leave out substring"),
+        (["--view", "picture"], "--view picture does not show a SequenceClassifier; choose text"),
+        (["--threads", "0"], "--threads must be"),
+    ],
+)
+def test_options_that_mean_nothing_for_an_exported_file_are_refused(start, options, words):
+    assert words in start("substring", "--export", "page.html", *options, code=2)["err"]
+    assert not Path("page.html").exists()
+
+
+def test_an_export_computes_with_as_many_threads_as_it_is_told(start, monkeypatch):
+    seen = []
+    monkeypatch.setattr(command.options, "set_threads", seen.append)
+    start("substring", "--export", "page.html", "--threads", "1")
+    assert seen == ["1"]
+    assert Path("page.html").stat().st_size > 10_000
+
+
+def test_a_view_without_a_model_is_written_without_one(start):
+    assert start("--export", "page.html", "--view", "positions")["out"] == "page.html\n"
+    err = start("--export", "p.html", "--view", "positions", "--text", "a", code=2)["err"]
+    assert "--view positions reads no text" in err
+    assert "name exactly one" in start("--export", "p.html", "--view", "text", code=2)["err"]
+    assert "--view is for an exported file" in start("--view", "text", code=2)["err"]
+
+
 # Who may come in
 
 

@@ -13,7 +13,7 @@ import clearhead
 from clearhead.models.smallest import TorchTransformer
 from clearhead.studio import page as page_files
 from clearhead.studio.frames import decode_answer
-from clearhead.studio.look import look
+from clearhead.studio.look import look, view_page
 from clearhead.studio.sources import Sources
 from clearhead.studio.whole_page import join_modules, read_whole, write_whole
 
@@ -87,7 +87,8 @@ def test_the_python_of_a_look_begins_with_the_run(lecture):
     run = lecture.open("substring").run
     for model, words in ((run, f"load_run({str(run.folder.path)!r})"), (run.model, "# model and")):
         page = look(model, "abc|c", run.tokenizer).page
-        encoded = json.loads(re.search(r'id="answers">(.+?)</script>', page)[1])["attend"]
+        answers = json.loads(re.search(r'id="answers">(.+?)</script>', page)[1])
+        encoded = answers['attend [["model","model"],["text","abc|c"]]']
         assert words in decode_answer(base64.b64decode(encoded))["python"]
 
 
@@ -120,6 +121,45 @@ def test_a_look_works_in_the_frame_of_a_notebook(lecture, browser, tmp_path):
     expect(view.get_by_text("layer 0 · head 3").first).to_be_visible()
     page.close()
     assert faults == []
+
+
+EXPORTED = {  # view → model, and what is seen when all its answers are there
+    "text": ("substring", ".head-open canvas"),
+    "generate": ("shakespeare", "text=after layer 1"),
+    "picture": ("digits", ".picture-strip canvas, [aria-label='pictures'] canvas"),
+    "translation": ("dates", "text=sep 21, 1883"),
+    "smallest": (None, "text=Km"),
+    "positions": (None, "canvas"),
+    "kernels": (None, "canvas"),
+}
+
+
+@pytest.mark.parametrize("view", EXPORTED)
+def test_each_view_is_written_to_a_file_that_misses_no_answer(lecture, browser, tmp_path, view):
+    id, shown = EXPORTED[view]
+    path = view_page(lecture, id, view=view).save(tmp_path / "page.html")
+    page = browser.new_page()
+    faults = []
+    page.on("console", lambda message: faults.append(message.text))
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.goto(Path(path).as_uri())
+    page.wait_for_selector(f"[data-view='{view}']")
+    expect(page.locator(shown).first).to_be_visible(timeout=60_000)
+    page.wait_for_timeout(300)  # no answer is missing later either
+    assert page.get_by_text("saved without its server").count() == 0, page.inner_text("body")
+    assert page.locator(".stale, .error").count() == 0
+    page.close()
+    assert faults == []
+
+
+def test_a_view_that_does_not_show_the_model_is_refused(lecture):
+    for id, view, words in (
+        ("digits", "text", "view text does not show a VisionTransformer; choose picture"),
+        ("shakespeare", "picture", "view picture does not show a GPT; choose text or generate"),
+        ("digits", "kernels", "view kernels shows no model: leave out digits"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            view_page(lecture, id, view=view)
 
 
 def test_held_models_are_opened_by_their_name(lecture):

@@ -1,0 +1,11 @@
+"""The views that a page without a server can show, and the kinds of models that each is for."""
+
+TEXT_KINDS = ("GPT", "SequenceClassifier", "TextEncoder")
+KINDS = {
+    "text": TEXT_KINDS,
+    "generate": ("GPT",),
+    "picture": ("VisionTransformer",),
+    "translation": ("Seq2Seq",),
+}
+WITHOUT_MODEL = ("smallest", "positions", "kernels")
+VIEWS = (*KINDS, *WITHOUT_MODEL)
