@@ -261,3 +261,14 @@ def test_a_number_that_no_picture_has_is_a_sentence_above_the_first_pictures(pag
     page.wait_for_selector("text=there is no validation picture 999999")
     page.wait_for_selector("text=1 – 24 of 2,000")
     page.expected.append("status of 400")
+
+
+def test_the_maps_say_that_they_show_the_whole_picture(page):
+    open_picture(page)
+    notes = page.get_by_text("This panel still shows the whole picture")
+    expect(notes.first).to_be_hidden()
+    open_picture(page, covered="[5,6]")
+    for name in ("Which patches it uses", "Every head"):
+        expect(page.get_by_role("region", name=name).locator(notes)).to_be_visible()
+    page.get_by_role("button", name="uncover all").click()
+    expect(notes.first).to_be_hidden()

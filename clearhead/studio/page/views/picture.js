@@ -32,6 +32,7 @@ class PictureView {
 
   build(root) {
     const shared = { args: () => this.args(), onChange: () => this.keep() };
+    this.wholeNotes = [0, 1].map(() => make("p", { class: "note warm", hidden: true, text: "This panel still shows the whole picture: patches are covered only for the answer." }));
     this.strip = new PictureStrip(this.model, {
       isMistakes: address.get("mistakes") === "1",
       onMode: (value) => address.set({ mistakes: value ? "1" : null }),
@@ -42,6 +43,7 @@ class PictureView {
     this.answerPart = new PictureAnswer([], shared);
     this.maps = new PictureMaps(this.mapState, shared);
     this.heads = new PictureHeads(this.headState, { ...shared, onLook: (patch) => this.look(patch) });
+    [this.maps, this.heads].forEach(({ node }, i) => node.querySelector(".panel-body").before(this.wholeNotes[i]));
     this.error = make("div");
     this.results = make("div", { class: "stack", hidden: true }, make("div", { class: "columns" }, this.answerPart.node, this.maps.node), this.heads.node);
     root.append(panel("Choose a picture", { saves: false }, this.strip.node), this.error, this.results);
@@ -87,6 +89,7 @@ class PictureView {
   keep() {
     const { layer, head, patch, key } = this.headState;
     const covered = [...this.answerPart.covered];
+    for (const note of this.wholeNotes) note.hidden = covered.length === 0;
     address.set({
       number: this.number,
       covered: covered.length ? covered : null,
