@@ -25,7 +25,9 @@ def test_the_example_shows_a_diagnosis_and_its_repair_passes(page, studio):
     expect(part.locator("tr.got td")).to_have_text(print_value(found["example"]["got"]))
     expect(part.locator("tr.expected td")).to_have_text(print_value(found["example"]["expected"]))
     expect(page.locator(".code-gutter .marked")).to_have_text(str(LINE))
-    expect(page.get_by_text("The code ran in a sandbox: ")).to_be_visible()
+    expect(page.get_by_text("The code ran in a sandbox with ")).to_be_visible()
+    page.get_by_role("button", name="go to the equation").click()
+    expect(part.locator(".part-place")).to_be_focused()
 
     part.get_by_role("button", name=f"line {LINE}").click()
     code = page.get_by_role("textbox", name="code")

@@ -73,3 +73,9 @@ def test_a_cell_is_explained_by_both_similarities(page, studio):
     dot = answer["q"][4] @ answer["k"][2]
     similarity = f"φ(q)·φ(k) = ({printed(dot)} + 1)² = {printed((dot + 1) ** 2)}"
     expect(page.locator(".equation").nth(2)).to_have_text(similarity)
+
+
+def test_explain_goes_to_the_numbers_of_the_cell(page):
+    open_view(page)
+    page.get_by_role("button", name="go to the equation").last.click()
+    expect(page.get_by_role("region", name="This cell")).to_be_focused()

@@ -160,3 +160,10 @@ def test_of_quick_changes_the_last_one_counts(page):
     bias = AlibiBias(4).double()(7)[0].numpy()
     assert np.array_equal(read_matrix(page, "The bias: query i, key j"), bias)
     assert page.locator(".error").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["sinusoidal", "rotary", "alibi"])
+def test_explain_goes_to_the_numbers_of_the_cell(page, scheme):
+    open_view(page, scheme=scheme)
+    page.get_by_role("button", name="go to the equation").first.click()
+    expect(page.get_by_role("region", name="This cell")).to_be_focused()

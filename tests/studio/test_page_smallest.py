@@ -258,3 +258,9 @@ def test_a_loss_of_0_is_said_in_words(page):
     page.get_by_role("button", name="train 100 steps").click()
     expect(page.get_by_text("The loss is 0: there is nothing to learn.")).to_be_visible()
     expect(page.get_by_role("button", name="train 100 steps")).to_be_enabled()
+
+
+def test_explain_goes_to_the_numbers_of_the_cell(page):
+    open_view(page)
+    page.get_by_role("button", name="go to the equation").click()
+    expect(page.get_by_role("region", name="Why this cell has its number")).to_be_focused()

@@ -5,8 +5,9 @@ import { tellNews } from "./api.js";
 
 // A part of a view with its tools: save as PNG or SVG, copy as Python, explain.
 //   python: () => lines that compute the same in a notebook; explain: () => a node with the numbers of the
-//   chosen cell; note: one sentence below the title; name: of saved files.
-export function panel(title, { python = null, explain = null, note = "", name = "clearhead", saves = true } = {}, ...children) {
+//   chosen cell; explainAt: () => the panel that does so, where it is another one; note: one sentence below
+//   the title; name: of saved files.
+export function panel(title, { python = null, explain = null, explainAt = null, note = "", name = "clearhead", saves = true } = {}, ...children) {
   const body = make("div", { class: "panel-body" }, children);
   const explanation = make("div", { class: "explanation", hidden: true });
   const tools = [
@@ -14,6 +15,7 @@ export function panel(title, { python = null, explain = null, note = "", name = 
     saves ? tool("SVG", "save as SVG", () => saveSVG(body, name)) : null,
     python === null ? null : tool("Python", "copy as Python", () => copyPython(python())),
     explain === null ? null : explainTool(explanation, explain),
+    explainAt === null ? null : tool("explain", "go to the equation with the numbers of the chosen cell", () => goToNode(explainAt())),
   ];
   return make("section", { class: "panel", attributes: { "aria-label": title } },
     make("div", { class: "panel-head" },
@@ -44,6 +46,12 @@ function explainTool(holder, explain) {
   const node = make("button", { class: "tool", type: "button", text: "explain", title: "the equation with the numbers of the chosen cell", attributes: { "aria-expanded": "false" }, on: { click: show } });
   holder.refresh = () => { if (!holder.hidden) clear(holder, explain()); };
   return node;
+}
+
+function goToNode(node) {
+  node.tabIndex = -1;
+  node.focus({ preventScroll: true });
+  node.scrollIntoView({ block: "nearest" });
 }
 
 // Update an open explanation after another cell was chosen.

@@ -43,7 +43,7 @@ class CheckPage {
         this.choice, this.about, this.code.node,
         make("p", { class: "note", id: KEYS, text: "Ctrl + Enter checks. Tab indents; to leave the box by keyboard, press Escape, then Tab." }),
         make("div", { class: "row" }, this.start, field("seed", this.seed), this.makeFileButton(), button("clear", () => this.write("")))),
-      panel("What was found", { saves: false }, this.result)));
+      panel("What was found", { saves: false, explainAt: () => this.findTerm() }, this.result)));
     this.showHint();
     this.begin();
   }
@@ -127,6 +127,13 @@ class CheckPage {
     const lines = report.parts.filter(({ line, verdict }) => line && verdict !== "passed").map(({ line, sentence }) => [line, sentence]);
     this.code.mark(lines);
     clear(this.result, drawReport(report, this.exercises, (line) => this.code.showLine(line)));
+  }
+
+  // Where the report names the term of the formula that is wrong.
+  findTerm() {
+    const place = this.result.querySelector(".part-place");
+    if (place === null) throw new Error("There is no mistake to explain here.");
+    return place;
   }
 
   writePython() {

@@ -13,7 +13,16 @@ export function drawReport(report, exercises, onLine) {
     report.parts.map((part) => drawPart(part, exercises.find(({ name }) => name === part.exercise), onLine)),
     report.notes.map((note) => make("p", { class: "note", text: note })),
     make("p", { class: "report-sum" }, make("strong", { text: `${n} of ${report.parts.length} parts passed, ${formatPoints(points)} of ${formatPoints(most)} points` })),
-    make("p", { class: "note", text: `The code ran in a sandbox: ${report.sandbox}.` }));
+    describeSandbox(report.sandbox));
+}
+
+const LAYERS = 5; // of protection
+
+// sandbox: the layers that were on, such as "limits + Landlock + seccomp".
+function describeSandbox(sandbox) {
+  const n = sandbox.split(" + ").length;
+  const words = n === LAYERS ? `all ${LAYERS} layers of protection on` : `${n} of ${LAYERS} layers of protection on`;
+  return make("p", { class: "note", text: `The code ran in a sandbox with ${words}.`, title: sandbox });
 }
 
 const formatPoints = (points) => String(Math.round(points * 100) / 100);

@@ -74,7 +74,7 @@ class KernelsPage {
 
   makeMatrix(name, title) {
     const matrix = new Matrix({ label: title, colour: "signed", onPick: (row, column) => this.pick(row, column) });
-    return { name, matrix, node: panel(title, { name: `kernels-${name}`, note: NOTES[name], python: () => this.answer?.python ?? "" }, matrix.node) };
+    return { name, matrix, node: panel(title, { name: `kernels-${name}`, note: NOTES[name], python: () => this.answer?.python ?? "", explainAt: () => this.explanation.closest(".panel") }, matrix.node) };
   }
 
   get sizes() {

@@ -38,7 +38,7 @@ export function makeBiasParts(page) {
     clear(explanation, explainBias(answer, arrays, cell, head, page.state));
   }
 
-  return { nodes: [first.node, make("div", { class: "columns" }, bias.node, attention.node), cellPanel], draw, leave: () => first.leave?.() };
+  return { nodes: [first.node, make("div", { class: "columns" }, bias.node, attention.node), cellPanel], cell: cellPanel, draw, leave: () => first.leave?.() };
 }
 
 // The weights of Toeplitz, to be changed.
@@ -70,7 +70,7 @@ function makeWeights(page) {
 
 function makeSlopes(page) {
   const box = make("div");
-  const node = panel("The slope of each head", { saves: false, python: () => page.answer?.python ?? "", note: "slope[h] = 2^(−8h/H) for heads h = 1 … H. A steep head hears only near tokens. Choose a head." }, box);
+  const node = panel("The slope of each head", { saves: false, python: () => page.answer?.python ?? "", note: "slope[h] = 2^(−8(h+1)/H) for heads h = 0 … H−1, if H is a power of two. A steep head hears only near tokens. Choose a head." }, box);
   const draw = (answer, head) => redraw(box, bars({ labels: [...answer.slopes.data].map((_, h) => `head ${h}`), values: [...answer.slopes.data], chosen: head, onPick: (h) => page.set({ head: h }, false), label: "slopes" }));
   return { node, draw };
 }

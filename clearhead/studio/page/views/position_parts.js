@@ -6,7 +6,7 @@ import { panel } from "../panel.js";
 // A panel with a matrix; choosing a cell of it makes it the cell that is explained.
 export function makeMatrixPanel(page, title, name, { note = "", colour = "signed", label = title } = {}, ...children) {
   const matrix = new Matrix({ label, colour, onPick: (row, column) => page.set({ cell: { name, row, column } }, false) });
-  const node = panel(title, { name: `positions-${name}`, note, python: () => page.answer?.python ?? "" }, matrix.node, children);
+  const node = panel(title, { name: `positions-${name}`, note, python: () => page.answer?.python ?? "", explainAt: () => page.parts.cell }, matrix.node, children);
   return { name, matrix, node };
 }
 

@@ -30,7 +30,7 @@ export function makeRotaryParts(page) {
     clear(hands, make("p", { class: "note", text: `The pairs of q at position ${cell.row}, as clock hands:` }), drawTurned(answer, cell.row));
   }
 
-  return { nodes: [make("div", { class: "columns" }, turns.node, scores.node), make("div", { class: "columns" }, cellPanel, curvePanel)], draw };
+  return { nodes: [make("div", { class: "columns" }, turns.node, scores.node), make("div", { class: "columns" }, cellPanel, curvePanel)], cell: cellPanel, draw };
 }
 
 // A line for the query at the first, a middle and the last position.

@@ -39,7 +39,7 @@ export function makeTableParts(page) {
     clear(waves, lineChart({ series, x: "position", y: "value" }));
   }
 
-  return { nodes: [make("div", { class: "columns" }, table.node, similar.node), make("div", { class: "columns" }, cellPanel, wavePanel)], draw };
+  return { nodes: [make("div", { class: "columns" }, table.node, similar.node), make("div", { class: "columns" }, cellPanel, wavePanel)], cell: cellPanel, draw };
 }
 
 export function describeSpread(spread) {

@@ -82,7 +82,7 @@ class SmallestPage {
 
   makeMatrices() {
     const list = (names) => make("div", { class: "grids" }, names.map((name) => this.grids[name].node));
-    return panel("The matrices", { name: "smallest-transformer", python: () => this.answer?.python ?? "",
+    return panel("The matrices", { name: "smallest-transformer", python: () => this.answer?.python ?? "", explainAt: () => this.explanation.closest(".panel"),
       note: "Above: the parameters. Drag a cell up or down, or click it and use the arrow keys or type a number. Below: what they compute from this input, x = [letter, place]; click a cell to see how." },
     list(PARAMETERS), list(COMPUTED));
   }
