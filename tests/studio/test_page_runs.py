@@ -1,6 +1,8 @@
 """The Runs view, as a person uses it: numbers as in metrics.jsonl, live, compared, started."""
 
 import json
+import math
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,6 +112,62 @@ def test_a_run_grows_on_the_page_while_it_is_written_and_cut_lines_go(page, fold
     expect(row.get_by_role("button", name="resume")).to_be_enabled()
 
 
+def test_the_last_loss_is_explained_with_its_numbers(page):
+    page.goto_view("runs", runs="shakespeare")
+    panel = page.get_by_role("region", name="Curves")
+    expect(panel.locator(".run-last tbody tr")).to_have_count(1)
+    panel.get_by_role("button", name="explain").click()
+    loss = RunFolder(LECTURE / "shakespeare").read_metrics()[-1]["val_loss"]
+    words = f"exp(val_loss) = exp({print_number(loss)}) = {print_number(math.exp(loss))}"
+    expect(panel.locator(".explanation")).to_contain_text(words)
+
+
+def luminance(colour):
+    """Of a colour such as "rgb(24, 28, 34)", as WCAG defines it."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return sum(weight * x for weight, x in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_line_of_a_chart_stands_out_from_its_panel(page, folder, scheme):
+    page.emulate_media(color_scheme=scheme)
+    for name in ("wide-0001", "wide-0002"):
+        copy_run(folder, name)
+    page.goto_view("runs", runs="substring,digits,shakespeare,dates,wide-0001,wide-0002")
+    lines = page.locator(".run-chart").first.locator("polyline")
+    expect(lines).to_have_count(6)
+    colours = lines.evaluate_all("(all) => all.map((line) => getComputedStyle(line).stroke)")
+    panel = page.get_by_role("region", name="Curves")
+    ground = panel.evaluate("(node) => getComputedStyle(node).backgroundColor")
+    assert len(set(colours)) == 6
+    for colour in colours:
+        high, low = sorted((luminance(colour), luminance(ground)), reverse=True)
+        assert (high + 0.05) / (low + 0.05) >= 3
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("training", "early-0001 prepares its data and takes its first steps …"),
+        ("stopping", "The training stops."),
+        ("ended", "The training ended before its first step; there was nothing to save."),
+    ],
+)
+def test_a_training_that_has_not_begun_does_not_say_that_it_is_saved(page, folder, state, words):
+    run = copy_run(folder, "early-0001")
+    shutil.rmtree(run.checkpoints)
+    (run / METRICS).unlink()
+    training = {"run": "early-0001", "command": "clearhead train", "error": None, "state": state}
+    page.route(
+        "**/api/runs",
+        lambda route: route.fulfill(json={**route.fetch().json(), "training": training}),
+    )
+    page.goto_view("runs", runs="substring")
+    expect(page.locator(".training-words")).to_have_text(words)
+    page.unroute_all(behavior="wait")
+
+
 def test_samples_are_shown_step_by_step(page):
     page.goto_view("runs", runs="substring")
     samples = RunFolder(LECTURE / "substring").read_samples()
@@ -145,6 +203,11 @@ def test_weights_have_the_numbers_of_pytorch(page, lecture):
     expect(numbers).to_have_text([print_number(x) for x in table.norm(dim=1).tolist()])
     panel.get_by_role("button", name="explain").click()
     expect(panel.locator(".explanation")).to_contain_text(print_number(weight.mean().item()))
+    page.goto_view("runs", runs="substring,digits")
+    expect(panel.get_by_text("Choose a run to see its weights.")).to_be_visible()
+    panel.get_by_role("button", name="digits").click()
+    expect(panel.locator(".histogram-large")).to_be_visible()
+    expect(panel.get_by_text("Choose a run to see its weights.")).to_have_count(0)
 
 
 def test_the_python_of_each_panel_gives_what_it_shows(page):
@@ -194,6 +257,8 @@ def test_the_form_sends_only_changed_settings(page, folder):
     command = form.locator(".command")
     expect(command).to_have_text("clearhead train identity")
     form.locator("[name='training.steps']").fill("70")
+    expect(form.locator("[name='training.schedule']")).to_be_hidden()  # one of the other settings
+    form.locator("summary", has_text="other settings").click()
     form.locator("[name='training.schedule']").select_option("cosine")
     expect(command).to_have_text(
         "clearhead train identity training.steps=70 training.schedule=cosine"
@@ -227,7 +292,7 @@ def test_a_training_is_started_watched_stopped_and_resumed_on_the_page(page, stu
     page.goto_view("runs", runs="substring")
     form = page.get_by_role("region", name="Start a training")
     form.get_by_label("recipe").select_option("substring")
-    for section in ("model", "data"):
+    for section in ("other settings", "model", "data"):
         form.locator("summary", has_text=section).click()
     form.locator("[name='training.lr']").fill("fast")
     form.get_by_role("button", name="start training").click()

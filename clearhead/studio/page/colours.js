@@ -36,15 +36,8 @@ export function inkOn([r, g, b]) {
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff";
 }
 
-// Lines of a chart (Okabe and Ito), each also with its own dashes.
-export const LINES = [
-  { colour: "#0072b2", dashes: "" },
-  { colour: "#d55e00", dashes: "6 3" },
-  { colour: "#009e73", dashes: "2 3" },
-  { colour: "#cc79a7", dashes: "8 3 2 3" },
-  { colour: "#e69f00", dashes: "" },
-  { colour: "#56b4e9", dashes: "6 3" },
-];
+// Lines of a chart, each with its own dashes; style.css has their colours for light and dark screens.
+export const LINES = ["", "6 3", "2 3", "8 3 2 3", "", "6 3"].map((dashes, i) => ({ colour: `var(--chart-${i + 1})`, dashes }));
 
 export function onColourScheme(listener) {
   darkScheme.addEventListener("change", listener);

@@ -2,7 +2,7 @@
 import { lineChart } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number } from "../format.js";
-import { message, panel } from "../panel.js";
+import { message, panel, refreshExplanation } from "../panel.js";
 
 const LOG_FACTOR = 20; // a loss that falls by more than this factor gets a logarithmic scale
 const MOST_POINTS = 600; // of a line; more could not be told apart
@@ -10,7 +10,7 @@ const MOST_POINTS = 600; // of a line; more could not be told apart
 export function makeCurvesPanel(page) {
   const charts = make("div", { class: "run-charts" });
   const numbers = make("div", { class: "scroll" });
-  const node = panel("Curves", { python: () => writeCurves(page), name: "curves", note: "One chart for each metric; choose up to six runs above to compare them. Runs in training grow as you watch." }, charts, numbers);
+  const node = panel("Curves", { python: () => writeCurves(page), explain: () => explainLoss(page), name: "curves", note: "One chart for each metric; choose up to six runs above to compare them. Runs in training grow as you watch." }, charts, numbers);
   const draw = () => {
     const shown = page.chosen.map((id) => [id, page.data.get(id)]);
     const names = listMetrics(shown.map(([, { metrics }]) => metrics));
@@ -19,6 +19,7 @@ export function makeCurvesPanel(page) {
     else if (!names.length) clear(charts, make("p", { class: "note", text: page.chosen.length ? "Nothing was measured yet." : "Choose a run above." }));
     else clear(charts, names.map((name) => drawMetric(name, shown)));
     clear(numbers, names.length ? drawLastNumbers(names, shown) : null);
+    refreshExplanation(node);
   };
   return { node, draw };
 }
@@ -68,6 +69,25 @@ function drawLastNumbers(names, shown) {
     make("caption", { class: "visually-hidden", text: "the last measured numbers" }),
     make("thead", {}, make("tr", {}, ["last numbers of", "step", ...names].map((name) => make("th", { text: name })))),
     make("tbody", {}, rows));
+}
+
+const SQUARED = ["SequenceData", "PublishedSequenceData"]; // data whose loss is the mean squared error
+
+// The last loss of the first chosen run, in other words.
+function explainLoss(page) {
+  const [id] = page.chosen;
+  const { metrics, config } = page.data.get(id);
+  const name = ["val_loss", "loss"].find((each) => readSeries(metrics, each).length);
+  if (name === undefined) return make("p", { text: "Choose a run that has measured a loss." });
+  const [step, loss] = readSeries(metrics, name).at(-1);
+  const isSquared = SQUARED.includes(config?.data?.kind);
+  const [words, lines] = isSquared
+    ? ["The loss is the mean of (output − target)² over all outputs.", [`√${name} = √${number(loss)} = ${number(Math.sqrt(loss))}: how far an output is off, by the root of this mean`]]
+    : ["The loss is the mean of −ln p over all examples; p is the probability that the model gives to the right answer (the right token, class or word).", [
+      `exp(−${name}) = exp(−${number(loss)}) = ${number(Math.exp(-loss))}: the geometric mean of these p`,
+      `exp(${name}) = exp(${number(loss)}) = ${number(Math.exp(loss))}: the perplexity; as uncertain as a choice among so many equally likely answers`,
+    ]];
+  return make("div", { class: "stack" }, make("p", { text: `${id}, step ${step}. ${words}` }), lines.map((text) => make("p", { class: "mono", text })));
 }
 
 const listPaths = (page) => page.chosen.map((id) => page.list.runs.find((run) => run.id === id)?.run).filter(Boolean);

@@ -3,6 +3,7 @@ import { ask, send } from "../api.js";
 import { clear, make } from "../dom.js";
 import { button, choice, field, message, panel } from "../panel.js";
 
+const IMPORTANT = ["training.steps", "training.lr", "training.batch_size", "training.warmup", "training.seed"]; // shown first
 const IS_PATH = /(path|file|folder|directory)s?$/;
 
 export function makeFormPanel(page) {
@@ -63,7 +64,16 @@ function drawSection(form, section, isOpen, onChange) {
   return make("details", { class: "settings", open: isOpen },
     make("summary", {}, make("strong", { text: section.name }), make("span", { class: "muted", text: ` ${section.kind}, ${fields.length} settings` })),
     section.about ? make("p", { class: "note", text: section.about }) : null,
-    make("div", { class: "setting-grid" }, fields.map((each) => drawSetting(form, each, onChange))));
+    drawSettings(form, fields, onChange));
+}
+
+// The important settings; the others below them, folded.
+function drawSettings(form, fields, onChange) {
+  const drawGrid = (some) => make("div", { class: "setting-grid" }, some.map((each) => drawSetting(form, each, onChange)));
+  const first = fields.filter(({ name }) => IMPORTANT.includes(name));
+  if (!first.length) return drawGrid(fields);
+  const rest = fields.filter(({ name }) => !IMPORTANT.includes(name));
+  return [drawGrid(first), make("details", { class: "other-settings" }, make("summary", { text: `${rest.length} other settings` }), drawGrid(rest))];
 }
 
 function drawSetting(form, setting, onChange) {

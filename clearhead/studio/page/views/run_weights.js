@@ -42,7 +42,7 @@ export function makeWeightsPanel(page) {
     if (head.key === key) return;
     head.key = key;
     if (!isShown) clear(body);
-    clear(head, page.chosen.length
+    clear(head, page.chosen.length > 1 && !isShown ? make("p", { class: "note", text: "Choose a run to see its weights." }) : null, page.chosen.length
       ? make("div", { class: "row" }, page.chosen.length > 1 || isShown ? tabs("weights of", page.chosen, state.own, show) : button("show weights", () => { show(page.chosen[0]); }, { kind: "primary" }))
       : make("p", { class: "note", text: "Choose a run above." }));
   };

@@ -105,8 +105,23 @@ class RunsPage {
   render() {
     if (this.isLeft) return;
     this.table.draw(this.list);
-    clear(this.training, drawTraining(this.list.training));
+    clear(this.training, this.drawTraining(this.list));
     for (const part of this.parts) part.draw();
+  }
+
+  // What the studio is training now, or why the last training ended.
+  drawTraining({ runs, training }) {
+    if (training === null) return null;
+    if (training.error) return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
+    const run = runs.find(({ id }) => id === training.run);
+    const hasBegun = run?.step > 0 || this.data.get(training.run).metrics.length > 0;
+    const words = {
+      starting: "The training is starting; its run appears below in a moment.",
+      training: hasBegun ? `${training.run} is being trained.` : `${training.run} prepares its data and takes its first steps …`,
+      stopping: hasBegun ? "The training finishes its step and saves." : "The training stops.",
+      ended: run?.step > 0 ? `The training of ${run.id} has ended; everything is saved.` : "The training ended before its first step; there was nothing to save.",
+    };
+    return make("p", { class: "note training-words", title: training.command, text: words[training.state] });
   }
 
   async start(training) {
@@ -145,17 +160,4 @@ class RunsPage {
       message(this.error, error);
     }
   }
-}
-
-// What the studio is training now, or why the last training ended.
-function drawTraining(training) {
-  if (training === null) return null;
-  if (training.error) return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
-  const words = {
-    starting: "The training is starting; its run appears below in a moment.",
-    training: `${training.run} is being trained.`,
-    stopping: "The training finishes its step and saves.",
-    ended: `The training of ${training.run ?? "a run"} has ended; everything is saved.`,
-  };
-  return make("p", { class: "note training-words", title: training.command, text: words[training.state] });
 }
