@@ -30,13 +30,16 @@ END_SECONDS = 1.5  # the studio waits this long for a training to save; it saves
 
 
 class TrainingProcess:
-    """One `clearhead train`. runs: the folder of new runs; run: the folder that is resumed."""
+    """One `clearhead train`. runs: the folder of new runs; run: the folder that is resumed.
+
+    If it fails, the terminal of the studio says why.
+    """
 
     def __init__(self, words: Sequence[str], runs: str, *, run: str | None = None) -> None:
         self.words, self.runs, self.run = [*words, "--out", runs], runs, run
         self.is_stopping = False
         self._error: str | None = None
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # forget closes it
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # _watch closes it
         self.process = subprocess.Popen(
             [*COMMAND, *self.words, "--quiet"],
             stdin=subprocess.DEVNULL,
@@ -45,6 +48,8 @@ class TrainingProcess:
             start_new_session=True,
             env=make_environment(),
         )
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     @property
     def is_alive(self) -> bool:
@@ -82,14 +87,23 @@ class TrainingProcess:
 
     def read_error(self) -> str | None:
         """The error of a command that has failed; None if it runs, is done or was stopped."""
-        code = self.process.poll()
-        if code is None or code in (0, STOPPED) or (code < 0 and self.is_stopping):
+        if not self.is_alive:
+            self._watcher.join()
+        return self._error
+
+    def _watch(self) -> None:
+        """Wait for the end; keep the error if there is one, and print it."""
+        with self._stderr:
+            self._error = self._find_error(self.process.wait())
+        if self._error is not None:
+            print_safely(f"{self.command} has failed: {self._error}")
+
+    def _find_error(self, code: int) -> str | None:
+        if code in (0, STOPPED) or (code < 0 and self.is_stopping):
             return None
         if code < 0:
             return f"{signal.Signals(-code).name} has ended the training; resume it"
-        if self._error is None:
-            self._error = self._read_stderr() or f"the command ended with code {code}"
-        return self._error
+        return self._read_stderr() or f"the command ended with code {code}"
 
     def _read_stderr(self) -> str:
         """The sentence after "error: ", or else the last line."""
@@ -98,10 +112,6 @@ class TrainingProcess:
         text = self._stderr.read(MAX_STDERR).decode(errors="replace").strip()
         _, found, rest = f"\n{text}".partition("\nerror: ")
         return rest.partition("\nhint: ")[0].strip() if found else text.rpartition("\n")[2]
-
-    def forget(self) -> None:
-        """Close the file of its error output; a process that runs goes on."""
-        self._stderr.close()
 
 
 class Trainings:
@@ -127,9 +137,7 @@ class Trainings:
             if (current := self.current) is not None:
                 name = Path(current.find_run() or "a run").name
                 raise AskError(409, f"{name} is being trained; stop it, or wait until it ends")
-            before, self.last = self.last, TrainingProcess(words, self.runs, run=run)
-            if before is not None:
-                before.forget()
+            self.last = TrainingProcess(words, self.runs, run=run)
             return self.last
 
     def find(self, run: str) -> TrainingProcess | None:
@@ -142,15 +150,13 @@ class Trainings:
         """Stop the training, and say in the terminal how to resume it."""
         with self._lock:
             last, self.last = self.last, None
-        if last is None:
+        if last is None or not last.is_alive:
             return
-        if last.is_alive:
-            last.stop()
-            with suppress(subprocess.TimeoutExpired):
-                last.process.wait(END_SECONDS)
-            run = last.find_run()
-            if run is not None:
-                word = "is being saved" if last.is_alive else "is saved"
-                resume = shlex.join(["clearhead", "train", "--resume", run])
-                print_safely(f"the training in {run} was stopped and {word}; resume: {resume}")
-        last.forget()
+        last.stop()
+        with suppress(subprocess.TimeoutExpired):
+            last.process.wait(END_SECONDS)
+        run = last.find_run()
+        if run is not None:
+            word = "is being saved" if last.is_alive else "is saved"
+            resume = shlex.join(["clearhead", "train", "--resume", run])
+            print_safely(f"the training in {run} was stopped and {word}; resume: {resume}")

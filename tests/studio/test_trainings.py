@@ -309,6 +309,21 @@ def test_an_error_after_many_warnings_is_found(trainings):
     assert training.describe()["error"] == "the disk is full"
 
 
+def test_the_terminal_says_why_a_training_has_failed_though_no_page_asks(trainings, capsys):
+    training = trainings.start(["identity", "training.steps=0"])
+    printed = ""
+
+    def has_failed():
+        nonlocal printed
+        printed += capsys.readouterr().err
+        return printed
+
+    wait_until(has_failed)
+    assert printed == f"{training.command} has failed: steps must be positive, got 0\n"
+    trainings.close()
+    assert capsys.readouterr().err == ""
+
+
 def test_the_error_of_the_command_is_shown_as_it_says_it(trainings):
     training = trainings.start(["identity", "training.steps=0"])
     training.process.wait(SECONDS)
@@ -324,7 +339,6 @@ def test_a_file_of_the_folder_is_not_imported_in_place_of_a_library(tmp_path, mo
         assert training.process.wait(SECONDS) == 0
     finally:
         training.process.kill()
-        training.forget()
 
 
 def test_when_the_studio_ends_trainings_are_stopped_and_the_way_on_is_named(
