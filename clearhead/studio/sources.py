@@ -5,7 +5,7 @@
 
 A model is loaded when it is first used. A run that has saved a newer checkpoint since then is
 loaded again, so a run in training is shown as it is now. Only listed models can be opened
-(listing.py).
+(listing.py). Of the runs that are found in the folder of runs, the last 16 used stay loaded.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ from clearhead.models.smallest import TorchTransformer
 from clearhead.runs import Run, RunFolder, load_run
 from clearhead.studio.listing import Listing, Source
 
+MAX_FOUND = 16  # loaded runs of the folder of runs, beside the models given by path
 KINDS = (GPT, SequenceClassifier, TextEncoder, VisionTransformer, Seq2Seq, TorchTransformer)
 
 
@@ -67,7 +68,7 @@ class Sources(Listing):
 
     def hold(self, opened: Opened) -> Source:
         """List a model that is already loaded."""
-        self.listed[opened.source.id] = opened.source
+        self.listed[opened.source.id] = self._given[opened.source.id] = opened.source
         self._opened[opened.source.id] = _find_version(opened.source), opened
         return opened.source
 
@@ -75,14 +76,21 @@ class Sources(Listing):
         """Load a model; a loaded one is returned again unless its run has other checkpoints now."""
         source = self.find(id)
         version = _find_version(source)
-        known = self._opened.get(id)
+        known = self._opened.pop(id, None)
         if known is None or known[0] != version:
             try:
                 known = version, self._load(source)
             except ValueError as fault:  # the files are wrong, not the question
                 raise BadFile(str(fault)) from fault
-            self._opened[id] = known
+        self._opened[id] = known  # the one used last stands last
+        self._forget()
         return known[1]
+
+    def _forget(self) -> None:
+        """Forget the found runs that have not been used for longest; they can be found again."""
+        found = [id for id in self._opened if id not in self._given]
+        for id in found[:-MAX_FOUND]:
+            del self._opened[id], self.listed[id]
 
     def _load(self, source: Source) -> Opened:
         if source.is_run:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import shutil
+from dataclasses import replace
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -15,11 +16,12 @@ from talking_model import MAX_LEN, TEMPLATE, build_tokenizer, write_talker
 from clearhead.data.tokenizers import CharTokenizer, SentencePieceTokenizer
 from clearhead.data.tokenizers.sentence_pieces import format_byte
 from clearhead.generation import generate
+from clearhead.studio import sources as sources_module
 from clearhead.studio.completion_format import CompletionFormat, make_error
 from clearhead.studio.completion_requests import RequestError, read_chat, read_completion
 from clearhead.studio.completions import make_routes
 from clearhead.studio.frames import encode_answer
-from clearhead.studio.listing import LECTURE
+from clearhead.studio.listing import LECTURE, Source
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.chats import FORMATS, Chat, Message, NotServed, find_chat_format
 from clearhead.studio.views.completion_text import (
@@ -411,6 +413,23 @@ def test_a_run_that_is_new_in_the_folder_of_runs_completes_a_text(tmp_path):
     shutil.copytree(LECTURE / "shakespeare", tmp_path / "new-0001")
     (choice,), _ = collect(complete(models, "new-0001", ["ROMEO:"], 3))
     assert choice["finish_reason"] == "length"
+
+
+def test_only_the_found_runs_that_were_used_last_stay_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources_module, "MAX_FOUND", 2)
+    models = Sources([str(LECTURE / "dates")], runs=str(tmp_path))
+    given = models.open("dates")
+    held = models.hold(replace(given, source=Source("held", "", is_run=False)))
+    for i in range(3):
+        shutil.copytree(LECTURE / "digits", tmp_path / f"digits-{i}")
+    first, second = models.open("digits-0"), models.open("digits-1")
+    assert models.open("digits-0") is first
+    models.open("digits-2")
+    assert list(models.listed) == ["dates", "held", "digits-0", "digits-2"]
+    assert models.open("digits-0") is first
+    assert models.open("digits-1") is not second  # found and loaded again
+    assert models.open("dates") is given
+    assert models.open(held.id).model is given.model
 
 
 def test_only_models_that_write_text_are_listed(models):
