@@ -147,9 +147,10 @@ def _print_plan(step_plan: "StepPlan", name: str, command: str | None) -> None:
     print_table(rows)
     typer.echo(f"\n{_say_assumptions(step_plan)}")
     if step_plan.n > c.batch_size:
+        examples = "1 example" if c.batch_size == 1 else f"{c.batch_size} examples"
         typer.echo(
             f"with ddp and fsdp only {c.batch_size} of {step_plan.n} processes learn from a batch: "
-            f"it has {c.batch_size} examples; take a larger training.batch_size"
+            f"it has {examples}; take a larger training.batch_size"
         )
     typer.echo(_say_advice(step_plan, command))
 

@@ -1,4 +1,4 @@
-"""One run on many processes: the only place besides runtime.py that knows about ranks.
+"""One run on many processes: their ranks, what they exchange, and how they start and end.
 
 group.py        the processes of a run, and how they exchange tensors
 signs.py        how they notice that one of them is gone, and which one

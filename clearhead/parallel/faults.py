@@ -1,7 +1,7 @@
 """How the processes of a run ended: which one is the cause, and whether to start again."""
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 LOST = 8  # exit code: another process or machine did not answer
 CURABLE = (1, LOST)
@@ -9,12 +9,16 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 STOPPED = tuple(128 + number for number in STOPPING)  # exit codes of processes that have saved
 
 
-def find_cause(codes: Mapping[int, int]) -> tuple[int, int]:
+def find_cause(codes: Mapping[int, int], ended_by_us: Container[int] = ()) -> tuple[int, int]:
     """The process whose end explains the others: its rank and exit code, below 0 for a signal.
 
     When one process dies, those that wait for it end with LOST, or are aborted by the network
-    library, and the agent stops the rest.
+    library, and the agent stops the rest. ended_by_us: ranks that the agent has stopped; a signal
+    that ended one of them was ours.
     """
+    ours = (-signal.SIGKILL, -signal.SIGTERM)
+    first = {r: code for r, code in codes.items() if not (r in ended_by_us and code in ours)}
+    codes = first or codes
     consequences = [LOST, -signal.SIGABRT, *STOPPED, *(-number for number in STOPPING)]
 
     def weigh(rank: int) -> tuple[int, int]:

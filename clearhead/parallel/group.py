@@ -11,7 +11,7 @@ and than a save, because all processes wait for those.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor
 from clearhead.models.model import Model
 from clearhead.parallel.meeting import explain_absence, meet, read_timeout
 from clearhead.parallel.owners import Owners
-from clearhead.parallel.signs import Signs
+from clearhead.parallel.signs import Signs, ask_store
 from clearhead.runtime import Place
 from clearhead.timing import Timer
 from clearhead.training.chunks import (
@@ -113,9 +113,11 @@ class Processes(Group):
         if n >= self.size:
             return None
         if is_exact:
+            wanted = {"chunks": self.size, "batch_size": -(-self.size // config.accumulate)}
+            changes = [f"training.{k}={v}" for k, v in wanted.items() if getattr(config, k) < v]
             return (
                 f"a step has {n} chunks, so only {n} of {self.size} processes compute; with "
-                f"training.chunks={self.size} all would, but the results would be different numbers"
+                f"{' '.join(changes)} all would, but the results would be different numbers"
             )
         return (
             f"a batch has {n} examples, so only {n} of {self.size} processes learn from it; "
@@ -208,10 +210,10 @@ class Processes(Group):
             if dense.data_ptr() != tensor.data_ptr():
                 tensor.copy_(dense)
 
-    def compare(self, facts: Mapping[str, Any]) -> None:
+    def compare(self, facts: Mapping[str, Any], ignore: Collection[str] = ()) -> None:
         known = [dict(_flatten(json.loads(text))) for text in self._gather(json.dumps(facts))]
         for rank, other in enumerate(known):
-            for name in sorted(known[0].keys() | other.keys()):
+            for name in sorted((known[0].keys() | other.keys()) - set(ignore)):
                 one, two = (each.get(name, "nothing") for each in (known[0], other))
                 if one != two:
                     raise ValueError(
@@ -250,9 +252,7 @@ class Processes(Group):
 
     def say_first(self, sentence: str) -> bool:
         """True for the first process that says this sentence, False for all later ones."""
-        with suppress(RuntimeError):
-            return self.store.add(f"said/{sentence}", 1) == 1
-        return True
+        return ask_store(lambda: self.store.add(f"said/{sentence}", 1) == 1, otherwise=True)
 
     # Faults
 

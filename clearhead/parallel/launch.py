@@ -30,6 +30,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.api import LogsDest, LogsSpecs, SubprocessContext
 from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
     RendezvousError,
     RendezvousHandler,
     RendezvousParameters,
@@ -50,6 +51,7 @@ from clearhead.parallel.faults import (
 TIMEOUT = "CLEARHEAD_TIMEOUT"  # seconds that a process waits for another
 AGENT = "CLEARHEAD_AGENT"  # process id of the agent; its processes end when it does
 SAVE_WITHIN = 120  # seconds that processes have to save after a signal
+END = "clearhead/end"  # a key of the store: the exit code of a final error
 LEAVE_WITHIN = 5.0  # seconds that machine 0 waits for the others at the end of a run
 LOOK_EVERY = 0.05  # seconds between two looks
 Tell = Callable[[str], None]
@@ -79,7 +81,7 @@ def launch(
     """
     _silence_logs()
     settings = {TIMEOUT: str(timeout), AGENT: str(os.getpid())}
-    if processes > 1:
+    if processes * nodes > 1:
         settings["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     with _handle_signals(_raise_signal) as names, _set_environment(settings):
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = ",".join(names)
@@ -127,10 +129,27 @@ class Agent(LocalElasticAgent):
             result = self.run()
         except SignalException as stop:
             return self._explain_stop(stop.sigval)
+        except RendezvousClosedError:
+            self.tell("error: the other nodes have ended")
+            return self._find_end()
         if result is None:  # the other nodes have ended
-            return LOST
-        failures = {rank: failure.exitcode for rank, failure in result.failures.items()}
-        return find_exit_code(find_cause(failures)[1]) if failures else 0
+            return self._find_end()
+        if not result.failures:
+            return 0
+        _, code = find_cause({rank: failure.exitcode for rank, failure in result.failures.items()})
+        store: Any = self._worker_group.store
+        if not is_curable(code):
+            with suppress(RuntimeError):  # machine 0 has ended
+                store.set(END, str(code))
+        return find_exit_code(code)
+
+    def _find_end(self) -> int:
+        """The exit code of a final error on another machine; LOST if that machine gave none."""
+        store: Any = self._worker_group.store  # None before the first rendezvous
+        with suppress(RuntimeError):
+            if store is not None and store.check([END]):
+                return int(store.get(END))
+        return LOST
 
     def leave(self, nodes: int) -> None:
         """Leave the rendezvous. Machine 0 has its store, so it waits for the others to leave."""
@@ -162,9 +181,11 @@ class Agent(LocalElasticAgent):
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
         """Look at the processes, and decide whether they may start again."""
-        result = super()._monitor_workers(worker_group)
+        running = self._find_running()
+        result = super()._monitor_workers(worker_group)  # ends the others if one has failed
         if result.is_failed():
-            rank, code = find_cause({r: failure.exitcode for r, failure in result.failures.items()})
+            codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
+            rank, code = find_cause(codes, ended_by_us=running)
             allowed = worker_group.spec.max_restarts
             count = allowed - self._remaining_restarts + 1
             if not is_curable(code):

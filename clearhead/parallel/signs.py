@@ -5,19 +5,27 @@ than the time limit, the remaining processes check whose signs have stopped, and
 
     rank 1 of 4 gave no sign of life: killed, stopped or cut off
 
+A sign of life contains how many exchanges the process has begun. If all are alive, the one that has
+begun fewer than the others hangs, or is slow.
+
 A process that ends with an error of its own says so in the store, because its message names the
 cause better than the others can.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 import torch.distributed as dist
 
 from clearhead.parallel.meeting import NoAnswer, read_key
 
 BEAT = 1.0  # seconds between signs of life
+ANSWER_WITHIN = 10.0  # seconds that a process waits for the store after a fault
+
+Answer = TypeVar("Answer")
 
 
 class Signs:
@@ -25,6 +33,7 @@ class Signs:
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
         self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
+        self.n_exchanges = 0  # begun so far; all processes make the same ones
         self._end = threading.Event()
         self.thread = threading.Thread(target=self._beat, daemon=True)
         self.thread.start()
@@ -40,57 +49,95 @@ class Signs:
     def say_end(self, fault: BaseException) -> None:
         """Tell the others that this process ends with an error."""
         if isinstance(fault, Exception) and not isinstance(fault, NoAnswer):
-            with suppress(RuntimeError):
-                self.store.set(f"ended/{self.rank}", "")
+            ask_store(lambda: self.store.set(f"ended/{self.rank}", ""), otherwise=None)
 
     @contextmanager
     def explain_faults(self) -> Iterator[None]:
         """If an exchange in this `with` block fails, name the rank that is the cause."""
+        self.n_exchanges += 1
         try:
             yield
         except RuntimeError as fault:
             if not isinstance(fault, dist.DistError) and "gloo" not in str(fault):
                 raise
-            raise NoAnswer(self._find_reason(fault)) from None
+            message = str(fault).splitlines()[0]
+            silence = (
+                "the machine of rank 0 does not answer: it has stopped, or the network is cut; "
+                "the same command resumes the run"
+            )
+            reason = ask_store(lambda: self._find_reason(message), otherwise=silence)
+            raise NoAnswer(reason) from None
 
     def _beat(self) -> None:
         number = 0
         with suppress(RuntimeError):  # the store is gone, so this process ends soon, too
             while not self._end.wait(BEAT):
                 number += 1
-                self.store.set(f"beat/{self.rank}", str(number))
+                self.store.set(f"beat/{self.rank}", f"{number} {self.n_exchanges}")
 
-    def _read_beats(self) -> dict[int, bytes]:
+    def _read_signs(self) -> dict[int, list[int]]:
+        """The last sign of each other rank: its number, and the exchanges begun."""
         others = [rank for rank in range(self.size) if rank != self.rank]
-        return {rank: read_key(self.store, f"beat/{rank}") for rank in others}
+        found = {rank: read_key(self.store, f"beat/{rank}") for rank in others}
+        return {
+            rank: [int(word) for word in (sign or b"0 0").split()] for rank, sign in found.items()
+        }
 
-    def _find_reason(self, fault: RuntimeError) -> str:
-        """Why an exchange failed.
+    def _find_reason(self, message: str) -> str:
+        """Why an exchange failed with this message.
 
         The first process that finds out writes it to the store and ends. The others fail only
         because it has ended, so they take its reason.
         """
         try:
             if not (reason := read_key(self.store, "reason").decode()):
-                found = self._look_for_reason(fault)
+                found = self._look_for_reason(message)
                 reason = self.store.compare_set("reason", "", found).decode()  # the first one stays
             return reason
         except RuntimeError:
             return "the program that started the processes has ended; start it again to resume"
 
-    def _look_for_reason(self, fault: RuntimeError) -> str:
-        before = self._read_beats()
+    def _look_for_reason(self, message: str) -> str:
+        before = self._read_signs()
         for _ in range(25):  # the others have 2.5 s to write a sign
             if ended := [rank for rank in before if self.store.check([f"ended/{rank}"])]:
                 return f"rank {ended[0]} ended with an error; its own message names it"
             self._end.wait(BEAT / 10)
-        after = self._read_beats()
-        silent = [str(rank) for rank in after if after[rank] == before[rank]]
-        if silent:
-            which = f"rank {silent[0]}" if len(silent) == 1 else f"ranks {', '.join(silent)}"
+        after = self._read_signs()
+        if silent := [rank for rank in after if after[rank][0] == before[rank][0]]:
             return (
-                f"{which} of {self.size} gave no sign of life: killed, stopped or cut off; all "
-                f"others waited at most {self.timeout:g} s; the same command resumes the run"
+                f"{_list_ranks(silent)} of {self.size} gave no sign of life: killed, stopped or "
+                f"cut off; all others waited at most {self.timeout:g} s; the same command resumes "
+                f"the run"
             )
-        reason = str(fault).splitlines()[0]
-        return f"an exchange with the other processes failed ({reason:.300})"
+        if late := [rank for rank in after if after[rank][1] < self.n_exchanges]:
+            return (
+                f"{_list_ranks(late)} of {self.size} did not come to an exchange for which the "
+                f"others waited {self.timeout:g} s: it hangs, or needs a longer --timeout, as for "
+                f"a long evaluation; the same command resumes the run"
+            )
+        return f"an exchange with the other processes failed ({message:.300})"
+
+
+def _list_ranks(ranks: list[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+
+
+def ask_store(question: Callable[[], Answer], otherwise: Answer) -> Answer:
+    """The answer to a question about the store; `otherwise` if there is none in time.
+
+    torch waits for a silent store without limit, so a thread asks it.
+    """
+    answers: SimpleQueue[Answer] = SimpleQueue()
+
+    def ask() -> None:
+        with suppress(RuntimeError):  # the store is gone
+            answers.put(question())
+            return
+        answers.put(otherwise)
+
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=ANSWER_WITHIN)
+    except Empty:
+        return otherwise

@@ -24,6 +24,7 @@ from clearhead.training.recipe import Recipe
 
 # Fields of config.json and environment.json that do not change the numbers.
 HARMLESS = ("asked", "python", "system", "code.file", "processes")
+DEPENDENT = ("ddp", "fsdp")  # modes whose last digits depend on the number of processes
 # Parts of config.json that force cannot change.
 FIXED = ("recipe", "data", "model", "overfit", "examples")
 
@@ -179,7 +180,9 @@ def record_processes(run: RunFolder, environment: Mapping[str, Any], tell: Tell)
     then, now = run.environment.get("processes", 1), environment.get("processes", 1)
     if then != now:
         processes = "1 process" if now == 1 else f"{now} processes"
-        tell(f"this run continues on {processes}; before, it had {then}")
+        mode = run.config.get("training", {}).get("parallel")
+        result = f", so with {mode} its last digits will be different" if mode in DEPENDENT else ""
+        tell(f"this run continues on {processes}; before, it had {then}{result}")
         run.describe(run.config, {**run.environment, "processes": now})
 
 

@@ -23,6 +23,7 @@ from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
 from clearhead.runs.own_code import OwnCode, add_kinds, check_not_loading, find_code, remember
 from clearhead.runs.resume import (
+    HARMLESS,
     check_same,
     decide_threads,
     digest_command,
@@ -92,7 +93,8 @@ def train(
         else:
             task = _open_task(recipe, overfit)
             start = _describe(recipe, task, overfit, tell)
-            group.compare({**start.config, **describe_environment(1, where.type), "asked": None})
+            environment = describe_environment(1, where.type)
+            group.compare({**start.config, **environment}, ignore=HARMLESS)
             check_trainable(start.recipe, task)
             folder = _find_folder(Path(out), resume, start, tell) if group.rank == 0 else None
             wanted = _decide_threads(folder, threads, recipe.training)

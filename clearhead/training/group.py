@@ -6,7 +6,7 @@ nobody to ask, so every answer is its own. clearhead/parallel/group.py has the s
 several processes, and no other part of the loop knows how many there are.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -113,8 +113,11 @@ class Group:
     def copy_first(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite these tensors with those of the first process."""
 
-    def compare(self, facts: Mapping[str, Any]) -> None:
-        """Refuse to start if a fact, such as the config, differs between processes."""
+    def compare(self, facts: Mapping[str, Any], ignore: Collection[str] = ()) -> None:
+        """Refuse to start if a fact, such as the config, differs between processes.
+
+        ignore: the full names of facts that may differ, such as "python".
+        """
 
     def wait(self) -> None:
         """Wait until all processes are here."""

@@ -6,7 +6,7 @@ these few numbers continues bit for bit.
 """
 
 import dataclasses
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -82,7 +82,8 @@ class DataOrder:
     """The plans of a run, one for each batch, in their order.
 
     The cursor counts examples, not batches. So the order of the examples stays the same if a run is
-    resumed with another batch size; it then continues with the next whole batch.
+    resumed with another batch size. The cursor may then be inside a batch, and the first batch is
+    the rest of that one.
     """
 
     def __init__(self, task: Task, seed: int, batch_size: int) -> None:
@@ -95,11 +96,13 @@ class DataOrder:
         """The plan of the next batch; moves the cursor of the state past it."""
         while True:
             self._make_plans(state.epoch)
-            number = bisect_left(self.starts, state.cursor)
-            if number < len(self.plans):
-                plan = self.plans[number]
-                state.cursor = self.starts[number] + max(1, len(plan))
-                return plan
+            number = bisect_right(self.starts, state.cursor) - 1
+            start, plan = self.starts[number], self.plans[number]
+            end = start + max(1, len(plan))
+            if state.cursor < end:
+                rest = plan[state.cursor - start :]
+                state.cursor = end
+                return rest
             state.epoch, state.cursor = state.epoch + 1, 0
 
     def steps_per_epoch(self, accumulate: int) -> int:

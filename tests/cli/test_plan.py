@@ -121,7 +121,7 @@ def test_this_machine(run):
     assert "\n2 processes on this machine, " in out
     assert "GFLOP/s that a core was just measured at" in out
     assert "The memory is that of tensors; on Linux a process was measured at up to 1.6" in out
-    assert "1 of 2 processes have nothing to learn from" in out
+    assert "with ddp and fsdp only 1 of 2 processes learn from a batch: it has 1 example;" in out
     assert "products in float32" in out
 
 

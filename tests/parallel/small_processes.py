@@ -54,18 +54,28 @@ def make_command(name, out, *changes):
 def run_to_end(size, words, folder, **options):
     """What it has printed.
 
-    A process that is forked beside threads may inherit a lock that nobody releases, and then hangs.
-    So a group that does not end is killed and started again, once: it resumes with the same bytes.
+    A process that is forked beside threads may inherit a lock that nobody releases, and then hangs
+    at its start. So a group that does not end is killed and started again, once, if it has made no
+    step.
     """
+    before = count_lines(words)
     ranks = Ranks(size, words, folder, **options)
     try:
         codes = ranks.end(60)
     except AssertionError:
+        if count_lines(words) > before:
+            raise
         print(f"started again after\n{ranks.read()}")
         ranks = Ranks(size, words, folder, **options)
         codes = ranks.end()
     assert codes == [0] * size, ranks.read()
     return ranks.read()
+
+
+def count_lines(words):
+    """How many lines of metrics the run of this command has."""
+    out = Path(words[words.index("--out") + 1])
+    return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/metrics.jsonl"))
 
 
 def stop_after(step, which, number=signal.SIGTERM):

@@ -18,6 +18,7 @@ from parallel.small_processes import (
     stop_after,
     wait_for_step,
 )
+from torch.distributed import TCPStore
 
 from clearhead.data.batch import plan_batches
 from clearhead.runs.checkpoint import find_checkpoints, is_finished
@@ -168,6 +169,66 @@ def test_T16_a_rank_that_is_stopped_is_named_within_the_time_limit(folder, mode,
         assert ranks.look(which) is None
     finally:
         ranks.kill()
+
+
+def test_T16_a_rank_that_hangs_is_named_although_it_gives_signs_of_life(folder):
+    def prepare(rank):
+        update = Training.update
+
+        def hang(self, plans):
+            if rank == 1 and self.state.step == 2:
+                time.sleep(LIMIT)
+            return update(self, plans)
+
+        Training.update = hang
+
+    words = command("out", folder, "training.workers=1")
+    ranks = Ranks(3, words, folder, prepare=prepare, CLEARHEAD_TIMEOUT="4")
+    try:
+        assert ranks.end(but=[1]) == [8, 8]
+        (sentence,) = get_sentences(ranks.read())
+        assert (
+            ": rank 1 of 3 did not come to an exchange for which the others waited 4 s" in sentence
+        )
+        assert "needs a longer --timeout" in sentence
+    finally:
+        ranks.kill()
+
+
+def test_T16_if_the_machine_of_rank_0_is_cut_off_the_others_end_and_say_so(folder):
+    """Rank 0 and the store stop, and keep their connections: nothing answers, nothing fails."""
+    port, told = os.pipe()
+    machine = os.fork()
+    if not machine:
+        store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        os.write(told, f"{store.port:05}".encode())
+        time.sleep(LIMIT)
+        os._exit(0)
+    number = str(int(os.read(port, 5)))
+
+    def prepare(rank):
+        os.environ["MASTER_PORT"] = number
+        update = Training.update
+
+        def cut(self, plans):
+            if rank == 0 and self.state.step == 2:
+                os.kill(machine, signal.SIGSTOP)
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return update(self, plans)
+
+        Training.update = cut
+
+    words = command("out", folder, "training.workers=1")
+    ranks = Ranks(2, words, folder, prepare=prepare, CLEARHEAD_TIMEOUT="4")
+    try:
+        assert ranks.end(but=[0]) == [8]
+        (sentence,) = get_sentences(ranks.read())
+        assert "rank 1: the machine of rank 0 does not answer" in sentence
+        assert "the same command resumes the run" in sentence
+    finally:
+        ranks.kill()
+        os.kill(machine, signal.SIGKILL)
+        os.waitpid(machine, 0)
 
 
 def test_a_rank_that_never_comes_is_named(folder):

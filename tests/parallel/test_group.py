@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from dataclasses import replace
 from threading import Event, Thread
 from time import sleep
 
@@ -16,9 +18,10 @@ from training.chunk_sums import spread, sum_over
 from clearhead.parallel.group import Processes, join_group
 from clearhead.parallel.meeting import NoAnswer, agree_on_word, read_timeout
 from clearhead.parallel.owners import Owners, divide_costs, estimate_cost
+from clearhead.runs.resume import HARMLESS
 from clearhead.runtime import Place, read_place
 from clearhead.training import TrainingConfig
-from clearhead.training.chunks import add_tree, list_subtrees, share_chunks
+from clearhead.training.chunks import add_tree, count_chunks, list_subtrees, share_chunks
 from clearhead.training.group import Group, Stop
 
 pytestmark = pytest.mark.xdist_group("processes")
@@ -51,6 +54,8 @@ def check_everything(group):
     answers["lengths"], answers["updated"] = update(group)
     answers["shares"] = [list(group.share(n)) for n in COUNTS]
     answers["same"] = catch(ValueError, lambda: group.compare(FACTS))
+    harmless = differ_harmlessly(rank, size)
+    answers["harmless"] = catch(ValueError, lambda: group.compare(harmless, ignore=HARMLESS))
     answers["different"] = [
         catch(ValueError, lambda facts=facts: group.compare(facts)) for facts in differ(rank, size)
     ]
@@ -80,6 +85,13 @@ def differ(rank, size):
     yield {**FACTS, "torch": "2.10" if is_last else "2.9"}
     yield {**FACTS, **({"extra": 1} if is_last else {})}
     yield {**FACTS, **({} if is_last else {"extra": "é" * 500})}
+
+
+def differ_harmlessly(rank, size):
+    """Facts with another release of Python, and another name of a file, on the last rank."""
+    is_last = rank == size - 1
+    file = {"file": "copy.py" if is_last else "mine.py", "hash": "ab"}
+    return {**FACTS, "python": "3.11.4" if is_last else "3.11.9", "code": file}
 
 
 def copy_first(group):
@@ -267,6 +279,7 @@ def test_equal_facts_are_accepted_and_all_refuse_different_ones_in_the_same_word
     ]
     for one in answers:
         assert one["same"] is None
+        assert one["harmless"] is None
         assert one["different"] == answers[0]["different"]
     for sentence, beginning in zip(answers[0]["different"], expected, strict=True):
         assert sentence.startswith(beginning)
@@ -326,6 +339,23 @@ def test_a_share_is_that_of_the_group(n, size):
         group = Group()
         group.rank, group.size = rank, size
         assert group.share(n) == share_chunks(n, rank, size)
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 9), st.integers(1, 4))
+def test_the_advice_for_idle_processes_gives_all_of_them_work(size, chunks, batch_size, n):
+    given = {"chunks": chunks, "batch_size": batch_size, "accumulate": n}
+    for mode in ("exact", "ddp"):
+        config = TrainingConfig(steps=1, parallel=mode, **given)
+        group = Processes.__new__(Processes)
+        group.size = size
+        limit = batch_size if mode == "ddp" else count_chunks(config)
+        notice = group.find_notice(config)
+        assert (notice is None) == (limit >= size)
+        if notice:
+            assert f"only {limit} of {size} processes" in notice
+            advice = {k: int(v) for k, v in re.findall(r"training\.(\w+)=(\d+)", notice)}
+            assert all(value > given[name] for name, value in advice.items())
+            assert group.find_notice(replace(config, **advice)) is None
 
 
 # The meeting

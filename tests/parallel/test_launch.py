@@ -266,6 +266,20 @@ def test_the_cause_is_not_one_of_its_consequences(codes, cause):
     assert find_cause(codes) == cause
 
 
+@pytest.mark.parametrize(
+    ("codes", "running", "cause"),
+    [
+        ({0: -9, 1: 1}, {0: ...}, (1, 1)),  # rank 0 did not end after SIGTERM
+        ({0: 8, 1: -9, 2: 8}, {1: ...}, (0, 8)),  # rank 1 had been stopped
+        ({0: 8, 1: 4}, {1: ...}, (1, 4)),  # rank 1 was about to end by itself
+        ({0: -15, 1: -9}, {0: ...}, (1, -9)),
+        ({0: -9, 1: -9}, {0: ..., 1: ...}, (0, -9)),
+    ],
+)
+def test_a_process_that_the_agent_has_killed_is_not_the_cause(codes, running, cause):
+    assert find_cause(codes, running) == cause
+
+
 @given(st.dictionaries(st.integers(0, 9), st.sampled_from([*range(1, 9), -9, -15, -6, 130, 143])))
 def test_an_error_with_a_reason_is_the_cause_whatever_the_others_did(codes):
     final = [rank for rank, code in codes.items() if 2 <= code <= 7]
@@ -508,7 +522,7 @@ def test_a_final_error_ends_all_machines(tmp_path):
     deeds = {"3": {"0": 3}, "0": {"0": 8, "1": 8}}
     (first, second), facts = launch_nodes(tmp_path, deeds, {"node_rank": 0}, {"node_rank": 1})
     assert second == (3, "")
-    assert first[0] == 8
+    assert first[0] == 3  # so that no scheduler starts the job again
     assert "the other nodes have ended" in first[1]
     assert "0-1" not in facts
 

@@ -236,8 +236,8 @@ def test_T17_the_order_of_the_data_stays_if_another_batch_size_is_forced(folder,
     run_tiny(folder / "whole", tiny(20, batch_size=2, **plain))
     order = seen[:40]
     seen.clear()
-    run_tiny(folder / "changed", tiny(4, batch_size=2, **plain))  # 8 examples
-    changed = tiny(7, batch_size=4, **plain)
+    run_tiny(folder / "changed", tiny(3, batch_size=2, **plain))  # 6 examples
+    changed = tiny(7, batch_size=4, **plain)  # 2, and then 4 in each step
     run_tiny(folder / "changed", changed, resume="last", force=True)
     assert seen == order[:20]  # an epoch, each example once
 
