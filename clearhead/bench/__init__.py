@@ -5,6 +5,8 @@ cases.py       attention, memory and threads; the list of all cases
 language.py    language models: decoding, batches, the vocabulary loss, words
 inspection.py  what recording, silencing and patching cost
 studio.py      what the studio computes before its page can draw
+studio_load.py  a studio that many clients ask at once
+studio_page.py  the page of the studio in a browser
 training.py    training: the loop, its data, the start of a command
 processes.py   training on two processes
 sharding.py    the memory of a process that trains a part of a model

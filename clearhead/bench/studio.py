@@ -1,8 +1,10 @@
-"""What the studio computes before the page can draw: attention, a silenced head, head effects."""
+"""The studio: what it computes before the page can draw, many clients, the page in a browser."""
 
 import torch
 
 from clearhead.bench.row import Row, Rows
+from clearhead.bench.studio_load import load
+from clearhead.bench.studio_page import page
 from clearhead.data import CharTokenizer
 from clearhead.models import GPT, GPTConfig
 from clearhead.studio.frames import encode_answer
@@ -18,6 +20,11 @@ MODEL = GPTConfig(vocab_size=len(LETTERS), max_len=256, d_model=384, n_layers=6,
 
 
 def studio(seconds: float) -> Rows:
+    """The computations, then the page in a browser, then 50 clients for 20 times as long."""
+    return [*answers(seconds), *page(), *load(20 * seconds)]
+
+
+def answers(seconds: float) -> Rows:
     """A GPT with 6 layers of 6 heads, width 384, reads 128 tokens: answers against a plain pass."""
     torch.manual_seed(0)
     model = GPT(MODEL).eval()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from running_studio import read_all, start_fake_studio
 
+from clearhead.bench.studio_load import choose_question
 from clearhead.studio.frames import decode_answer
 from clearhead.studio.supervisor import LIMIT
 
@@ -164,6 +165,27 @@ def test_W23_many_requests_leave_no_memory_and_no_open_files(fake):
     more_memory, more_files = measure()
     assert more_files <= files + 4  # connections that are just being closed
     assert more_memory < memory * 1.05 + MEGABYTE
+
+
+def test_W23_many_questions_of_all_views_leave_no_memory_in_the_worker(studio):
+    connection = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=SECONDS)
+
+    def ask(numbers):
+        for i in numbers:
+            question, arguments = choose_question(i)
+            body = json.dumps(arguments)
+            connection.request("POST", f"/api/ask/{question}", body, studio.headers())
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            response.read()
+
+    worker = find_worker(studio)
+    ask(range(96))
+    before = measure_memory(worker)
+    ask(range(96, 456))
+    connection.close()
+    assert find_worker(studio) == worker
+    assert measure_memory(worker) - before < 20 * MEGABYTE
 
 
 # Slow
