@@ -52,14 +52,26 @@ class Running:
 
     def ask(self, connection: http.client.HTTPConnection, question: str, arguments: Any) -> int:
         """Ask one question; returns the status, 200 or 429."""
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         body = json.dumps(arguments)
-        connection.request("POST", f"/api/ask/{question}", body=body, headers=headers)
+        connection.request("POST", f"/api/ask/{question}", body=body, headers=self._headers)
         response = connection.getresponse()
         answer = response.read()
         if response.status not in (200, 429):
             raise RuntimeError(f"{question} was answered with {response.status}: {answer!r:.300}")
         return response.status
+
+    def wait_until_idle(self) -> None:
+        """Wait until no question waits or runs."""
+        with closing(self.connect()) as connection:
+            while True:
+                connection.request("GET", "/api/status", headers=self._headers)
+                if json.load(connection.getresponse())["pending"] == 0:
+                    return
+                time.sleep(0.05)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
 
 
 @contextmanager

@@ -142,6 +142,8 @@ def _measure_maps(browser: Any, studio: Running, n_times: int) -> list[float]:
     page.get_by_label("text", exact=True).press("End")
     found = []
     for letter in "abcdefghij"[:n_times]:
+        page.wait_for_timeout(200)  # the page now asks which heads matter, which takes longer
+        studio.wait_until_idle()
         page.keyboard.press(letter)
         found.append(page.evaluate("delay") / 1000)
     page.context.close()
