@@ -252,6 +252,23 @@ def test_until_other_weights_are_there_nothing_can_be_trained(page):
     assert "matrices" not in read_state(page)
 
 
+def test_a_reset_waits_for_the_weights_before_they_are_trained(page):
+    open_view(page, rule="first", text="AB")
+    find_cell(page, "Vm", 0, 0).focus()
+    page.keyboard.press("ArrowUp")
+    wait_for_matrices(page)
+    held = []
+    page.route("**/api/ask/run_smallest", lambda route: held.append(route))
+    train = page.get_by_role("button", name="train 100 steps")
+    expect(train).to_be_enabled()
+    page.get_by_role("button", name="reset the matrices").click()
+    expect(train).to_be_disabled()
+    page.wait_for_timeout(100)
+    held[-1].continue_()
+    expect(train).to_be_enabled()
+    assert read_grid(page, "Vm") == table(designs.first(4).Vm)
+
+
 def test_a_loss_of_0_is_said_in_words(page):
     open_view(page, rule="unique", text="AB")
     expect(page.locator(".count")).to_contain_text("Largest error: 0.")

@@ -50,6 +50,7 @@ function explainTool(holder, explain) {
 
 function goToNode(node) {
   node.tabIndex = -1;
+  node.classList.add("pointed-at");
   node.focus({ preventScroll: true });
   node.scrollIntoView({ block: "nearest" });
 }

@@ -138,15 +138,15 @@ class SmallestPage {
     return { text, start, ...sizes, ...own, ...(matrices === null ? {} : { matrices }) };
   }
 
-  // What is chosen: the task, and the weights to start from.
+  // What is chosen: the task, the weights to start from, and whether they were edited or trained.
   get selection() {
-    const { rule, letters, start, run, seed } = this.state;
-    return JSON.stringify(start === "run" ? [run] : [rule, letters, start, start === "random" ? seed : null]);
+    const { rule, letters, start, run, seed, matrices } = this.state;
+    return JSON.stringify([...(start === "run" ? [run] : [rule, letters, start, start === "random" ? seed : null]), matrices !== null]);
   }
 
-  // Whether the page shows what is chosen; the answer for it may still be under way.
+  // Whether the page has the matrices that are chosen: its own, or those of an answer that is there.
   get isFresh() {
-    return this.answer?.selection === this.selection;
+    return this.answer !== undefined && (this.state.matrices !== null || this.answer.selection === this.selection);
   }
 
   async compute(signal) {
@@ -192,7 +192,7 @@ class SmallestPage {
         this.losses.push([before + answer.step, answer.loss]);
         this.trained = answer.python;
         this.state.matrices = toMatrices(answer.parameters);
-        this.draw({ ...answer, topics: this.answer.topics, bound: null, selection: this.answer.selection });
+        this.draw({ ...answer, topics: this.answer.topics, bound: null, selection: this.selection });
       }
       this.endTraining(own);
       this.set({ matrices: this.state.matrices });
