@@ -70,7 +70,7 @@ QUESTIONS = (echo, wait, count, count_marked, fail, refuse, die, print_line)
 def find_question(name: str) -> Any:
     found = {question.__name__: question for question in QUESTIONS}
     if name not in found:
-        raise KeyError(f"there is no question {name!r}")
+        raise ValueError(f"there is no question {name!r}")
     return found[name]
 
 
