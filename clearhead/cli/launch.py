@@ -116,6 +116,9 @@ def launch(
     scheduler_option: Options = None,
 ) -> None:
     """Train one run on several processes or machines: clearhead launch --processes 2 train …"""
+    # Before torch is imported: if a machine is lost, its warnings would hide our sentence below
+    # C++ stacks.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     check_engine_name(engine)
     check_numbers(processes=processes, nodes=nodes, gpus_per_node=gpus_per_node)
     check_numbers(least=0, restarts=restarts)
@@ -160,7 +163,7 @@ def _start(job: Job, node_rank: int, rendezvous: str) -> None:
 
 def write_torchrun(job: Job, node_rank: int | None, rendezvous: str | None) -> str:
     """The command that starts the same processes by torchrun."""
-    threads = ["OMP_NUM_THREADS=1"] if job.processes > 1 else []
+    threads = ["OMP_NUM_THREADS=1"] if job.processes * job.nodes > 1 else []
     place = ["--standalone"]
     if job.nodes > 1:
         place = [f"--nnodes={job.nodes}", f"--node-rank={node_rank}", "--rdzv-id=clearhead"]
