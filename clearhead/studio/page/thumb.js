@@ -1,5 +1,7 @@
 // A small map of a matrix: a pixel for each cell, which CSS scales.
-import { signedColour, weightColour } from "./colours.js";
+import { isDark, signedColour, weightColour } from "./colours.js";
+
+const colourTables = new Map();
 
 // Fill a canvas with a pixel for each cell; CSS scales it.
 export function drawThumb(canvas, values, T, S, colour = "weight", scale = 1) {
@@ -7,12 +9,18 @@ export function drawThumb(canvas, values, T, S, colour = "weight", scale = 1) {
   canvas.height = T;
   if (T === 0 || S === 0) return;
   const data = values.data ?? values;
-  const paint = colour === "signed" ? signedColour : weightColour;
   const image = new ImageData(S, T);
   const pixels = new Uint32Array(image.data.buffer);
-  const table = colourTable(paint, colour === "signed");
+  const table = findColours(colour === "signed");
   for (let i = 0; i < data.length; i += 1) pixels[i] = table(data[i] / scale);
   canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+// The colours for signed or other values, on a light or a dark screen; made once, for all maps.
+function findColours(isSigned) {
+  const key = `${isSigned} ${isDark()}`;
+  if (!colourTables.has(key)) colourTables.set(key, colourTable(isSigned ? signedColour : weightColour, isSigned));
+  return colourTables.get(key);
 }
 
 // A function from a share to the bytes of a pixel, by a table of 512 colours.
