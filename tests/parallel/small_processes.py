@@ -58,12 +58,12 @@ def run_to_end(size, words, folder, **options):
     at its start. So a group that does not end is killed and started again, once, if it has made no
     step.
     """
-    before = count_lines(words)
+    before = count_lines(folder)
     ranks = Ranks(size, words, folder, **options)
     try:
         codes = ranks.end(60)
     except AssertionError:
-        if count_lines(words) > before:
+        if count_lines(folder) > before:
             raise
         print(f"started again after\n{ranks.read()}")
         ranks = Ranks(size, words, folder, **options)
@@ -72,10 +72,9 @@ def run_to_end(size, words, folder, **options):
     return ranks.read()
 
 
-def count_lines(words):
-    """How many lines of metrics the run of this command has."""
-    out = Path(words[words.index("--out") + 1])
-    return sum(len(path.read_bytes().splitlines()) for path in out.glob("*/metrics.jsonl"))
+def count_lines(folder):
+    """How many lines of metrics the runs below this folder have."""
+    return sum(len(path.read_bytes().splitlines()) for path in folder.rglob("metrics.jsonl"))
 
 
 def stop_after(step, which, number=signal.SIGTERM):
