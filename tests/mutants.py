@@ -701,9 +701,9 @@ TRAINING = [
     Mutant(
         "a cursor inside a batch goes back",
         "training/state.py",
-        "number = bisect_left(self.starts, state.cursor)",
-        "number = max(0, bisect_left(self.starts, state.cursor + 1) - 1)",
-        "training/test_state.py training/test_loop.py",
+        "rest = plan[state.cursor - start :]",
+        "rest = plan",
+        "runs/test_resume.py",
     ),
 ]
 

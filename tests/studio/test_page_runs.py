@@ -137,7 +137,11 @@ def test_every_line_of_a_chart_stands_out_from_its_panel(page, folder, scheme):
     page.goto_view("runs", runs="substring,digits,shakespeare,dates,wide-0001,wide-0002")
     lines = page.locator(".run-chart").first.locator("polyline")
     expect(lines).to_have_count(6)
-    colours = lines.evaluate_all("(all) => all.map((line) => getComputedStyle(line).stroke)")
+    for _ in range(50):  # while the charts are drawn again, their old lines have no colour
+        colours = lines.evaluate_all("(all) => all.map((line) => getComputedStyle(line).stroke)")
+        if len(set(colours)) == 6:
+            break
+        page.wait_for_timeout(100)
     panel = page.get_by_role("region", name="Curves")
     ground = panel.evaluate("(node) => getComputedStyle(node).backgroundColor")
     assert len(set(colours)) == 6
