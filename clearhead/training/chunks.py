@@ -155,9 +155,9 @@ class ChunkedGradients(Gradients):
     def norm(self) -> Tensor:
         """The length of the gradient, from the length for each parameter."""
         lengths = torch.zeros(len(self.parameters), device=self.device)
-        for i in self.own:
-            if (gradient := self.parameters[i].grad) is not None:
-                lengths[i] = torch.linalg.vector_norm(gradient)
+        own = {i: g for i in self.own if (g := self.parameters[i].grad) is not None}
+        if own:
+            lengths[list(own)] = torch.stack([torch.linalg.vector_norm(g) for g in own.values()])
         return torch.linalg.vector_norm(self.group.add_own(lengths))
 
     def find_not_finite(self) -> nn.Parameter | None:
@@ -226,20 +226,21 @@ class Replica:
         before: Sequence[Tensor],
     ) -> Tensor:
         """The vector of one chunk of n; before: the buffers before this step."""
-        length = self.measure_vector(n)
-        vector = torch.empty(length, dtype=self.parameters[0].dtype, device=loss.device)
-        pieces = self._cut(vector, n, range(len(self.parameters)))
-        for piece, part in zip(pieces.gradient, gradient, strict=True):
-            if part is None:
-                piece.zero_()
-            else:
-                torch.mul(part, n_terms, out=piece.view(part.shape))
-        pieces.is_used.copy_(torch.tensor([part is not None for part in gradient]))
-        pieces.losses.zero_()[chunk] = loss
-        pieces.terms.zero_()[chunk] = n_terms
-        for piece, buffer, old in zip(pieces.changes, self.buffers, before, strict=True):
-            change = torch.where(buffer == old, 0, buffer - old)  # inf − inf would be NaN
-            piece.copy_(change.flatten())
+        dtype = self.parameters[0].dtype
+        gradients = [
+            torch.zeros_like(parameter) if part is None else part
+            for parameter, part in zip(self.parameters, gradient, strict=True)
+        ]
+        is_used = torch.tensor([part is not None for part in gradient], device=loss.device)
+        losses, terms = torch.zeros(2, n, dtype=dtype, device=loss.device)
+        losses[chunk], terms[chunk] = loss, n_terms
+        changes = [  # inf − inf would be NaN
+            torch.where(buffer == old, 0, buffer - old)
+            for buffer, old in zip(self.buffers, before, strict=True)
+        ]
+        pieces = (*gradients, is_used, losses, terms, *changes)
+        vector = torch.cat([piece.flatten().to(dtype) for piece in pieces])
+        vector[: sum(part.numel() for part in gradients)].mul_(n_terms)
         return vector
 
     def unpack(self, vector: Tensor, n: int, before: Sequence[Tensor], own: range) -> StepLoss:
