@@ -161,7 +161,8 @@ def _export(
     if view in WITHOUT_MODEL and models:
         raise ValueError(f"--view {view} shows no model: leave out {quote(models[0])}")
     if view not in WITHOUT_MODEL and len(models) != 1:
-        raise ValueError(f"--export writes the view of one model, got {len(models)}; name one")
+        n = len(models)
+        raise ValueError(f"--export writes the view of one model, got {n}; name exactly one")
     if view in ("positions", "kernels") and text is not None:
         raise ValueError(f"--view {view} reads no text: leave out --text")
     found = _find_model(models[0])[:1] if models else []
