@@ -30,7 +30,7 @@ def answers(seconds: float) -> Rows:
     model = GPT(MODEL).eval()
     tokenizer = CharTokenizer(LETTERS, cls=None)
     sources = Sources([])
-    sources.hold(Opened(Source("model", "", is_run=False), model, tokenizer, None, []))
+    sources.add_loaded(Opened(Source("model", "", is_run=False), model, tokenizer, None, []))
     text = "".join(LETTERS[i] for i in torch.randint(len(LETTERS), (LENGTH,)).tolist())
     tokens = torch.tensor([tokenizer.encode(text)])
     silence = [Change("silence", layer=2, head=3)]

@@ -25,7 +25,7 @@ from clearhead.studio.page_views import VIEWS, WITHOUT_MODEL
 PORT, N_PORTS = 8722, 100
 LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
 RUNS = "runs"
-MOST_RUNS = 12  # opened at the start, 0.1 s each; the view Runs can open the others
+MAX_RUNS = 12  # opened at the start, 0.1 s each; the view Runs can open the others
 FETCHED = ("stories15m", "minilm")  # as in interop/load.py, which imports torch
 TOKEN = re.compile(r"[A-Za-z0-9_-]{8,200}")
 
@@ -34,7 +34,7 @@ Models = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="Runs, folders of weights, stories15m or built-in models. Without any: the newest "
-        f"{MOST_RUNS} runs in runs/ and the built-in models.",
+        f"{MAX_RUNS} runs in runs/ and the built-in models.",
     ),
 ]
 Demo = Annotated[bool, typer.Option("--demo", help="Open only the built-in models.")]
@@ -161,7 +161,8 @@ def _export(
     if view in WITHOUT_MODEL and models:
         raise ValueError(f"--view {view} shows no model: leave out {quote(models[0])}")
     if view not in WITHOUT_MODEL and len(models) != 1:
-        raise ValueError(f"--export writes one model, got {len(models)}; name exactly one")
+        n = len(models)
+        raise ValueError(f"--export writes the view of one model, got {n}; name exactly one")
     if view in ("positions", "kernels") and text is not None:
         raise ValueError(f"--view {view} reads no text: leave out --text")
     found = _find_model(models[0])[:1] if models else []
@@ -190,7 +191,7 @@ def _check_address(host: str | None, port: int | None, token: str | None) -> Non
 def _choose_models(models: list[str]) -> list[str]:
     """The paths of these models; without any, those of the newest runs, the newest first."""
     if not models:
-        return _list_runs(Path(RUNS))[:MOST_RUNS]
+        return _list_runs(Path(RUNS))[:MAX_RUNS]
     return [path for name in models for path in _find_model(name)]
 
 

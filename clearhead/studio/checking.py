@@ -1,6 +1,7 @@
 """The diagnosis of `clearhead check`, for code pasted into the page.
 
-    GET  /api/exercises        the exercises with formula, signature and template; a wrong example
+    GET  /api/exercises        the exercises with formula, signature and template; an example
+                               with a mistake
     POST /api/check            {"code": …, "kind": "python" or "notebook", "exercise": …, "seed": …}
 
 The server neither runs nor parses the code: it writes it to a private folder and starts
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-m", "clearhead.cli.main", "check")
 FILES = {"python": "my_file.py", "notebook": "my_notebook.ipynb"}
-CHECKED = (0, 1)  # the exit codes of a complete check: passed, failed
-SECONDS = 60.0
+COMPLETE = (0, 1)  # the exit codes of a complete check: passed, failed
+SECONDS = 60.0  # then a check is ended
 MAX_OUTPUT = 4 << 20  # bytes of a report
 MAX_WAITING = 4
 MAX_SEED = 2**62
@@ -67,8 +68,8 @@ class Checker:
         self._turn, self._n_asked = asyncio.Lock(), 0
         self.process: Process | None = None
 
-    async def check(self, code: str, kind: str, words: list[str]) -> dict[str, Any]:
-        """The report of `clearhead check` on this code; words: further options of the command."""
+    async def check(self, code: str, kind: str, options: list[str]) -> dict[str, Any]:
+        """The report of `clearhead check` on this code, with these command-line options."""
         if self._n_asked > MAX_WAITING:
             raise AskError(429, f"{MAX_WAITING} checks are waiting already; try again in a moment")
         self._n_asked += 1
@@ -77,17 +78,17 @@ class Checker:
                 with tempfile.TemporaryDirectory(prefix="clearhead-check-") as folder:
                     path = Path(folder, FILES[kind])
                     path.write_text(code, encoding="utf-8")
-                    return await self._run(path, words)
+                    return await self._run(path, options)
         finally:
             self._n_asked -= 1
 
-    async def _run(self, path: Path, words: list[str]) -> dict[str, Any]:
+    async def _run(self, path: Path, options: list[str]) -> dict[str, Any]:
         with tempfile.TemporaryFile() as log:
             self.process = process = await asyncio.create_subprocess_exec(
                 *COMMAND,
                 path.name,
                 "--json",
-                *words,
+                *options,
                 stdin=DEVNULL,
                 stdout=PIPE,
                 stderr=log,
@@ -136,7 +137,7 @@ def _read_report(output: bytes, code: int, log: Any) -> dict[str, Any]:
     found: Any = None
     with suppress(ValueError):
         found = json.loads(output)
-    if isinstance(found, dict) and code in CHECKED:
+    if isinstance(found, dict) and code in COMPLETE:
         return found
     if isinstance(found, dict) and isinstance(found.get("error"), str):
         raise AskError(400, found["error"])
@@ -166,8 +167,8 @@ def list_exercises() -> dict[str, Any]:
     return {"exercises": exercises, "example": {"code": EXAMPLE, "exercise": "attention"}}
 
 
-def read_words(given: dict[str, Any]) -> list[str]:
-    """The options of `clearhead check` in a request: --exercise and --seed."""
+def read_options(given: dict[str, Any]) -> list[str]:
+    """The command-line options --exercise and --seed for the fields of a request."""
     exercise, seed = given.get("exercise"), given.get("seed")
     names = [each["name"] for each in list_exercises()["exercises"]]
     if exercise is not None and exercise not in names:
@@ -175,8 +176,8 @@ def read_words(given: dict[str, Any]) -> list[str]:
         raise AskError(400, f"there is no exercise {str(exercise)[:80]!r}{near}")
     if seed is not None and (type(seed) is not int or not 0 <= seed < MAX_SEED):
         raise AskError(400, f"seed must be a whole number from 0, got {str(seed)[:40]}")
-    words = [] if exercise is None else ["--exercise", exercise]
-    return words if seed is None else [*words, "--seed", str(seed)]
+    options = [] if exercise is None else ["--exercise", exercise]
+    return options if seed is None else [*options, "--seed", str(seed)]
 
 
 def make_routes(studio: "Studio") -> list[Route]:
@@ -194,7 +195,7 @@ def make_routes(studio: "Studio") -> list[Route]:
             raise AskError(400, "code is missing; paste a function, or start from a template")
         if not isinstance(kind, str) or kind not in FILES:
             raise AskError(400, f"kind must be one of {', '.join(FILES)}, got {str(kind)[:80]!r}")
-        work = checker.check(code, kind, read_words(given))
+        work = checker.check(code, kind, read_options(given))
         report = await run_while_connected(request.receive, work)
         return JSONResponse(report)
 

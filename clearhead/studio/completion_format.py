@@ -12,7 +12,7 @@ END = b"data: [DONE]\n\n"
 
 
 def make_error(status: int, sentence: str, param: str | None = None) -> dict[str, Any]:
-    """The JSON body of an error. param: the field at fault; without it, 404 has no code."""
+    """The JSON body of an error. param: the wrong field; a 404 without it has no code."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     kind = "rate_limit_error" if status == 429 else kind
     code = None if status == 404 and param is None else CODES.get(status)

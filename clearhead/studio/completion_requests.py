@@ -19,10 +19,10 @@ MAX_PROMPTS = 4
 MAX_STOPS, MAX_STOP_LENGTH = 4, 200  # stop strings, and the characters of each
 MAX_IDS = 50_000  # token ids of a prompt; no model here reads that many
 MAX_MESSAGES = 256
-MOST_TOKENS = 1024
+MAX_NEW_TOKENS = 1024
 WHOLE = {  # name → least, most
-    "max_tokens": (0, MOST_TOKENS),
-    "max_completion_tokens": (0, MOST_TOKENS),
+    "max_tokens": (0, MAX_NEW_TOKENS),
+    "max_completion_tokens": (0, MAX_NEW_TOKENS),
     "n": (1, 4),
     "seed": (-(2**63), 2**63 - 100),
     "logprobs": (0, 5),
@@ -165,7 +165,7 @@ def _is_neutral(name: str, value: Any, given: Mapping[str, Any]) -> bool:
 
 
 def _is_any(value: Any, known: Sequence[Any]) -> bool:
-    """Whether a value is one of these; unlike in Python, false is not 0."""
+    """Whether a value is one of these. False and 0 are different here, unlike in Python."""
     is_bool = isinstance(value, bool)
     return any(value == each and is_bool == isinstance(each, bool) for each in known)
 
@@ -173,8 +173,8 @@ def _is_any(value: Any, known: Sequence[Any]) -> bool:
 def _read_shared(values: Mapping[str, Any]) -> dict[str, Any]:
     model = values.get("model")
     if not isinstance(model, str):
-        words = "is missing" if model is None else f"must be a string, got {_describe(model)}"
-        raise RequestError(f"model {words}; GET /v1/models lists the models", "model")
+        fault = "is missing" if model is None else f"must be a string, got {_describe(model)}"
+        raise RequestError(f"model {fault}; GET /v1/models lists the models", "model")
     return {
         "model": model,
         "temperature": _read_number(values, "temperature"),
@@ -290,7 +290,7 @@ def _read_message(name: str, message: Any) -> dict[str, str]:
 
 
 def _read_parts(name: str, content: str | list[Any]) -> list[str]:
-    """The texts of a content: of itself, or of its parts {"type": "text", "text": …}."""
+    """The texts of a message's content, which is one text or parts {"type": "text", "text": …}."""
     if isinstance(content, str):
         return [content]
     for i, part in enumerate(content):

@@ -3,7 +3,7 @@
     GET  /v1/models                   the models that write text
     GET  /v1/models/{id}              one of them
     POST /v1/completions              continue a prompt
-    POST /v1/chat/completions         answer a conversation; only for models with a chat format
+    POST /v1/chat/completions         answer a conversation; for models with a chat format only
 
     client = openai.OpenAI(base_url="http://127.0.0.1:8722/v1", api_key=TOKEN)
     client.completions.create(model="shakespeare", prompt="ROMEO:", max_tokens=40, seed=1)
@@ -31,7 +31,7 @@ from clearhead.studio.completion_requests import (
 )
 from clearhead.studio.exchange import Receive, Scope, Send
 from clearhead.studio.frames import decode_answer
-from clearhead.studio.requests import make_retry_headers, read_arguments, run_while_connected
+from clearhead.studio.requests import make_retry_headers, read_json, run_while_connected
 from clearhead.studio.supervisor import AskError
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
 
 Answers = AsyncGenerator[dict[str, Any], None]
 Handler = Callable[[Request], Awaitable[Response]]
-FIELD = re.compile(  # a field whose name begins an error message
-    r"(prompt|messages|max_tokens|seed|temperature|top_p|model|stop)\b"
-)
+# The fields that an error message may begin with.
+FIELD = re.compile(r"(prompt|messages|max_tokens|seed|temperature|top_p|model|stop)\b")
 
 
 def make_routes(studio: "Studio") -> list[Route]:
@@ -96,7 +95,7 @@ async def _list_ids(studio: "Studio") -> list[str]:
 
 def _make_complete(studio: "Studio", read: Callable[[Any], CompletionRequest]) -> Handler:
     async def complete(request: Request) -> Response:
-        completion = read(await read_arguments(request))
+        completion = read(await read_json(request))
         answers = ask_worker(studio, completion)
         if completion.is_stream:
             return EventStream(CompletionFormat(completion), answers)
@@ -182,7 +181,7 @@ def _explain_faults(handler: Handler) -> Handler:
 
 
 def make_response(fault: AskError) -> Response:
-    """The response to an error; param is the field with which its sentence begins, if any."""
+    """The response to an error. "param" is the field that its sentence begins with, if any."""
     found = FIELD.match(fault.sentence)
     param = "model" if fault.status == 404 else found and found[1]
     body = make_error(fault.status, fault.sentence, param)

@@ -1,6 +1,6 @@
 """Who may ask: every request passes these checks before any handler sees it.
 
-    1. Host        must name the bound socket; a request with another name may be an attack (DNS
+    1. Host        must name this server; a request with another name may be an attack (DNS
                    rebinding: the name of another site is made to point at this machine)
     2. sizes       the address, the headers and the body have limits
     3. origin      no page of another site may read answers or send questions
@@ -44,8 +44,8 @@ SIGN_IN = "open the link that `clearhead studio` has printed in the terminal; it
 class Door:
     """The checks around an app.
 
-    hosts: the values that the Host header may have, such as 127.0.0.1:8722. takes_any: for a socket
-    that listens on all addresses, accept also the address at which the connection arrived.
+    hosts: the values that the Host header may have, such as 127.0.0.1:8722. takes_any: also accept
+    the address at which the connection arrived, for a socket that listens on all addresses.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Door:
         self.check_token(request)
 
     def check_host(self, request: DoorRequest) -> None:
-        """There must be exactly one Host header, and it must name the bound socket."""
+        """There must be exactly one Host header, and it must name this server."""
         given, hosts = request.get_all("host"), self.hosts
         if self.takes_any:
             address = request.local_address
@@ -132,8 +132,11 @@ class Door:
             raise Refusal(403, "the header X-Clearhead: studio is missing; or send a Bearer token")
 
     def make_ticket(self) -> str:
-        """A token that works once. The link for the browser holds it, because other users of the
-        machine may see the command that starts the browser."""
+        """A token that works once.
+
+        The link that opens the browser holds a ticket and not the token, because other users of the
+        machine may see the command that starts the browser.
+        """
         ticket = secrets.token_urlsafe(32)
         self.tickets.add(ticket)
         return ticket

@@ -1,4 +1,4 @@
-"""A request as the door reads it, and its answer, which always has the security headers."""
+"""A request as the door reads it, and the response, which always has the security headers."""
 
 import asyncio
 import json

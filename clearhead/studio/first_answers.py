@@ -2,9 +2,9 @@
 
     answers, state = answer_view(sources, "text", "substring", "abccab|cca")
 
-answers: by the keys under which the page looks for them, a question and its arguments. state: the
-values of the page's address. The arguments are those that the page asks with at first; a test opens
-each view, which shows an error for a question without an answer.
+answers: by key, which the page makes of a question and its arguments. state: the values of the
+page's address. The questions and arguments are those of the page when it opens a view. A test opens
+each view: it would show an error for a question without an answer.
 """
 
 import json
@@ -19,13 +19,13 @@ from clearhead.studio.sources import Sources
 from clearhead.studio.views.models import list_models
 
 STRIP_LENGTH = 24  # pictures to choose from at once
-MOST_COVERED = 100  # patches; of more, the page measures what covering does only when asked to
+MAX_COVERED = 100  # patches; with more, the page measures the effect of covering only on request
 
 State = dict[str, str]
 
 
 class Answers:
-    """Asks questions, and keeps the answers by the keys of the page (answerKey in api.js)."""
+    """Asks questions, and stores the answers by the keys of the page (answerKey in api.js)."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources, self.found = sources, dict[str, Any]()
@@ -73,7 +73,7 @@ def _read_text(examples: list[str], text: str | None) -> str:
 def _ask_text(answers: Answers, model: str, text: str) -> State:
     found = answers.ask("attend", model=model, text=text)
     last = {"position": len(found["names"]) - 1} if found["kind"] == "GPT" else {}
-    with suppress(ValueError):  # it has no answer, or is too large: then this panel is left out
+    with suppress(ValueError):  # a model without an answer, or too large: the panel is left out
         answers.ask("measure_heads", model=model, text=text, **last)
     return {"text": text}
 
@@ -88,7 +88,7 @@ def _ask_generate(answers: Answers, model: str, text: str) -> State:
 
 def _ask_picture(answers: Answers, model: str, number: int) -> State:
     found = answers.ask("look_at_picture", model=model, number=number)
-    if math.prod(found["grid"]) <= MOST_COVERED:
+    if math.prod(found["grid"]) <= MAX_COVERED:
         answers.ask("measure_covering", model=model, number=number)
     start = number // STRIP_LENGTH * STRIP_LENGTH
     answers.ask("list_pictures", model=model, start=start, n=STRIP_LENGTH)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from clearhead.runs import RunFolder, train
 from clearhead.runs.checkpoint import load_best, load_newest, save
+from clearhead.studio.listing import LECTURE
 from clearhead.training import find_recipe, with_changes
 
-FOLDER = Path(__file__).parent / "lecture"
 MODELS = {  # name → recipe and its changes: smaller models, trained longer
     "substring": ["substring"],
     "shakespeare": [
@@ -43,7 +43,7 @@ def train_model(name: str) -> Path:
         result = train(with_changes(find_recipe(recipe), changes), folder, tell=print)
         _strip(RunFolder(result.run))
         (result.run / ".lock").unlink(missing_ok=True)
-        target = FOLDER / name
+        target = LECTURE / name
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(result.run, target)
     return target
@@ -53,13 +53,13 @@ def _strip(run: RunFolder) -> None:
     """Keep only the best weights, as a checkpoint without the state of the optimizer."""
     newest = load_newest(run.checkpoints, run.identity, print)
     assert newest is not None
-    best = newest.state.get("best_step")
-    found = load_best(run.checkpoints, run.identity, best, print) if best else newest
+    step = newest.state.get("best_step")
+    best = load_best(run.checkpoints, run.identity, step, print) if step else None
+    best = best or newest
     shutil.rmtree(run.checkpoints)
     run.checkpoints.mkdir()
-    found = found or newest
-    state = {**newest.state, "best_step": found.step}
-    save(run.checkpoints, replace(found, optimizer={}, state=state))
+    state = {**newest.state, "best_step": best.step}
+    save(run.checkpoints, replace(best, optimizer={}, state=state))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""The sockets of the studio, the limits of a connection, and the end by a signal.
+"""The sockets of the studio, the limits of a connection, and shutdown by a signal.
 
-a request must arrive     within 10 s; its headers take at most 16 KiB
-an idle connection        is closed after 30 s, and so is one that does not read its answer
-128 connections           at most; when one more arrives, the one that has waited longest for a
-                          request is closed, so slow clients cannot lock others out
+a request        must arrive within 10 s; its headers have at most 16 KiB
+a connection     is closed after 30 s without a request, or without reading the answer
+connections      are at most 128: one more closes the one that has waited longest for a request, so
+                 that slow clients cannot lock others out
 """
 
 import asyncio
@@ -50,7 +50,8 @@ def open_sockets(host: str | None, port: int) -> list[socket.socket]:
 
 def open_first_free(host: str | None, ports: Sequence[int]) -> list[socket.socket]:
     """Listen on the first of these ports that is free; if none is, the error names a free port."""
-    for port in [0] * 9 if list(ports) == [0] else ports:  # 0 may choose one that ::1 uses
+    # Port 0 is tried several times: it may choose a port that is in use at ::1.
+    for port in [0] * 9 if list(ports) == [0] else ports:
         try:
             return open_sockets(host, port)
         except OSError as fault:
@@ -109,7 +110,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the connection; if there are too many, close another one."""
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
-        self._since = Timer()  # since it began to wait for a request
+        self._waiting = Timer()  # since the connection began to wait for a request
         if len(self.connections) >= MAX_CONNECTIONS and not self._close_longest_waiting():
             transport.abort()
         super().connection_made(transport)
@@ -120,7 +121,7 @@ class LimitedProtocol(H11Protocol):
         others = [each for each in self.connections if isinstance(each, LimitedProtocol)]
         waiting = [each for each in others if each.is_waiting]
         if waiting:
-            longest = max(waiting, key=lambda each: each._since.seconds)
+            longest = max(waiting, key=lambda each: each._waiting.seconds)
             self.connections.discard(longest)
             longest.transport.abort()
         return bool(waiting)
@@ -150,9 +151,9 @@ class LimitedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
-        self._since = Timer()
+        self._waiting = Timer()
         super().on_response_complete()
-        self._watch_request()  # it may have begun already
+        self._watch_request()  # the next request may have begun already
 
     def pause_writing(self) -> None:
         """Give the client IDLE_SECONDS to read what was sent, then close the connection."""
@@ -160,7 +161,7 @@ class LimitedProtocol(H11Protocol):
         self._limit("answer", IDLE_SECONDS)
 
     def resume_writing(self) -> None:
-        """The client reads again: end that limit."""
+        """End the limit of pause_writing: the client reads again."""
         super().resume_writing()
         self._end_limit("answer")
 

@@ -1,11 +1,11 @@
-"""Which models a studio has, by id: read from folders, without importing torch.
+"""The models of a studio by id, read from folders without importing torch.
 
     listing = Listing(["runs/substring-0001"], runs="runs")
     listing.find("substring-0001").path
 
-The server and the worker make the same list from the same settings, so an id means the same in
-both. A new run in the folder `runs` is found by the name of its folder. Questions contain ids,
-never paths, and ids are only looked up.
+The server and the worker make the same list from the same settings, so an id means the same model
+in both. A run that is new in the folder `runs` is found by the name of its folder. A question names
+a model by its id, never by a path.
 """
 
 from collections.abc import Container, Sequence
@@ -16,7 +16,7 @@ from pathlib import Path
 from clearhead.runs.folder import is_run, list_runs
 
 LECTURE = Path(__file__).parent / "lecture"
-IN_ORDER = ("substring", "shakespeare", "digits", "dates")
+LECTURE_MODELS = ("substring", "shakespeare", "digits", "dates")  # in the order of a lecture
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Source:
 
 
 class Listing:
-    """The models of a studio. listed: those given by path, the built-in ones, and opened runs."""
+    """The models of a studio. listed: those given by path, the built-in ones, and found runs."""
 
     def __init__(
         self, paths: Sequence[str], *, lecture: bool = False, runs: str | None = None
@@ -87,4 +87,4 @@ def _choose_id(name: str, used: Container[str]) -> str:
 
 def list_lecture() -> list[str]:
     """The folders of the built-in models, in the order of a lecture."""
-    return [str(LECTURE / name) for name in IN_ORDER]
+    return [str(LECTURE / name) for name in LECTURE_MODELS]

@@ -28,7 +28,7 @@ def look(model: Any, text: str | None = None, tokenizer: Tokenizer | None = None
     example; for a model of pictures the number of a validation picture, such as "3".
     """
     sources = Sources([])
-    return view_page(sources, sources.hold(_open(model, tokenizer)).id, text)
+    return view_page(sources, sources.add_loaded(_open(model, tokenizer)).id, text)
 
 
 def view_page(
@@ -36,7 +36,7 @@ def view_page(
 ) -> AttentionView:
     """The page of one view of one model on one input. id: None for a view without a model.
 
-    view: without it, the first one that shows this kind of model.
+    view: by default the first one that shows this kind of model.
     """
     if id is not None:
         view = _choose_view(sources.open(id), view)

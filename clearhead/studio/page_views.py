@@ -1,4 +1,4 @@
-"""The views that a page without a server can show, and the kinds of models that each is for."""
+"""The views that a page without a server can show, and the kinds of models that each shows."""
 
 TEXT_KINDS = ("GPT", "SequenceClassifier", "TextEncoder")
 KINDS = {

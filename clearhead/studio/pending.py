@@ -25,7 +25,7 @@ class AskError(Exception):
 
 
 class Pending:
-    """A question that waits for answers. n_unread: bytes of answers that were not read yet."""
+    """A question that waits for answers. n_unread: bytes of answers that have not been read yet."""
 
     def __init__(self, id: int, question: str, arguments: Any) -> None:
         self.id, self.question, self.arguments = id, question, arguments

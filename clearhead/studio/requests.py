@@ -14,14 +14,14 @@ from clearhead.studio.supervisor import AskError
 T = TypeVar("T")
 
 
-async def read_arguments(request: Request) -> Any:
+async def read_json(request: Request) -> Any:
     """The body of a request, which must be strict JSON."""
     return parse_json(await request.body(), "the body", max_bytes=MAX_BODY)
 
 
 async def read_object(request: Request, *names: str) -> dict[str, Any]:
     """The body of a request, which must be a JSON object with no other fields than these."""
-    given = await read_arguments(request)
+    given = await read_json(request)
     if not isinstance(given, dict):
         raise AskError(400, f"the body must be an object, got {type(given).__name__}")
     for name in given:
@@ -31,12 +31,12 @@ async def read_object(request: Request, *names: str) -> dict[str, Any]:
 
 
 def make_retry_headers(status: int) -> dict[str, str] | None:
-    """The Retry-After header, in seconds, for errors that may soon be over; None for others."""
+    """The Retry-After header, in seconds, for temporary errors; None for others."""
     return {"Retry-After": "1"} if status in (429, 503) else None
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`; if the client disconnects first, `work` is cancelled: None."""
+    """The result of `work`; None if the client disconnects first, which cancels `work`."""
     work_task = asyncio.create_task(work)
     disconnect_task = asyncio.create_task(_wait_for_disconnect(receive))
     try:

@@ -1,8 +1,8 @@
 """The runs of a studio: what is known about each, how two differ, and the trainings it has started.
 
-A run is looked up by its id. `clearhead train` checks the values of changed settings. Their names
-are checked here: each must be a setting of the recipe and not a path, because a page must not make
-the studio read files.
+A run is looked up by its id. Of changed settings, `clearhead train` checks the values and this file
+the names: each must be a setting of the recipe and not a path, because a page must not make the
+studio read files.
 """
 
 import re
@@ -20,11 +20,11 @@ from clearhead.studio.training_process import Trainings
 MAX_VALUE = 200  # characters of a value
 NAME = re.compile(r"(?:data|model|training)\.[a-z0-9_]+")
 PATHS = re.compile(r"(?:path|file|folder|directory)s?$")
-DIGESTS = ("asked", "examples")  # entries of config.json that follow from the others
+DERIVED = ("asked", "examples")  # entries of config.json that follow from the others
 
 
 class RunList:
-    """The runs of a studio, and those that it trains."""
+    """The runs of a studio, and the trainings that it has started."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """settings: those of the worker, so that an id means the same run in both."""
@@ -49,8 +49,7 @@ class RunList:
             facts = describe_run(RunFolder(source.path))
         except OSError as fault:  # its folder was removed meanwhile
             facts["error"] = f"this run cannot be read: {(fault.strerror or str(fault)).lower()}"
-        words = [word for word in ("finished", "running") if facts.get(word)]
-        state = words[0] if words else "stopped"
+        state = next((name for name in ("finished", "running") if facts.get(name)), "stopped")
         own = {"id": source.id, "state": state, "is_lecture": source.is_lecture}
         return {**facts, **own, "is_ours": self.trainings.find(source.path) is not None}
 
@@ -72,7 +71,7 @@ class RunList:
     def compare(self, first: Source, second: Source) -> list[dict[str, Any]]:
         """The settings in which two runs differ."""
         configs = [RunFolder(source.path).config for source in (first, second)]
-        found = list_differences(*configs, ignore=DIGESTS)
+        found = list_differences(*configs, ignore=DERIVED)
         return [{"name": name, "first": one, "second": other} for name, one, other in found]
 
     def resume(self, source: Source) -> None:
@@ -94,7 +93,7 @@ def write_changes(recipe: str, changes: Any, described: Mapping[str, Any]) -> li
     if not isinstance(changes, dict):
         raise AskError(400, "changes must be an object: {name of a setting: its value}")
     fields = [field["name"] for section in described["sections"] for field in section["fields"]]
-    words = []
+    arguments = []
     for name, value in changes.items():
         if not NAME.fullmatch(name) or name not in fields:
             raise AskError(400, f"{recipe} has no setting {name[:80]!r}{suggest(name, fields)}")
@@ -106,5 +105,5 @@ def write_changes(recipe: str, changes: Any, described: Mapping[str, Any]) -> li
         text = write_text(value)
         if len(text) > MAX_VALUE or not text.isprintable():
             raise AskError(400, f"{name} must be at most {MAX_VALUE} printable characters")
-        words.append(f"{name}={text}")
-    return words
+        arguments.append(f"{name}={text}")
+    return arguments

@@ -28,7 +28,7 @@ from clearhead.studio.exchange import Receive, Scope, Send
 from clearhead.studio.frames import encode_answer
 from clearhead.studio.listening import ANY_ADDRESS, StudioServer, list_hosts
 from clearhead.studio.page import PageFile, read_page
-from clearhead.studio.requests import make_retry_headers, read_arguments, run_while_connected
+from clearhead.studio.requests import make_retry_headers, read_json, run_while_connected
 from clearhead.studio.supervisor import AskError, Supervisor
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -37,12 +37,12 @@ NOTHING = "there is nothing at this address"
 
 
 class Studio:
-    """What the routes of a running studio share. closing: an event, set when it begins to close."""
+    """What the routes of a running studio share. closing: set when the studio begins to close."""
 
     def __init__(self, supervisor: Supervisor, token: str) -> None:
         self.supervisor, self.token = supervisor, token
         self.closing = asyncio.Event()
-        self.endings: list[Callable[[], Awaitable[None]]] = []  # close calls them all
+        self.endings: list[Callable[[], Awaitable[None]]] = []  # called by close
 
     async def close(self) -> None:
         """End all work; open streams end with an error."""
@@ -108,7 +108,7 @@ def _read_question(request: Request) -> str:
 
 def _make_ask(studio: Studio) -> Handler:
     async def ask(request: Request) -> Response:
-        question, arguments = _read_question(request), await read_arguments(request)
+        question, arguments = _read_question(request), await read_json(request)
         work = studio.supervisor.answer(question, arguments)
         answer = await run_while_connected(request.receive, work)
         return Response(answer, media_type="application/octet-stream")
@@ -118,7 +118,7 @@ def _make_ask(studio: Studio) -> Handler:
 
 def _make_stream(studio: Studio) -> Handler:
     async def stream(request: Request) -> Response:
-        question, arguments = _read_question(request), await read_arguments(request)
+        question, arguments = _read_question(request), await read_json(request)
         return FrameStream(studio.supervisor.ask(question, arguments))
 
     return stream

@@ -66,14 +66,14 @@ class Sources(Listing):
         self.trust = trust
         self._opened: dict[str, tuple[Any, Opened]] = {}
 
-    def hold(self, opened: Opened) -> Source:
+    def add_loaded(self, opened: Opened) -> Source:
         """List a model that is already loaded."""
         self.listed[opened.source.id] = self._given[opened.source.id] = opened.source
         self._opened[opened.source.id] = _find_version(opened.source), opened
         return opened.source
 
     def open(self, id: str) -> Opened:
-        """Load a model; a loaded one is returned again unless its run has other checkpoints now."""
+        """The model with this id. It is loaded at first, and again when its run has saved since."""
         source = self.find(id)
         version = _find_version(source)
         known = self._opened.pop(id, None)
@@ -82,7 +82,7 @@ class Sources(Listing):
                 known = version, self._load(source)
             except ValueError as fault:  # the files are wrong, not the question
                 raise BadFile(str(fault)) from fault
-        self._opened[id] = known  # the one used last stands last
+        self._opened[id] = known  # put last: _forget removes from the front
         self._forget()
         return known[1]
 
@@ -117,7 +117,7 @@ def write_run_lines(path: str) -> list[str]:
 
 
 def _find_version(source: Source) -> Any:
-    """The names of the checkpoints of a run, which change when it saves. None for other weights."""
+    """The names of a run's checkpoints, which change when it saves; None for other weights."""
     if not source.is_run:
         return None
     folder = RunFolder(source.path)

@@ -4,8 +4,8 @@
     await supervisor.start()
     async for letter, data in supervisor.ask("list_models", {}): …
 
-Questions wait here. The worker gets the next one when it has begun to answer the one before, so a
-question whose page was closed meanwhile is dropped at no cost. At most 32 wait or run.
+Questions wait here, not in the worker. It gets the next one when it has begun to answer the one
+before, so a question whose page was closed meanwhile costs nothing. At most 32 wait or run.
 
 If the worker ends, hangs or cannot be started, the questions that it has not answered fail with
 status 503, and it is started again. The server itself never imports torch.
@@ -24,7 +24,7 @@ from clearhead.timing import Timer
 LIMIT = 32  # questions that wait or run
 MAX_UNREAD = 64 << 20  # bytes of answers that a slow page has not read
 PAUSES = (0.0, 0.5, 2.0)  # seconds before the next start, after 0, 1, 2 failed starts
-SLOW_PAUSE = 10.0  # after more
+SLOW_PAUSE = 10.0  # after more failed starts
 N_FAILURES = len(PAUSES)  # starts in a row that fail before questions are refused at once
 
 ENDED = "the model process has ended and is being started again"
@@ -58,8 +58,8 @@ class Supervisor:
         self._next_id = 1
         self._silence = Timer()  # since the last message to or from the worker
         self._is_hung = False
-        self._spawn_error = ""  # why the last process could not be started
-        self._settled = asyncio.Event()  # it was ready once, or several starts have failed
+        self._start_error = ""  # why the last process could not be started
+        self._settled = asyncio.Event()  # the worker was ready once, or several starts have failed
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -134,7 +134,7 @@ class Supervisor:
             self._worker.send({"cancel": id})
 
     def _send_next(self) -> None:
-        """Give the worker the next question, if it has begun to answer the last."""
+        """Give the worker the next question, if it has begun to answer the one before."""
         if self.state != "ready" or self._head is not None or not self._waiting:
             return
         assert self._worker is not None

@@ -1,8 +1,8 @@
 """The trainings that a studio has started: `clearhead train` in a process of its own.
 
-Each has its own session, so Ctrl-C in the terminal does not reach it. It is stopped by SIGTERM: it
-then finishes its step and saves. SIGINT would do the same, but a studio in the background of a
-shell ignores it, and so would its trainings.
+Each has its own session, so Ctrl-C in the terminal does not reach it. SIGTERM stops it: it then
+finishes its step and saves. SIGINT would do the same, but a shell makes its background processes
+ignore SIGINT, and a training would inherit this from a studio in the background.
 """
 
 import os
@@ -32,16 +32,16 @@ END_SECONDS = 1.5  # the studio waits this long for a training to save; it saves
 class TrainingProcess:
     """One `clearhead train`. runs: the folder of new runs; run: the folder that is resumed.
 
-    If it fails, the terminal of the studio says why.
+    If the training fails, the terminal of the studio says why.
     """
 
-    def __init__(self, words: Sequence[str], runs: str, *, run: str | None = None) -> None:
-        self.words, self.runs, self.run = [*words, "--out", runs], runs, run
+    def __init__(self, arguments: Sequence[str], runs: str, *, run: str | None = None) -> None:
+        self.arguments, self.runs, self.run = [*arguments, "--out", runs], runs, run
         self.is_stopping = False
         self._error: str | None = None
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # _watch closes it
         self.process = subprocess.Popen(
-            [*COMMAND, *self.words, "--quiet"],
+            [*COMMAND, *self.arguments, "--quiet"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._stderr,
@@ -58,10 +58,10 @@ class TrainingProcess:
     @property
     def command(self) -> str:
         """The command that starts the same training in a terminal."""
-        return shlex.join(["clearhead", "train", *self.words])
+        return shlex.join(["clearhead", "train", *self.arguments])
 
     def find_run(self) -> str | None:
-        """The folder it trains in: the one that it has locked. None if it has not begun."""
+        """The folder of its run: the one that it has locked. None if it has not begun."""
         if self.run is None:
             for folder in reversed(list_runs(Path(self.runs))):
                 if read_owner(folder.path) == self.process.pid:
@@ -70,7 +70,7 @@ class TrainingProcess:
         return self.run
 
     def stop(self) -> None:
-        """Let it save and end. Not twice: the second signal would end it without saving."""
+        """Let it save and end. Only one signal is sent: a second would end it without saving."""
         if not self.is_stopping and self.is_alive:
             self.is_stopping = True
             self.process.send_signal(signal.SIGTERM)
@@ -115,9 +115,9 @@ class TrainingProcess:
 
 
 class Trainings:
-    """The trainings of a studio, one at a time. last: the one that was started last.
+    """The trainings of a studio, one at a time. runs: the folder of new runs.
 
-    runs: the folder of new runs.
+    last: the training that was started last, which may have ended.
     """
 
     def __init__(self, runs: str) -> None:
@@ -131,13 +131,13 @@ class Trainings:
         last = self.last
         return last if last is not None and last.is_alive else None
 
-    def start(self, words: Sequence[str], *, run: str | None = None) -> TrainingProcess:
-        """Start a training with the words that follow `clearhead train`."""
+    def start(self, arguments: Sequence[str], *, run: str | None = None) -> TrainingProcess:
+        """Start `clearhead train` with these arguments. run: the folder that is resumed."""
         with self._lock:  # two threads must not both find that nothing runs
             if (current := self.current) is not None:
                 name = Path(current.find_run() or "a run").name
                 raise AskError(409, f"{name} is being trained; stop it, or wait until it ends")
-            self.last = TrainingProcess(words, self.runs, run=run)
+            self.last = TrainingProcess(arguments, self.runs, run=run)
             return self.last
 
     def find(self, run: str) -> TrainingProcess | None:

@@ -45,7 +45,8 @@ MAX_ITEMS = 2000  # in one event
 
 def read_events(runs: RunList, source: Source, follower: Follower) -> list[tuple[str, Any]]:
     """The news about a run since the last call: (name of the event, its data), the state last."""
-    state = runs.describe(source)  # first: if the run has ended, all it wrote is read below
+    # The state is read first: if the run has ended, all that it wrote is read below.
+    state = runs.describe(source)
     events: list[tuple[str, Any]] = []
     for name, news in (("metrics", follower.read_metrics()), ("samples", follower.read_samples())):
         events += [(name, part) for part in _split(news)]
@@ -139,8 +140,8 @@ def make_routes(studio: "Studio") -> list[Route]:
             near = suggest(str(recipe), RECIPES)
             raise AskError(400, f"there is no recipe {str(recipe)[:80]!r}{near}")
         answer = await studio.supervisor.answer("describe_recipe", {"name": recipe})
-        words = write_changes(recipe, given.get("changes", {}), decode_answer(answer))
-        runs.trainings.start([recipe, *words])
+        settings = write_changes(recipe, given.get("changes", {}), decode_answer(answer))
+        runs.trainings.start([recipe, *settings])
         return JSONResponse(await asyncio.to_thread(runs.describe_all))
 
     async def stop(request: Request) -> Response:

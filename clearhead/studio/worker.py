@@ -4,8 +4,8 @@
 
 Messages to it, on standard input: the length (4 bytes), then JSON.
 
-    {"id": 7, "question": "attend", "arguments": {…}}       answer this
-    {"cancel": 7}                                           nobody waits for this any more
+    {"id": 7, "question": "attend", "arguments": {…}}       answer this question
+    {"cancel": 7}                                           nobody waits for the answer any more
 
 Messages from it, on standard output: the length (4 bytes), the id (4 bytes), one letter, the bytes.
 
@@ -14,8 +14,8 @@ Messages from it, on standard output: the length (4 bytes), the id (4 bytes), on
     e  an error, as JSON: "error", "status", and for a bug the traceback as "log"
 
 All streams take turns, and a new question is answered before the next step of a stream. So a long
-text does not keep others waiting, and a cancelled one ends after at most one step. The process ends
-when its standard input does.
+text does not keep others waiting, and a cancelled stream ends after at most one step. The process
+ends when its standard input does.
 """
 
 import json
@@ -117,10 +117,10 @@ def describe_fault(fault: Exception) -> bytes:
 
 
 def is_refusal(fault: Exception) -> bool:
-    """Whether an error refuses an input, and is no bug.
+    """Whether an error refuses an input; any other error is a bug.
 
-    TypeError, KeyError and IndexError are refusals if a line `raise …` of this package raised them;
-    raised by an operation, such as a list without this index, they are bugs.
+    TypeError, KeyError and IndexError are refusals if a line `raise …` of this package raised them.
+    They are bugs if an operation raised them, such as reading a list at an index it does not have.
     """
     if isinstance(fault, ValueError | OSError):
         return True

@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-P", "-m", "clearhead.studio.worker")
 
 
 class WorkerProcess:
-    """A worker. last_line: what it wrote last to stderr."""
+    """A worker. last_line: the last line that it wrote to stderr."""
 
     def __init__(self, settings: Mapping[str, Any], command: Sequence[str] | None = None) -> None:
         self.command = [*(command or COMMAND), json.dumps(settings)]
@@ -109,8 +109,8 @@ def escape_controls(text: str) -> str:
 
 
 def print_safely(text: str) -> None:
-    """Print to stderr, control characters escaped; without a stderr nothing happens."""
-    if sys.stderr is None:  # as in a program without a console; print would take stdout
+    """Print to stderr, with control characters escaped; without a stderr nothing happens."""
+    if sys.stderr is None:  # as in a program without a console; print would write to stdout
         return
     with suppress(OSError, ValueError):
         print(escape_controls(text), file=sys.stderr, flush=True)

@@ -81,7 +81,7 @@ def test_without_a_model_it_opens_the_runs_and_the_built_in_models(start):
 
 
 def test_of_many_runs_only_the_newest_are_opened_at_the_start(start, monkeypatch):
-    monkeypatch.setattr(command, "MOST_RUNS", 1)
+    monkeypatch.setattr(command, "MAX_RUNS", 1)
     runs = [add_run("substring-0001"), add_run("identity-0001")]
     os.utime(Path(runs[0], "config.json"), (0, 0))
     assert start("--no-browser")["paths"] == [runs[1]]

@@ -181,7 +181,7 @@ def test_a_head_of_joined_heads_is_a_layer_of_its_own():
         block.attention = JoinedHeads([SelfAttention(12, 4, 5) for _ in range(3)], 12)
     sources = Sources([])
     opened = Opened(Source("joined", "", is_run=False), model.eval(), tokenizer, None, [])
-    sources.hold(opened)
+    sources.add_loaded(opened)
     layer = attend(sources, "joined", TEXT)["layers"][1]["name"]
     tokens = torch.tensor([tokenizer.encode(TEXT)])
     for change in (Change("silence", layer, 0), Change("sharpen", layer, 0, factor=3.5)):

@@ -12,7 +12,7 @@ import pytest
 
 from clearhead.exercises.catalogue import read_catalogue
 from clearhead.studio import checking
-from clearhead.studio.checking import EXAMPLE, Checker, list_exercises, read_words
+from clearhead.studio.checking import EXAMPLE, Checker, list_exercises, read_options
 from clearhead.studio.supervisor import AskError
 from clearhead.studio.worker_process import PACKAGES
 
@@ -240,7 +240,7 @@ def test_what_the_command_prints_is_read_within_limits(pretend, capsys, program,
 
 
 def test_only_known_exercises_and_numbers_reach_the_command():
-    assert read_words({"exercise": "attention", "seed": 5}) == [
+    assert read_options({"exercise": "attention", "seed": 5}) == [
         "--exercise",
         "attention",
         "--seed",
@@ -248,10 +248,10 @@ def test_only_known_exercises_and_numbers_reach_the_command():
     ]
     for given in ({"exercise": "--self-test"}, {"exercise": 3}, {"exercise": "atention"}):
         with pytest.raises(AskError, match="there is no exercise"):
-            read_words(given)
+            read_options(given)
     for seed in (-1, 2**63, 1.5, "1", True):
         with pytest.raises(AskError, match="seed must be a whole number"):
-            read_words({"seed": seed})
+            read_options({"seed": seed})
 
 
 def test_every_exercise_has_a_template_to_start_from():

@@ -419,7 +419,7 @@ def test_only_the_found_runs_that_were_used_last_stay_loaded(tmp_path, monkeypat
     monkeypatch.setattr(sources_module, "MAX_FOUND", 2)
     models = Sources([str(LECTURE / "dates")], runs=str(tmp_path))
     given = models.open("dates")
-    held = models.hold(replace(given, source=Source("held", "", is_run=False)))
+    held = models.add_loaded(replace(given, source=Source("held", "", is_run=False)))
     for i in range(3):
         shutil.copytree(LECTURE / "digits", tmp_path / f"digits-{i}")
     first, second = models.open("digits-0"), models.open("digits-1")

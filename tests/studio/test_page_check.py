@@ -122,6 +122,6 @@ def test_the_python_of_the_page_is_the_same_check(page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     expect(page.get_by_label("exercise")).to_have_value("attention")
     page.get_by_role("button", name="copy as Python").click()
-    expect(page.locator("#news")).to_contain_text("Copied")
+    expect(page.locator("#status")).to_contain_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == 'import clearhead\nclearhead.check("my_file.py", "attention", seed=7)'

@@ -149,7 +149,7 @@ def test_learned_positions_are_drawn_anew_and_no_two_are_alike(page, studio):
         "(x) => document.querySelector('canvas.matrix').matrix.value(0, 0) === x",
         arg=float(answer["table"][0, 0]),
     )
-    assert "more than the distance counts" in page.locator(".spread").inner_text()
+    assert "not only the distance counts" in page.locator(".spread").inner_text()
 
 
 def test_of_quick_changes_the_last_one_counts(page):

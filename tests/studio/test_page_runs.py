@@ -224,10 +224,10 @@ def test_the_python_of_each_panel_gives_what_it_shows(page):
     made = {}
     for name in ("Curves", "Samples", "What differs", "Start a training"):
         page.get_by_role("region", name=name).get_by_label("copy as Python").click()
-        expect(page.locator("#news")).to_contain_text("Copied")
+        expect(page.locator("#status")).to_contain_text("Copied")
         copied = page.evaluate("navigator.clipboard.readText()")
         exec(copied.replace("result = train", "# "), made)
-        page.locator("#news").evaluate("(node) => node.replaceChildren()")
+        page.locator("#status").evaluate("(node) => node.replaceChildren()")
     folders = [RunFolder(LECTURE / id) for id in ("substring", "digits")]
     assert list(made["metrics"].values()) == [folder.read_metrics() for folder in folders]
     assert made["samples"] == folders[0].read_samples()

@@ -165,5 +165,5 @@ def test_a_view_that_does_not_show_the_model_is_refused(lecture):
 def test_held_models_are_opened_by_their_name(lecture):
     other = Sources([])
     held = lecture.open("substring")
-    other.hold(held)
+    other.add_loaded(held)
     assert other.open("substring") is held

@@ -14,10 +14,22 @@ export const address = {
     return readAddress().get(name) ?? fallback;
   },
 
-  // A whole number, 0 or more; null if the value is missing or not one.
+  // A whole number, 0 or more; null if the value is missing or is no such number.
   getWhole(name) {
     const text = readAddress().get(name);
     return text !== null && /^\d{1,9}$/.test(text) ? Number(text) : null;
+  },
+
+  // A whole number, moved into the range from least to most; the fallback if there is no number.
+  getClamped(name, fallback, least, most) {
+    const value = Number.parseInt(readAddress().get(name) ?? fallback, 10) || fallback;
+    return Math.min(Math.max(value, least), most);
+  },
+
+  // A number from least to most; the fallback if the value is missing or outside.
+  getWithin(name, fallback, least, most) {
+    const value = Number(readAddress().get(name) ?? fallback);
+    return value >= least && value <= most ? value : fallback;
   },
 
   // The value of a JSON text in the address; the fallback if it is missing or not JSON.
@@ -65,11 +77,11 @@ export const address = {
   },
 };
 
-function tellAddress() {
+function callListeners() {
   if (location.hash === lastAddress) return;
   lastAddress = location.hash;
   for (const listener of [...addressListeners]) listener();
 }
 
-window.addEventListener("hashchange", tellAddress);
-window.addEventListener("popstate", tellAddress);
+window.addEventListener("hashchange", callListeners);
+window.addEventListener("popstate", callListeners);

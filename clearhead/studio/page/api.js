@@ -12,9 +12,9 @@ export class StudioError extends Error {
 
 // The answers of a saved page by their keys; null while there is a server.
 export const savedAnswers = readSaved();
-// The bytes of the answers so far, by their keys, for a saved page. The oldest are dropped first.
+// The bytes of the answers received so far, by their keys: what “save page” writes.
 export const pastAnswers = new Map();
-const MOST_KEPT = 64 * 2 ** 20; // bytes
+const MOST_KEPT = 64 * 2 ** 20; // bytes of past answers; the oldest are dropped first
 
 function readSaved() {
   const holder = document.getElementById("answers");
@@ -28,13 +28,13 @@ function decodeBase64(text) {
   return Uint8Array.from(binary, (letter) => letter.charCodeAt(0)).buffer;
 }
 
-// The question and its arguments in alphabetical order, without nulls.
+// The key of an answer: the question, and its arguments in alphabetical order, without nulls.
 function answerKey(question, args) {
   const names = Object.keys(args).filter((name) => args[name] !== null && args[name] !== undefined).sort();
   return `${question} ${JSON.stringify(names.map((name) => [name, args[name]]))}`;
 }
 
-// A saved page may hold one answer for a question, whatever its arguments.
+// The answer with this key, or one that a saved page holds for the question with any arguments.
 function findSaved(question, args) {
   const buffer = savedAnswers.get(answerKey(question, args)) ?? savedAnswers.get(question);
   if (buffer === undefined) throw new StudioError("This page was saved without its server: it shows only what was open before it was saved.");
@@ -57,7 +57,7 @@ const RETRIES = 40;
 const WAIT = 500; // milliseconds between two tries while the model process starts again
 const TOO_LONG = 30_000; // milliseconds; a question that took longer has probably ended the process itself
 
-// The answer to a question. While the model process starts again, it waits and asks again.
+// The answer to a question. While the model process restarts or the studio is busy, it is asked again.
 export async function ask(question, args = {}, { signal } = {}) {
   if (savedAnswers !== null) return findSaved(question, args);
   for (let tries = 0; ; tries += 1) {
@@ -68,16 +68,16 @@ export async function ask(question, args = {}, { signal } = {}) {
       keepAnswer(answerKey(question, args), buffer);
       return decodeAnswer(buffer);
     } catch (error) {
-      if (!isPassing(error) || tries >= RETRIES || performance.now() - began > TOO_LONG) throw error;
-      tellNews(error.restarting ? error.message : "The studio is busy; this page waits for its turn.");
+      if (!isTemporary(error) || tries >= RETRIES || performance.now() - began > TOO_LONG) throw error;
+      showStatus(error.restarting ? error.message : "The studio is busy; this page waits for its turn.");
       await pause(WAIT, signal);
     } finally {
-      if (tries > 0) tellNews("");
+      if (tries > 0) showStatus("");
     }
   }
 }
 
-const isPassing = (error) => error instanceof StudioError && (error.restarting || error.status === 429);
+const isTemporary = (error) => error instanceof StudioError && (error.restarting || error.status === 429);
 
 // The answers of a stream, one after the other.
 export async function* stream(question, args = {}, { signal } = {}) {
@@ -147,14 +147,14 @@ function pause(milliseconds, signal) {
   });
 }
 
-// A line at the bottom of the page; empty removes it.
-export function tellNews(words) {
-  const node = document.getElementById("news");
+// Show a line at the bottom of the page; an empty text removes it.
+export function showStatus(words) {
+  const node = document.getElementById("status");
   if (node !== null) node.textContent = words;
 }
 
-// Only the newest of several questions counts: const run = latest();
-//   const answer = await run((signal) => ask("attend", args, { signal }));   undefined if a newer one began
+// Of several questions only the newest counts; it cancels the one before. const run = latest();
+//   const answer = await run((signal) => ask("attend", args, { signal }));   undefined if it was cancelled
 export function latest() {
   let controller = null;
   const run = async (action) => {

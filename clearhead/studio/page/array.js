@@ -1,4 +1,4 @@
-// Numbers with a shape, as the server sends them: weights.at(head, row, column).
+// Arrays of numbers as the server sends them: weights.at(head, row, column).
 
 const ARRAY_TYPES = {
   float32: Float32Array,
@@ -36,6 +36,13 @@ export class NumberArray {
     if (this.shape.length <= 1) return [...this.data];
     return Array.from({ length: this.length }, (_, i) => this.part(i).toList());
   }
+}
+
+// The index of the largest value; the first one if several are equal.
+export function argmax(values) {
+  let best = 0;
+  values.forEach((value, i) => { if (value > values[best]) best = i; });
+  return best;
 }
 
 // An answer from its bytes: the length of the JSON, the JSON, the numbers.

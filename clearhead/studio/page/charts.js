@@ -45,7 +45,7 @@ export function lineChart({ series, x = "", y = "", log = "", label = "" }) {
 
 const isShown = (value, isLog) => Number.isFinite(value) && (!isLog || value > 0);
 
-// A function from a value to a pixel, and the values to label.
+// toPixel: a function from a value to its pixel; ticks: the values to label.
 function makeAxis(values, start, end, isLog) {
   const change = isLog ? Math.log10 : (v) => v;
   const finite = values.map(change);

@@ -15,7 +15,7 @@ export function weightColour(share) {
   return mixColour(isDark() ? WEIGHT_DARK : WEIGHT_LIGHT, share);
 }
 
-// −1 orange … 0 paper … 1 blue.
+// From −1, orange, over 0, the colour of the paper, to 1, blue.
 export function signedColour(x) {
   if (Number.isNaN(x)) return [200, 0, 120];
   if (x >= 0) return weightColour(x);

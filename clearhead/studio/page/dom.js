@@ -1,6 +1,6 @@
-// Elements: make("button", { class: "chip", on: { click: pick } }, "a token").
-// Text goes in as text, never as HTML.
+// Create and fill elements. A text becomes a text node, never HTML.
 
+// make("button", { class: "chip", on: { click: pick } }, "a token")
 export function make(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
 }
@@ -38,7 +38,7 @@ export function clear(node, ...children) {
   return node;
 }
 
-// A function that runs only when no call has come for a while; .now() runs it at once.
+// A function that runs `action` when no further call has come for a while; .now() runs it at once.
 export function debounce(milliseconds, action) {
   let timer = null;
   const later = (...values) => {
@@ -52,7 +52,7 @@ export function debounce(milliseconds, action) {
   return later;
 }
 
-// A function that runs at most once for each frame of the screen, with the last arguments.
+// A function that runs `action` at most once for each frame of the screen, with the last arguments.
 export function eachFrame(action) {
   let values = null;
   return (...given) => {
@@ -66,6 +66,19 @@ export function eachFrame(action) {
     values = given;
   };
 }
+
+// Listeners that make an element work as a button: a click, Enter or the space bar.
+export function listenPress(action) {
+  const onKey = (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    action();
+  };
+  return { click: () => action(), keydown: onKey };
+}
+
+// Arrow keys as steps: [rows, columns].
+export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
 let lastId = 0;
 export const newId = (prefix) => `${prefix}-${++lastId}`;

@@ -18,7 +18,10 @@ export function percent(share, digits = 1) {
 
 export const whole = (n) => n.toLocaleString("en-US");
 
-// A token with visible white space: blanks as ·, line ends as ⏎.
+// At most n characters; a longer text ends with ….
+export const shortenText = (text, n) => (text.length > n ? `${text.slice(0, n - 1)}…` : text);
+
+// A token with visible white space: blanks as ·, line ends as ⏎, tabs as ⇥; ∅ if it has no text.
 export function tokenName(text) {
   if (text === "") return "∅";
   return text.replaceAll(" ", "·").replaceAll("\n", "⏎").replaceAll("\t", "⇥");

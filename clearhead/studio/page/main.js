@@ -1,5 +1,5 @@
 // The page: a bar with the views and the models, and below it the view in the address.
-import { ask, savedAnswers, send, tellNews } from "./api.js";
+import { ask, savedAnswers, send, showStatus } from "./api.js";
 import { address } from "./address.js";
 import { clear, make } from "./dom.js";
 import { button, field, message } from "./panel.js";
@@ -33,7 +33,7 @@ async function start() {
   const root = document.getElementById("view");
   try {
     studio.models = (await ask("list_models")).models;
-    await openNamed(address.get("model"));
+    await openRun(address.get("model"));
   } catch (error) {
     message(root, error);
     return;
@@ -42,8 +42,8 @@ async function start() {
   showView();
 }
 
-// A run that the address names and that is not open yet, such as an older one.
-async function openNamed(id) {
+// Open the run that the address names, unless it is open: it may be older than those that open at the start.
+async function openRun(id) {
   if (id === null || studio.exported || studio.models.some((each) => each.id === id)) return;
   const { runs } = await send("GET", "/api/runs");
   if (runs.some((run) => run.id === id)) studio.models.push((await ask("add_run", { run: id })).model);
@@ -58,11 +58,11 @@ function showView() {
   document.title = `${view.title} – clearhead studio`;
   drawTop(view, fitting);
   mount(view);
-  if (wanted !== null && studio.model !== null && studio.model.id !== wanted) tellOther(wanted);
+  if (wanted !== null && studio.model !== null && studio.model.id !== wanted) explainOtherModel(wanted);
 }
 
-// The address names a model that cannot be shown.
-function tellOther(wanted) {
+// Say why another model is shown than the one that the address names.
+function explainOtherModel(wanted) {
   const model = studio.models.find(({ id }) => id === wanted);
   const reason = model === undefined ? "is not open in this studio" : "does not fit this view";
   const words = model?.kind === null ? `cannot be opened: ${model.about}` : reason;
@@ -79,7 +79,7 @@ function mount(view) {
   const root = document.getElementById("view");
   leaveView?.();
   leaveView = null;
-  tellNews("");
+  showStatus("");
   clear(root, make("h1", { class: "visually-hidden", text: view.title }), view.about ? make("p", { class: "about", text: view.about }) : null, view.kinds === null ? null : describeTask());
   if (view.kinds !== null && studio.model === null) {
     root.append(make("p", { class: "note", text: `None of the open models fits this view. ${view.missing ?? ""}` }));

@@ -4,30 +4,29 @@
 // The cells are drawn once into a small canvas, a pixel for each; every frame only scales that canvas,
 // so a matrix of 256 × 256 zooms as smoothly as one of 5 × 5.
 import { inkOn, onColourScheme, signedColour, weightColour } from "./colours.js";
-import { eachFrame, make } from "./dom.js";
+import { ARROWS, eachFrame, make } from "./dom.js";
 import { number, tokenName } from "./format.js";
-import { drawMatrixSVG } from "./matrix_svg.js";
+import { LEAST_LABELLED, MOST_CELL, drawMatrixSVG } from "./matrix_svg.js";
 import { drawThumb, largest } from "./thumb.js";
 
 const LABEL_FONT = "12px system-ui, sans-serif";
-const MOST_CELL = 46; // pixels of a cell before zooming
-const LEAST_LABELLED = 11; // pixels of a cell that still has room for its label
-const LEAST_NUMBERED = 40;
-const MOST_HEIGHT = 620;
-const MOST_LABEL = 96;
-const DRAG_STARTS = 4; // pixels
+const LEAST_NUMBERED = 40; // pixels of a cell that has room for its number
+const MOST_HEIGHT = 620; // pixels of the picture
+const MOST_LABEL = 96; // pixels of a label; a longer one is cut
+const DRAG_STARTS = 4; // pixels that the mouse must move
 
 export class Matrix {
-  // onPick(row, column), onHover(row, column) or onHover(null), onPaint(row, column, isFirst): cells under
-  // the mouse while it is pressed, instead of moving the picture. colour: "weight" (0 … scale) or "signed".
-  constructor({ label = "matrix", colour = "weight", onPick, onHover, onPaint, format = inCell } = {}) {
-    Object.assign(this, { label, colour, onPick, onHover, onPaint, format });
+  // onPick(row, column): a cell was chosen. colour: "weight" (0 … scale) or "signed" (−scale … scale).
+  // A view may set onPaint(row, column, isFirst) later: it gets each cell under the pressed mouse. Without it,
+  // a drag moves the picture.
+  constructor({ label = "matrix", colour = "weight", onPick } = {}) {
+    Object.assign(this, { label, colour, onPick, onPaint: undefined });
     this.canvas = make("canvas", {
       class: "matrix",
       tabIndex: 0,
       attributes: { role: "application", "aria-label": label, "aria-roledescription": "matrix" },
     });
-    this.canvas.matrix = this; // save.js asks it for its SVG
+    this.canvas.matrix = this; // for save.js, which calls toSVG
     this.words = make("p", { class: "visually-hidden", attributes: { "aria-live": "polite" } });
     this.node = make("div", { class: "matrix-box" }, this.canvas, this.words);
     this.cells = document.createElement("canvas");
@@ -36,24 +35,24 @@ export class Matrix {
     this.hovered = null;
     this.marked = [];
     this.T = this.S = 0;
-    this.fingers = new Map(); // pointerId → [x, y], of those that touch it
+    this.fingers = new Map(); // pointerId → [x, y], of the pointers that touch the canvas
     this.draw = eachFrame(() => this.render());
     this.listen();
     new ResizeObserver(() => this.layout()).observe(this.node);
-    onColourScheme(() => this.values && this.show(this.values, this.given));
+    onColourScheme(() => this.values && this.show(this.values, this.options));
   }
 
   // values (T, S); rows, columns: the names of both; scale: the number that gets the strongest colour.
-  show(values, given = {}) {
-    const shape = values.shape ?? [given.T, given.S];
+  show(values, options = {}) {
+    const { shape } = values;
     if (this.T !== shape[0] || this.S !== shape[1]) this.zoom = { size: 1, x: 0, y: 0 };
     [this.T, this.S] = shape;
     this.values = values;
-    this.data = values.data ?? values;
-    this.given = given;
-    this.rows = (given.rows ?? []).map(tokenName);
-    this.columns = (given.columns ?? []).map(tokenName);
-    this.scale = given.scale ?? (this.colour === "signed" ? largest(this.data) : 1);
+    this.data = values.data;
+    this.options = options;
+    this.rows = (options.rows ?? []).map(tokenName);
+    this.columns = (options.columns ?? []).map(tokenName);
+    this.scale = options.scale ?? (this.colour === "signed" ? largest(this.data) : 1);
     drawThumb(this.cells, this.data, this.T, this.S, this.colour, this.scale);
     this.layout();
     return this;
@@ -177,7 +176,7 @@ export class Matrix {
         const x = this.value(row, column);
         pen.fillStyle = inkOn(paint(x / this.scale));
         const [centreX, centreY] = [(column + 0.5) * this.cell - this.zoom.x, (row + 0.5) * this.cell - this.zoom.y];
-        pen.fillText(this.format(x), this.left + centreX, this.top + centreY);
+        pen.fillText(formatInCell(x), this.left + centreX, this.top + centreY);
       }
     }
   }
@@ -207,7 +206,7 @@ export class Matrix {
     }
   }
 
-  // The numbers of the rows or columns that can be seen.
+  // The indices of the rows or columns that can be seen.
   *visible(start, length, count) {
     const last = Math.min(count - 1, Math.floor((start + length) / this.cell));
     for (let i = Math.max(0, Math.floor(start / this.cell)); i <= last; i += 1) yield i;
@@ -305,17 +304,16 @@ export class Matrix {
     if (String(place) === String(this.hovered)) return;
     this.hovered = place;
     this.canvas.title = place ? this.sentence(...place) : "";
-    this.onHover?.(...(place ?? [null, null]));
     this.draw();
   }
 
   onKey(event) {
-    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    if (event.key in moves && this.T && this.S) {
+    const move = ARROWS[event.key];
+    if (move !== undefined && this.T && this.S) {
       event.preventDefault();
-      const [row, column] = this.chosen ?? [0, -moves[event.key][1]];
+      const [row, column] = this.chosen ?? [0, -move[1]];
       const limit = (i, n) => Math.min(Math.max(i, 0), n - 1);
-      const place = [limit(row + moves[event.key][0], this.T), limit(column + moves[event.key][1], this.S)];
+      const place = [limit(row + move[0], this.T), limit(column + move[1], this.S)];
       this.reveal(place);
       this.pick(place);
     } else if ((event.key === "Enter" || event.key === " ") && this.chosen) {
@@ -346,8 +344,8 @@ export class Matrix {
   }
 }
 
-// Two digits, as there is little room; what rounds to 0 is 0.
-function inCell(x) {
+// Two digits after the point, or none from 100 on: a cell has little room. A number that rounds to 0 is 0.
+function formatInCell(x) {
   return Math.abs(x) < 0.005 ? "0" : number(x, Math.abs(x) >= 100 ? 0 : 2);
 }
 

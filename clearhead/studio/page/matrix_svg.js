@@ -2,11 +2,11 @@
 import { cssColour, signedColour, weightColour } from "./colours.js";
 import { svg } from "./dom.js";
 
-const LARGEST_CELL = 46; // pixels
-const LEAST_NAMED = 11; // pixels of a cell that has room for a name
+export const MOST_CELL = 46; // pixels of a cell before zooming
+export const LEAST_LABELLED = 11; // pixels of a cell that still has room for its label
 
 export function drawMatrixSVG(matrix) {
-  const size = Math.max(4, Math.min(LARGEST_CELL, 900 / Math.max(matrix.S, 1)));
+  const size = Math.max(4, Math.min(MOST_CELL, 900 / Math.max(matrix.S, 1)));
   const [left, top] = [matrix.rows.length ? 100 : 2, matrix.columns.length ? 100 : 2];
   const attributes = { width: left + size * matrix.S + 2, height: top + size * matrix.T + 2 };
   const picture = svg("svg", { ...attributes, viewBox: `0 0 ${attributes.width} ${attributes.height}` });
@@ -18,7 +18,7 @@ export function drawMatrixSVG(matrix) {
     }
   }
   const text = { "font-size": 11, "font-family": "sans-serif", "dominant-baseline": "middle", fill: "currentColor" };
-  if (size >= LEAST_NAMED) {
+  if (size >= LEAST_LABELLED) {
     matrix.rows.forEach((name, i) => picture.append(svg("text", { ...text, x: left - 6, y: top + (i + 0.5) * size, "text-anchor": "end" }, name)));
     matrix.columns.forEach((name, i) => {
       const x = left + (i + 0.5) * size;

@@ -1,12 +1,12 @@
 // The parts that every view is made of: panels with their tools, and labelled inputs.
 import { clear, make, newId } from "./dom.js";
 import { savePNG, saveSVG } from "./save.js";
-import { tellNews } from "./api.js";
+import { showStatus } from "./api.js";
 
 // A part of a view with its tools: save as PNG or SVG, copy as Python, explain.
-//   python: () => lines that compute the same in a notebook; explain: () => a node with the numbers of the
-//   chosen cell; explainAt: () => the panel that does so, where it is another one; note: one sentence below
-//   the title; name: of saved files.
+//   python: () => lines that compute the same in a notebook; explain: () => a node that explains the chosen
+//   cell with its numbers; explainAt: () => the node that explains it, if another panel does; note: one
+//   sentence below the title; name: the name of saved files; saves: whether there are pictures to save.
 export function panel(title, { python = null, explain = null, explainAt = null, note = "", name = "clearhead", saves = true } = {}, ...children) {
   const body = make("div", { class: "panel-body" }, children);
   const explanation = make("div", { class: "explanation", hidden: true });
@@ -31,7 +31,7 @@ function tool(text, title, action) {
     try {
       await action();
     } catch (error) {
-      tellNews(error.message);
+      showStatus(error.message);
     }
   };
   return make("button", { class: "tool", type: "button", text, title, ariaLabel: title, on: { click: run } });
@@ -63,11 +63,11 @@ export function refreshExplanation(section) {
 export async function copyPython(lines) {
   try {
     await navigator.clipboard.writeText(lines);
-    tellNews("Copied. Paste it into a notebook.");
+    showStatus("Copied. Paste it into a notebook.");
   } catch {
     showDialog("Python", make("pre", { class: "mono", text: lines }));
   }
-  setTimeout(() => tellNews(""), 4000);
+  setTimeout(() => showStatus(""), 4000);
 }
 
 // A window over the page; Escape closes it.
@@ -81,7 +81,7 @@ export function showDialog(title, ...children) {
   return dialog;
 }
 
-// Show an error in place of the result.
+// Show an error, or a sentence, in place of a result.
 export function message(node, error) {
   const words = typeof error === "string" ? error : error.message;
   return clear(node, make("p", { class: "error", text: words, attributes: { role: "alert" } }));
@@ -133,7 +133,7 @@ export function button(text, onClick, { title = "", kind = "", disabled = false 
   return make("button", { class: `button ${kind}`.trim(), type: "button", text, title: title || undefined, disabled, on: { click: onClick } });
 }
 
-// Buttons of which one is pressed.
+// A row of buttons, one of which is pressed. options: as for choice.
 export function tabs(label, options, value, onChange) {
   const nodes = options.map((option) => {
     const [own, words] = Array.isArray(option) ? option : [option, option];

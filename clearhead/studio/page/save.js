@@ -1,5 +1,5 @@
-// Save what a panel shows: its canvases and SVGs as one PNG, or as one SVG. They stand below one another; a
-// grid of small maps keeps its rows and columns, and the names beside them.
+// Save what a panel shows: its canvases and SVGs, one below the other, as one PNG or one SVG. A grid of small
+// maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
 
 const GAP = 16;
@@ -50,7 +50,7 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The visible canvases, SVGs and grids of small maps; a canvas knows its matrix by `toSVG`.
+// The visible canvases, SVGs and grids of small maps.
 function findPictures(node) {
   const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}`)].filter((each) => {
     const box = each.getBoundingClientRect();
@@ -118,6 +118,7 @@ function gridAsSVG(grid) {
     }));
 }
 
+// A matrix draws itself as SVG; the picture of any other canvas is put into one.
 function canvasAsSVG(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const own = canvas.matrix?.toSVG();

@@ -1,12 +1,12 @@
-// Save the view as one HTML file with everything that was asked so far: it needs no server.
-import { pastAnswers, tellNews } from "./api.js";
+// Save the view as one HTML file that needs no server, with all answers received so far.
+import { pastAnswers, showStatus } from "./api.js";
 import { address } from "./address.js";
 import { saveBlob } from "./save.js";
 
 export async function savePage() {
   const response = await fetch("/whole.html");
   if (!response.ok) {
-    tellNews(`The page could not be saved: the studio answered ${response.status}.`);
+    showStatus(`The page could not be saved: the studio answered ${response.status}.`);
     return;
   }
   const answers = {};

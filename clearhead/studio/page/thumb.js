@@ -1,7 +1,7 @@
-// A small map of a matrix: a pixel for each cell, which CSS scales.
+// A small map of a matrix, and the colours of its cells.
 import { isDark, signedColour, weightColour } from "./colours.js";
 
-const colourTables = new Map();
+const colourMaps = new Map();
 
 // Fill a canvas with a pixel for each cell; CSS scales it.
 export function drawThumb(canvas, values, T, S, colour = "weight", scale = 1) {
@@ -11,20 +11,20 @@ export function drawThumb(canvas, values, T, S, colour = "weight", scale = 1) {
   const data = values.data ?? values;
   const image = new ImageData(S, T);
   const pixels = new Uint32Array(image.data.buffer);
-  const table = findColours(colour === "signed");
-  for (let i = 0; i < data.length; i += 1) pixels[i] = table(data[i] / scale);
+  const toPixel = findColourMap(colour === "signed");
+  for (let i = 0; i < data.length; i += 1) pixels[i] = toPixel(data[i] / scale);
   canvas.getContext("2d").putImageData(image, 0, 0);
 }
 
-// The colours for signed or other values, on a light or a dark screen; made once, for all maps.
-function findColours(isSigned) {
+// The colour map of signed or other values, on a light or a dark screen; made once for all matrices.
+function findColourMap(isSigned) {
   const key = `${isSigned} ${isDark()}`;
-  if (!colourTables.has(key)) colourTables.set(key, colourTable(isSigned ? signedColour : weightColour, isSigned));
-  return colourTables.get(key);
+  if (!colourMaps.has(key)) colourMaps.set(key, makeColourMap(isSigned ? signedColour : weightColour, isSigned));
+  return colourMaps.get(key);
 }
 
-// A function from a share to the bytes of a pixel, by a table of 512 colours.
-function colourTable(paint, isSigned) {
+// A function from a value (−1 or 0 … 1) to the bytes of a pixel, by a table of 512 colours.
+function makeColourMap(paint, isSigned) {
   const low = isSigned ? -1 : 0;
   const toPixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
   const entries = Uint32Array.from({ length: 512 }, (_, i) => toPixel(paint(low + ((1 - low) * i) / 511)));

@@ -14,7 +14,7 @@ from clearhead.studio.sources import Opened
 from clearhead.studio.views.tokens import spell_tokens
 
 N_BEST = 10  # tokens
-N_LARGEST = 3  # changes of a probability
+N_LARGEST = 3  # answers whose probability changed most
 CLASS_TOKEN = 0  # the position at which a classifier answers
 
 
@@ -24,10 +24,11 @@ def check_temperature(temperature: float) -> None:
 
 
 def rank_answers(opened: Opened, logits: Tensor, temperature: float) -> dict[str, Any] | None:
-    """The most likely answers. logits: the output of the model, (..., T, ·). TextEncoder: None.
+    """The most likely answers. logits: the output of the model, (..., T, ·).
 
-    A GPT: "ids", "texts", "logits" and "probs" of the best tokens at each position, (..., T, K).
-    A classifier: "texts" of the classes (C,), their "logits" and "probs", (..., C).
+    Of a GPT: "ids", "texts", "logits" and "probs" of the best tokens at each position, (..., T, K).
+    Of a classifier: "texts" of the classes (C,), their "logits" and "probs", (..., C).
+    A TextEncoder has no answer: None.
     """
     if opened.kind == "TextEncoder":
         return None
@@ -50,9 +51,9 @@ def compare_answers(
 ) -> dict[str, Any] | None:
     """The answers before and after a change, beside each other.
 
-    before, after: outputs of the model, (T, ·); the temperature is that of `after`, `before` has 1.
-    A GPT: the tokens that are most likely before or after, (T, K). "largest": the indices of those
-    whose probability changed most.
+    before, after: outputs of the model, (T, ·). The temperature is for `after`; `before` has 1. For
+    a GPT: the tokens that are most likely before or after, (T, K). "largest": the indices of the
+    answers whose probability changed most.
     """
     if opened.kind == "TextEncoder":
         return None
@@ -79,7 +80,7 @@ def compare_answers(
 def read_classes(logits: Tensor, temperature: float) -> tuple[list[str], Tensor, Tensor]:
     """(..., T, C) → names, logits and probabilities of the classes at [CLS].
 
-    A single logit is that of yes; the logit of no is its negative.
+    A single logit is the logit of yes; the logit of no is its negative.
     """
     logits = logits[..., CLASS_TOKEN, :]
     if logits.size(-1) > 1:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Node(NamedTuple):
-    """A beam of one step. place: which of the beams; parent: the place it continues."""
+    """A beam at one step. place: its rank; parent: the place of the beam that it continues."""
 
     place: int
     parent: int

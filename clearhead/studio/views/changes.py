@@ -7,7 +7,7 @@ with change_model(opened, tokens, [change]):          the same as  with ablate(m
 silence   the output of a head is 0, or its mean over the text                 ablate
 sharpen   softmax(factor · scores)                                             sharpen
 mask      cells (query, key) that are forbidden, or allowed                    edit_mask
-patch     the output of a head or block is replaced by that on another text    patch
+patch     the output of a head or block is its output on another text          patch
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,8 +52,8 @@ def change_model(
 ) -> Iterator[None]:
     """Apply all changes inside a `with`. tokens: the ids that the changed model will read.
 
-    grows: the text grows, as in Generate. A patch of all positions then holds for those of the
-    other text, and the tokens after them are unchanged.
+    grows: the text grows, as in Generate. A patch of all positions then replaces only as many
+    positions as the other text has; the tokens after them are unchanged.
     """
     # Values that changes need, such as means, are computed by the unchanged model.
     contexts = [_make_context(opened, tokens, change, grows) for change in changes]
@@ -83,7 +83,7 @@ def _make_context(
             "the text has one token, so there is no mean over its tokens; type a longer text, or "
             "replace the output of the head by zero"
         )
-    # In a sweep every row of the batch has a change of its own: the mean of one pass serves all.
+    # The mean comes from the plain text: in a sweep, each row of the batch is changed differently.
     reference = _record(opened, tokens) if change.by == "mean" else None
     return ablate(
         model, name, change.head, change.by, positions=change.position, reference=reference
@@ -133,7 +133,7 @@ def _record(opened: Opened, tokens: list[int]) -> Trace:
 def _find_value(
     opened: Opened, tokens: list[int], change: Change, name: str, grows: bool
 ) -> Tensor:
-    """The activation that a patch inserts: on the other text, (1, ..., T or 1, ·)."""
+    """The activation that a patch inserts, from the other text: (1, ..., T or 1, ·)."""
     others = read_tokens(opened, change.from_text, change.from_tokens)
     trace = _record(opened, others)
     if name not in trace:
@@ -173,7 +173,7 @@ def _check_cells(cells: Sequence[tuple[int, int]], n_tokens: int) -> None:
 def write_python(
     opened: Opened, changes: Sequence[Change], *, grows: bool = False
 ) -> tuple[list[str], list[str]]:
-    """The Python lines before the `with`, and the calls inside it, that make the same changes."""
+    """The same changes in Python: the lines before a `with`, and the calls that it opens with."""
     lines: list[str] = []
     if any(change.kind == "silence" and change.by == "mean" for change in changes):
         lines += ["with torch.no_grad(), record(model) as unchanged:", "    model(tokens)"]
@@ -225,7 +225,7 @@ def _write_change(opened: Opened, change: Change, i: int, grows: bool) -> tuple[
 
 
 def write_with(calls: Sequence[str], *body: str) -> list[str]:
-    """The lines of a `with` statement with these calls and this body."""
+    """The lines of `with calls: body`."""
     inside = [f"    {line}" for line in body]
     short = f"with {', '.join(calls)}:"
     if len(short) <= 88:

@@ -35,10 +35,10 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """The marks around a message: begin, role, between, content, end, after.
+    """How a message is written: begin, role, between, content, end, after.
 
-    first: a mark before all messages. Marks are special tokens; `after` is text, and `between` is
-    a mark and text.
+    begin, end and first, which stands before all messages, are marks: special tokens. `after` is
+    text; `between` is a mark and a text.
     """
 
     name: str
@@ -69,7 +69,7 @@ FORMATS = [
 
 @dataclass(frozen=True)
 class Chat:
-    """A chat format with the tokenizer that writes it."""
+    """A chat format, and the tokenizer that encodes it."""
 
     format: ChatFormat
     tokenizer: Tokenizer

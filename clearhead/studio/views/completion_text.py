@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Entry:
-    """A token of the text, and the likeliest at its place; None for the first token."""
+    """A token of the text, and the likeliest tokens at its place; None for the first token."""
 
     token: Candidate
     top: list[Candidate] | None
@@ -58,14 +58,14 @@ def _find_bytes(tokenizer: Tokenizer, id: int, name: str) -> list[int] | None:
     return list(name.encode())
 
 
-# How a request wants its tokens: the columns of a table, each a list
+# The "logprobs" of the two routes
 
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, list[Any]]  # a table by its columns
 
 
 def format_entries(entries: Sequence[tuple[int, Entry]]) -> Columns:
-    """For /v1/completions: tokens, where they begin, and the likeliest with the one chosen."""
+    """For /v1/completions: tokens, where they begin, and the likeliest ones, the token included."""
     return {
         "tokens": [entry.token.name for _, entry in entries],
         "token_logprobs": [entry.token.logprob for _, entry in entries],
@@ -85,7 +85,7 @@ def _list_by_name(entry: Entry) -> dict[str, float | None] | None:
 
 
 def format_content(entries: Sequence[tuple[int, Entry]]) -> Columns:
-    """For /v1/chat/completions: each token with the likeliest, as many as were asked for."""
+    """For /v1/chat/completions: each token, with the likeliest ones at its place."""
     return {
         "content": [
             {**_format_candidate(entry.token), "top_logprobs": list(map(_format_candidate, top))}

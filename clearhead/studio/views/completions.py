@@ -2,7 +2,7 @@
 
     {"choices": [{"index": 0, "text": "…", "logprobs": {…}, "finish_reason": None}, …]}
     …
-    {"choices": []}                 between two steps of longer work, so that others are answered
+    {"choices": []}                 during long work, so that other questions are answered
     {"usage": {"prompt_tokens": 5, "completion_tokens": 16, "total_tokens": 21}}
 
 All texts of a request are one batch: text n·p + i is the i-th for prompt p, and is sampled with
@@ -20,7 +20,7 @@ from clearhead.data import Tokenizer, pad_left
 from clearhead.generation import Sampling, Step, stream
 from clearhead.generation.prose import find_stop_ids, find_unknown
 from clearhead.models.model import evaluation_mode
-from clearhead.studio.completion_requests import MOST_TOKENS, check_limits
+from clearhead.studio.completion_requests import MAX_NEW_TOKENS, check_limits
 from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.chats import Message, NotServed, find_chat_format
 from clearhead.studio.views.completion_text import (
@@ -33,7 +33,7 @@ from clearhead.studio.views.completion_text import (
 from clearhead.studio.views.writers import encode_prompt, read_ids
 
 N_TOKENS = 16  # if the request does not say how many, as in OpenAI's interface
-N_AT_ONCE = 32  # tokens of a repeated prompt that are described before others are answered
+N_AT_ONCE = 32  # tokens of an echoed prompt that are described before other questions are answered
 
 
 def list_writers(sources: Sources) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def complete_chat(
     opened = _open(sources, model)
     chat = find_chat_format(opened)
     ids = read_ids(opened, chat.encode(messages), "messages")[0].tolist()
-    n_tokens = _count_tokens(opened, len(ids), max_tokens, MOST_TOKENS, "messages")
+    n_tokens = _count_tokens(opened, len(ids), max_tokens, MAX_NEW_TOKENS, "messages")
     batch = _Completions(opened, [ids], n, n_tokens, stop or [], logprobs, chat.stop_ids)
     return batch.make_pieces(Sampling(temperature, None, top_p), seed)
 
@@ -155,7 +155,7 @@ class _Completions:
     def make_pieces(
         self, sampling: Sampling, seed: int | None, *, echo: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """All pieces; the arguments of sampling are checked before the first."""
+        """All pieces. The arguments of sampling are checked at once, before the first piece."""
         same_length = len(set(map(len, self.prompts))) == 1
         tokens, token_mask = pad_left(self.prompts, pad_id=0)
         steps = stream(
@@ -174,7 +174,7 @@ class _Completions:
     def _make_pieces(self, steps: Iterator[Step], echo: bool) -> Iterator[dict[str, Any]]:
         if echo:
             for i in range(len(self.texts)):
-                yield from self._repeat_prompt(i)
+                yield from self._echo_prompt(i)
         for i, step in enumerate(steps):
             yield {"choices": self._add(step, is_last=i == self.n_tokens - 1)}
             if all(text.finish_reason for text in self.texts):
@@ -200,8 +200,8 @@ class _Completions:
         logprobs = None if self.logprobs is None else piece["logprobs"]
         return {**piece, "index": index, "logprobs": logprobs, "finish_reason": finish_reason}
 
-    def _repeat_prompt(self, index: int) -> Iterator[dict[str, Any]]:
-        """The prompt as the first piece of a text, and as the last one if no token is to follow."""
+    def _echo_prompt(self, index: int) -> Iterator[dict[str, Any]]:
+        """The prompt as the first piece of a text; without further tokens also the last piece."""
         text, ids = self.texts[index], self.prompts[index]
         finish_reason = None if self.n_tokens else "length"
         piece: dict[str, Any] = {"text": text.prompt, "logprobs": None}

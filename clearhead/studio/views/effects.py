@@ -1,11 +1,11 @@
-"""What an answer depends on: which heads matter, the answer after each layer, a logit as a sum.
+"""What an answer depends on: heads, activations of another text, layers, parts.
 
     measure_heads     the metric without each head, (L, H)                    head_importance
-    sweep_patches     the metric with one activation of another text          patch_sweep
+    sweep_patches     the metric with one activation from another text        patch_sweep
     read_layers       the answer if the model ended after each layer          logit_lens
     attribute         the logit of the answer as a sum over all parts         attribution
 
-metrics.py says what the metric is.
+metrics.py defines the metric.
 """
 
 import math
@@ -27,10 +27,10 @@ from clearhead.studio.views.answers import check_temperature, rank_answers, read
 from clearhead.studio.views.changes import Change, change_model
 from clearhead.studio.views.metrics import (
     Measure,
-    Question,
+    TextInput,
     check_target,
     choose_measure,
-    read_question,
+    read_input,
 )
 from clearhead.studio.views.tokens import spell_tokens, write_tokens
 
@@ -46,15 +46,15 @@ def measure_heads(
     target: int | None = None,
     position: int | None = None,
 ) -> dict[str, Any]:
-    """How much the metric changes if one more head is silenced, for each head: "effect" (L, H)."""
-    question = read_question(sources, model, text, tokens, changes, position)
-    _check_work(question, "head")
-    measure = choose_measure(question, question.compute_logits(), target)
-    with change_model(question.opened, question.ids, question.changes):
-        sweep = head_importance(question.opened.model, question.tokens, measure.metric)
+    """How much silencing one more head changes the metric, for each head: "effect" (L, H)."""
+    given = read_input(sources, model, text, tokens, changes, position)
+    _check_work(given, "head")
+    measure = choose_measure(given, given.compute_logits(), target)
+    with change_model(given.opened, given.ids, given.changes):
+        sweep = head_importance(given.opened.model, given.tokens, measure.metric)
     call = "sweep = head_importance(model, tokens, metric)"
     names = ("logit_difference",) if measure.against is not None else ()
-    python = question.write("head_importance", call, f"metric = {measure.python}", imports=names)
+    python = given.write("head_importance", call, f"metric = {measure.python}", imports=names)
     return {**_describe_sweep(sweep, measure), "python": python}
 
 
@@ -73,37 +73,35 @@ def sweep_patches(
     output of each block at one position. The metric is the logit of the other answer minus that of
     this one; "recovered" is 0 for this answer and 1 for the other, None if the two do not differ.
     """
-    question = read_question(sources, model, text, tokens)
-    other_question = read_question(sources, model, other, other_tokens)
-    if len(other_question.ids) != len(question.ids):
+    given = read_input(sources, model, text, tokens)
+    source = read_input(sources, model, other, other_tokens)
+    if len(source.ids) != len(given.ids):
         raise ValueError(
-            f"the other text has {len(other_question.ids)} tokens and this one "
-            f"{len(question.ids)}; make them equally long, so that each position has a counterpart"
+            f"the other text has {len(source.ids)} tokens and this one {len(given.ids)}; make "
+            f"them equally long, so that each position has a counterpart"
         )
-    _check_work(question, over)
-    answer = int(question.compute_logits()[question.position].argmax())
-    logits = other_question.compute_logits()
-    measure = choose_measure(other_question, logits, None)
+    _check_work(given, over)
+    answer = int(given.compute_logits()[given.position].argmax())
+    logits = source.compute_logits()
+    measure = choose_measure(source, logits, None)
     if measure.against is not None and measure.target != answer:
-        measure = choose_measure(other_question, logits, measure.target, answer)
-    sweep = patch_sweep(
-        question.opened.model, other_question.tokens, question.tokens, measure.metric, over=over
-    )
+        measure = choose_measure(source, logits, measure.target, answer)
+    sweep = patch_sweep(given.opened.model, source.tokens, given.tokens, measure.metric, over=over)
     call = f"sweep = patch_sweep(model, others, tokens, metric, over={over!r})"
     names = ("logit_difference",) if measure.against is not None else ()
-    python = question.write(
+    python = given.write(
         "patch_sweep",
         call,
-        f"others = {write_tokens(question.opened, other, other_question.ids)}",
+        f"others = {write_tokens(given.opened, other, source.ids)}",
         f"metric = {measure.python}",
         imports=names,
     )
     return {**_describe_sweep(sweep, measure), "python": python}
 
 
-def _check_work(question: Question, over: Literal["head", "position"]) -> None:
+def _check_work(given: TextInput, over: Literal["head", "position"]) -> None:
     """Refuse a sweep that would take longer than the studio waits for an answer."""
-    model, n_tokens = question.opened.model, len(question.ids)
+    model, n_tokens = given.opened.model, len(given.ids)
     layers = find_layers(model).values()
     # Each head, and each block at each position, is one more text of n_tokens to read.
     if over == "head":
@@ -146,14 +144,14 @@ def read_layers(
 ) -> dict[str, Any]:
     """The answers before the first block and after each, as in rank_answers, (L + 1, T, …)."""
     check_temperature(temperature)
-    question = read_question(sources, model, text, tokens, changes)
-    with change_model(question.opened, question.ids, question.changes):
-        lens = logit_lens(question.opened.model, question.tokens)[:, 0].float()  # (L + 1, T, ·)
+    given = read_input(sources, model, text, tokens, changes)
+    with change_model(given.opened, given.ids, given.changes):
+        lens = logit_lens(given.opened.model, given.tokens)[:, 0].float()  # (L + 1, T, ·)
     n = len(lens) - 1
     return {
-        "answer": rank_answers(question.opened, lens, temperature),
+        "answer": rank_answers(given.opened, lens, temperature),
         "titles": ["embedding", *(f"after layer {i}" for i in range(n))],
-        "python": question.write("logit_lens", "lens = logit_lens(model, tokens)"),
+        "python": given.write("logit_lens", "lens = logit_lens(model, tokens)"),
     }
 
 
@@ -168,14 +166,14 @@ def attribute(
 ) -> dict[str, Any]:
     """The logit of the answer as a sum of the contributions of all parts.
 
-    For a classifier with one logit, the sum is that of yes.
+    For a classifier with one logit, this is the logit of yes.
     """
-    question = read_question(sources, model, text, tokens, changes, position)
-    opened, at = question.opened, question.position
-    row = question.compute_logits()[at]
+    given = read_input(sources, model, text, tokens, changes, position)
+    opened, at = given.opened, given.position
+    row = given.compute_logits()[at]
     target = check_target(int(row.argmax()) if target is None else target, len(row))
-    with change_model(opened, question.ids, question.changes):
-        found = attribution(opened.model, question.tokens, target, position=at)
+    with change_model(opened, given.ids, given.changes):
+        found = attribution(opened.model, given.tokens, target, position=at)
     classes = [] if opened.kind == "GPT" else read_classes(row[None], 1.0)[0]
     name = classes[target] if classes else spell_tokens(opened, [target])[0]
     call = f"found = attribution(model, tokens, {target}, position={at})"
@@ -188,5 +186,5 @@ def attribute(
         "target": target,
         "target_name": name,
         "position": at,
-        "python": question.write("attribution", call),
+        "python": given.write("attribution", call),
     }

@@ -1,7 +1,7 @@
-"""The Generate view: the next token, another branch, a whole text, and the cache it fills.
+"""The Generate view: the next token, other branches, a whole text, and the cache that it fills.
 
 Every question contains its text as token ids, so the worker keeps no state. The random number for a
-token depends only on the seed and on how many tokens follow the prompt. So taking `chosen` each
+token depends only on the seed and on how many tokens follow the prompt. So appending `chosen` each
 time gives the same tokens as this call:
 
     generate(model, prompt, n_tokens, temperature=…, top_k=…, top_p=…, seed=…)
@@ -30,8 +30,8 @@ from clearhead.studio.views.generation_lines import write_expand, write_next, wr
 from clearhead.studio.views.writers import encode_prompt, name_tokens, open_writer, read_ids
 
 N_SHOWN = 12  # the likeliest tokens that are shown
-MOST_SHOWN = 50
-MOST_BRANCHES = 6
+MAX_SHOWN = 50
+MAX_BRANCHES = 6
 BITS = 1 / math.log(2)  # from nats
 
 
@@ -56,13 +56,15 @@ def show_next(
 ) -> dict[str, Any]:
     """What may follow these tokens, how surprising each of them was, and what the cache holds.
 
-    n_prompt: how many of the tokens are the prompt; None: all. probs are the model's own; `likely`
-    are those after temperature and filters, from which `chosen` is drawn. Surprise is in bits.
+    n_prompt: how many of the tokens are the prompt; None: all. "probs" are the probabilities of the
+    model, "likely" those after temperature and filters. "chosen" is the token for which "draw" lies
+    from "before", the sum of "likely" over smaller ids, to "before" plus its own. Surprise and
+    entropy are in bits.
     """
     opened, changes = open_writer(sources, model), changes or []
     text, n_new = read_ids(opened, tokens), _count_new(tokens, n_prompt)
     sampling = Sampling(temperature, top_k, top_p)
-    check_whole("n_shown", n_shown, least=1, most=MOST_SHOWN)
+    check_whole("n_shown", n_shown, least=1, most=MAX_SHOWN)
     logits, caches = _read(opened, text, changes)
     probs, after = logits[-1].softmax(-1), likely(logits[-1:], sampling)[0]
     log_probs, draw = _read_log_probs(logits, text[0]), _draw(seed, n_new)
@@ -100,10 +102,10 @@ def expand(
     n_branches: int = 3,
     changes: list[Change] | None = None,
 ) -> dict[str, Any]:
-    """The likeliest tokens after a text, and the likeliest after each of those."""
+    """The likeliest next tokens, and the likeliest tokens after each of them."""
     opened, changes = open_writer(sources, model), changes or []
     text = read_ids(opened, tokens)
-    check_whole("n_branches", n_branches, least=1, most=MOST_BRANCHES)
+    check_whole("n_branches", n_branches, least=1, most=MAX_BRANCHES)
     with change_model(opened, tokens, changes, grows=True):
         (branches,) = _find_likeliest(opened, text, n_branches)
         if len(tokens) < opened.model.config.max_len:
@@ -221,7 +223,7 @@ def _describe(opened: Opened, id: int, logits: Tensor) -> dict[str, Any]:
 
 
 def _read_log_probs(logits: Tensor, tokens: Tensor) -> Tensor:
-    """ln p of each token (T,), by the logits (T, V) after the one before; NaN for the first."""
+    """ln p of each token (T,), by the logits (T, V) at the token before; NaN for the first."""
     found = logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
     return torch.cat((torch.full((1,), math.nan), found))
 
@@ -232,7 +234,7 @@ def _measure_entropy(probs: Tensor) -> float:
 
 
 def _measure_cache(caches: Sequence[KVCache], length: int, n_new: int) -> dict[str, Any]:
-    """What the caches hold, and how many numbers were computed for it, with and without them.
+    """The size of the caches, and how many numbers are computed with and without them.
 
     Without a cache, the keys and values of all tokens are computed again for each new token.
     """

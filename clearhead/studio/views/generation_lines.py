@@ -114,7 +114,7 @@ def _join(
 
 
 def _write_read(opened: Opened, changes: Sequence[Change], line: str) -> list[str]:
-    """What the changes need, and the line that reads the tokens with the changed model."""
+    """The lines that the changes need, and the one that reads the tokens with the changed model."""
     prepare, calls = write_python(opened, changes, grows=True)
     return [*prepare, *write_with(["torch.no_grad()", *calls], line)]
 

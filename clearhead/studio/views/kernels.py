@@ -50,7 +50,7 @@ def compare_kernels(
 ) -> dict[str, Any]:
     """The weights of T queries and keys: by the softmax, and by the features.
 
-    m: the frequencies of random features; length: ‖q‖ and ‖k‖. "kernel": exp(q·k/√D);
+    m: the number of random frequencies; length: ‖q‖ and ‖k‖. "kernel": exp(q·k/√D);
     "similarity": φ(q)·φ(k). "error": the norm of the difference, divided by the norm of the exact
     weights. For random features, "similarity_error": the relative error of the similarity (RMS);
     "expected_error": the value that theory predicts for it.
@@ -83,8 +83,8 @@ def measure_kernels(
 ) -> dict[str, Any]:
     """The relative error of random features for several m; it falls as m to the power "slope".
 
-    "error": of the similarity; "predicted": the same by theory; "output": of the output of
-    attention. All are RMS, and means over 16 draws.
+    "error": the error of the similarity; "predicted": what theory expects for it; "output": the
+    error of the output of attention. All are RMS, and means over 16 draws.
     """
     q, k, v = _draw(T, D, seed, length)
     found = convergence(q, k, v, FREQUENCIES, DRAWS)

@@ -1,4 +1,4 @@
-"""What is measured of an answer: one number, which a change of the model raises or lowers.
+"""The metric of an answer: one number, which a change of the model raises or lowers.
 
 a GPT                the logit of its answer minus that of the second best, at one position
 several classes      the same at [CLS]
@@ -31,8 +31,8 @@ from clearhead.studio.views.tokens import (
 
 
 @dataclass(frozen=True)
-class Question:
-    """A text that a changed model reads, and the position of its answer."""
+class TextInput:
+    """A text, the model that reads it, the changes in it, and the position of the answer."""
 
     opened: Opened
     text: str
@@ -56,7 +56,7 @@ class Question:
     def write(self, name: str, call: str, *lines: str, imports: tuple[str, ...] = ()) -> str:
         """The Python lines that load the model and run `call` with all changes.
 
-        name, imports: the names of inspection that it uses; lines: what comes before the call.
+        name, imports: the names of inspection that `call` uses; lines: those before it.
         """
         prepare, calls = write_python(self.opened, self.changes)
         body = write_with(calls, call) if calls else [call]
@@ -72,14 +72,14 @@ class Question:
         )
 
 
-def read_question(
+def read_input(
     sources: Sources,
     model: str,
     text: str,
     tokens: list[int] | None = None,
     changes: list[Change] | None = None,
     position: int | None = None,
-) -> Question:
+) -> TextInput:
     """Check the arguments that the questions of effects.py share. position: None means the last."""
     opened = open_text_model(sources, model)
     if opened.kind == "TextEncoder":
@@ -94,14 +94,15 @@ def read_question(
         position = last
     if not 0 <= position <= last:
         raise IndexError(f"position must be from 0 to {last}, got {position}")
-    return Question(opened, text, ids, changes or [], position)
+    return TextInput(opened, text, ids, changes or [], position)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric, in words and as Python. target and against: ids of tokens, or numbers of classes.
+    """A metric as a function, as Python, and in words.
 
-    A classifier with one logit has the classes 0, yes, and 1, no; then against is None.
+    target and against: ids of tokens, or numbers of classes. A classifier with one logit has the
+    classes 0 (yes) and 1 (no); then against is None.
     """
 
     metric: Metric
@@ -112,13 +113,13 @@ class Measure:
 
 
 def choose_measure(
-    question: Question, logits: Tensor, target: int | None, against: int | None = None
+    given: TextInput, logits: Tensor, target: int | None, against: int | None = None
 ) -> Measure:
     """The logit of `target` minus that of `against`. logits: the output of the model, (T, ·).
 
     target: by default the most likely answer; against: by default the most likely of the others.
     """
-    opened, at = question.opened, question.position
+    opened, at = given.opened, given.position
     row = logits[at]
     if len(row) == 1:
         return _choose_sign(row, target)

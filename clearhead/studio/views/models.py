@@ -1,4 +1,4 @@
-"""Which models there are, what each is, and inputs to try it with."""
+"""The models of the studio: what each one is, and inputs to try it with."""
 
 from contextlib import suppress
 from pathlib import Path

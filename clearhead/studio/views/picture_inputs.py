@@ -18,7 +18,7 @@ from clearhead.studio.sources import Opened, Sources
 from clearhead.training.tasks.picture_predictor import PicturePredictor
 
 MAX_FILE = 1 << 20  # characters of a file
-FILE = "picture.png"  # what the Python lines call a picture that was dropped on the page
+FILE = "picture.png"  # the name of a picture dropped on the page, in the Python lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def read_picture(sources: Sources, id: str, number: int | None, file: str | None
     lines = [*opened.lines, *_write_predictor(opened, predictor)]
     if number is not None:
         pictures = get_task(opened).validation
-        check_number(number, len(pictures))
+        check_picture(number, len(pictures))
         image, label = pictures.images[number], int(pictures.labels[number])
         lines.append(f"image = run.task.validation.images[{number}]")
     else:
@@ -110,7 +110,7 @@ def _decode(model: VisionTransformer, predictor: PicturePredictor, file: str) ->
     return fit_picture(picture, len(predictor.mean), size)
 
 
-def check_number(number: int, n: int) -> None:
+def check_picture(number: int, n: int) -> None:
     """Raise ValueError unless there is a validation picture with this number."""
     if not 0 <= number < n:
         raise ValueError(f"there is no validation picture {number}: they go from 0 to {n - 1}")

@@ -1,4 +1,4 @@
-"""Pictures: what a VisionTransformer answers, which patches it uses, what covering them changes.
+"""Pictures: what a VisionTransformer answers, which patches it uses, the effect of covering them.
 
 A picture is a validation picture of the run, by its `number`, or a PNG or JPEG `file`, as base64.
 """
@@ -17,8 +17,8 @@ from clearhead.models import VisionTransformer
 from clearhead.models.model import evaluation_mode
 from clearhead.studio.sources import Sources
 from clearhead.studio.views.picture_inputs import (
-    check_number,
     check_patch,
+    check_picture,
     get_task,
     open_picture_model,
     read_picture,
@@ -39,7 +39,7 @@ def list_pictures(
     if len(numbers) > MAX_LISTED:
         raise ValueError(f"at most {MAX_LISTED} pictures are listed at once, got {len(numbers)}")
     for number in numbers:
-        check_number(number, len(pictures))
+        check_picture(number, len(pictures))
     images, labels = pictures.images[numbers], pictures.labels[numbers]
     answers, probs = labels[:0], labels[:0].float()
     if numbers:
@@ -60,7 +60,7 @@ def list_pictures(
 def find_mistakes(sources: Sources, model: str) -> Iterator[dict[str, Any]]:
     """The numbers of the validation pictures with wrong answers, the most confident first.
 
-    One answer after each batch, with all mistakes so far; "n_seen" of "n_pictures" are done.
+    A stream: after each batch, all mistakes found in the first "n_seen" of "n_pictures".
     """
     opened, _ = open_picture_model(sources, model)
     task = get_task(opened)
@@ -83,8 +83,8 @@ def look_at_picture(
 ) -> dict[str, Any]:
     """The answer to a picture, its heat maps, and what one token attends to in every head.
 
-    patch: the number of the patch whose attention is shown; by default what the head of the model
-    reads: the class token, or the mean of all patches.
+    patch: the number of the patch whose attention is shown; by default the attention of what the
+    classification head reads: of the class token, or the mean over all patches.
     """
     picture = read_picture(sources, model, number, file)
     config, x = picture.model.config, picture.x

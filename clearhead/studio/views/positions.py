@@ -1,8 +1,8 @@
-"""What each position scheme tells attention, as numbers to look at.
+"""What each position scheme adds to attention, in numbers.
 
 sinusoidal, learned    a table (n, d), and the similarity p·p′ of every two positions
 rotary                 the angles (n, d/2), and q·k with q at position i and k at position j
-toeplitz, alibi        the bias of the scores, and the attention that it makes alone: q = k = 0
+toeplitz, alibi        the bias of the scores, and the attention from the bias alone: q = k = 0
 """
 
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from clearhead.studio.sources import Sources
 Scheme = Literal["sinusoidal", "learned", "rotary", "toeplitz", "alibi"]
 Part = tuple[dict[str, Any], list[str]]  # the numbers, and the Python lines that compute them
 
-MOST = 128  # the largest n, and the largest d
+MAX_SIZE = 128  # of n and of d
 CPU = torch.device("cpu")
 
 
@@ -43,12 +43,12 @@ def show_positions(
 ) -> dict[str, Any]:
     """The numbers of a scheme for n positions; d: the width of x, or of a head.
 
-    base is for sinusoidal and rotary, seed for what is drawn at random, n_heads for alibi. weights:
+    base: for sinusoidal and rotary. seed: for numbers drawn at random. n_heads: for alibi. weights:
     the numbers of toeplitz by distance, from −(n − 1) to n − 1; drawn at random unless given.
-    causal: no attention to later positions.
+    causal: no attention to later positions, for toeplitz and alibi.
     """
-    check_whole("n", n, least=2, most=MOST)
-    check_whole("d", d, least=2, most=MOST)
+    check_whole("n", n, least=2, most=MAX_SIZE)
+    check_whole("d", d, least=2, most=MAX_SIZE)
     check_whole("seed", seed, least=0, most=2**31 - 1)
     check_whole("n_heads", n_heads, least=1, most=16)
     check_number("base", base, low=1.0, high=1e9)
@@ -180,7 +180,7 @@ def _show_alibi(n: int, n_heads: int, causal: bool) -> Part:
 
 
 def _attend_by_bias(bias: Tensor, causal: bool, scale: float) -> Part:
-    """The attention (H, n, n) of queries and keys that are 0: the bias alone decides."""
+    """The attention (H, n, n) from the bias alone: all queries and keys are 0."""
     nothing = torch.zeros(*bias.shape[:2], 1, dtype=torch.float64)
     mask = Mask.causal() if causal else None
     attention = dot_product.weights(nothing, nothing, bias=bias, scale=scale, mask=mask)

@@ -31,9 +31,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": tuple(SCHEDULES),
 }
 SECTIONS = ("training", "model", "data")  # in the order of the form: changed most often first
-# Docstrings explain fields in two forms: "name: words; name: words.", and
+# A docstring explains fields in sentences, "name: words; name: words.", or in rows, "name    words"
+# with further lines indented, as TrainingConfig does.
 PHRASE = re.compile(r"\b(\w+): ([^;]+?)(?:;|\.(?:\s|$))")
-# "name      words", with further lines indented, as in that of TrainingConfig.
 ROW = re.compile(r"^(\w+) {2,}(.+(?:\n {8,}.+)*)", re.MULTILINE)
 
 

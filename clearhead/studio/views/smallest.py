@@ -21,7 +21,7 @@ from clearhead.studio.views import smallest_starts as starts
 from clearhead.studio.views.smallest_starts import Matrices, Rule, SmallestModel, Start
 from clearhead.training.tasks.sequences import CLS, LETTERS, SequencePredictor
 
-MOST_STEPS = 1000
+MAX_STEPS = 1000
 STEPS_PER_ANSWER = 2  # so that 100 steps are 50 answers, which the page draws in about a second
 N_MISTAKES = 12  # wrong sequences that are listed
 
@@ -39,8 +39,8 @@ def run_smallest(
 ) -> dict[str, Any]:
     """All matrices of one sequence, and how many of all sequences come out right.
 
-    text: letters such as CAC. matrices, if given, are used in place of the start. sharpness is for
-    "by hand", seed for "random", model for "run", whose rule and max_len are those of the run.
+    text: letters such as CAC. matrices, if given, are used in place of the start. sharpness: for
+    "by hand"; seed: for "random"; model: the id of a run, for "run", which sets rule and max_len.
 
     "score": the count over all sequences of up to max_len letters. "topics": what the columns of
     Km and Qm mean in a design; "bound": the largest error that its sharpness allows.
@@ -72,12 +72,13 @@ def train_smallest(
     steps: int = 100,
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Train the matrices by the recipe of their rule; answers as of run_smallest, every two steps.
+    """Train the matrices by the recipe of their rule; after every two steps an answer.
 
-    The learning rate rises and falls once within these steps. "loss": the mean since the last
-    answer, before the updates.
+    An answer holds what run_smallest returns, for the matrices as they are now, and "loss": the
+    mean since the last answer, each before its update. The learning rate rises and falls once
+    within these steps.
     """
-    check_whole("steps", steps, least=1, most=MOST_STEPS)
+    check_whole("steps", steps, least=1, most=MAX_STEPS)
     start = starts.read_matrices(matrices, rule, max_len)
     settings = [f"training.{name}" for name in (f"steps={steps}", f"seed={seed}")]
     settings += ["training.log_every=1"]

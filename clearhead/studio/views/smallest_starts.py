@@ -1,12 +1,13 @@
-"""Where the matrices of a smallest transformer come from: a start, or the page that changed them.
+"""Where the matrices of the smallest transformer come from: a start, or edits on the page.
 
     by hand     designs.py, with a sharpness
     random      the weights that the recipe of the rule starts from, by a seed
-    learned     the same after the recipe's training: 1.3 to 4.6 s, once for each rule and length
-    run         a run of the user's own
+    learned     the weights after training by that recipe, which takes 1.3 to 4.6 s, once for each
+                rule and length
+    run         the weights of a run
 
-Weights that are drawn or learned have the shapes of those set by hand, so that both can be compared
-cell by cell. Each model comes with the Python lines that make it.
+Random and learned weights have the shapes of those set by hand, so that they can be compared cell
+by cell. Each model comes with the Python lines that make it.
 """
 
 from collections.abc import Iterator
@@ -27,9 +28,9 @@ Rule = Literal["identity", "first", "unique"]
 Start = Literal["by hand", "learned", "random", "run"]
 
 LENGTHS = (4, 6)  # the least and the most letters of a sequence; a run may have others
-MOST_SIDE = 64  # rows or columns of a matrix
-MOST_SIZE = 1e6  # absolute value of a number: products of such numbers are still finite
-MOST_SEEDS = 5  # seeds tried until one learns the rule
+MAX_SIDE = 64  # rows or columns of a matrix
+MAX_NUMBER = 1e6  # absolute value of a number: products of such numbers are still finite
+MAX_SEEDS = 5  # seeds tried until one learns the rule
 LINES = ["from clearhead.models.smallest import NumpyTransformer, TorchTransformer, designs"]
 TRAINING_LINES = ["from clearhead.training import Training, find_recipe, with_changes"]
 
@@ -46,7 +47,7 @@ class Matrices:
 
 @dataclass(frozen=True)
 class SmallestModel:
-    """A transformer, the rule it is for, and the Python lines that make it as `model`."""
+    """A transformer, the predictor of its rule, and the Python lines that make it as `model`."""
 
     model: NumpyTransformer
     predictor: SequencePredictor
@@ -56,7 +57,7 @@ class SmallestModel:
 def make_start(
     rule: Rule, max_len: int, start: Start, sharpness: float, seed: int
 ) -> SmallestModel:
-    """The transformer of a start other than a run."""
+    """The transformer set by hand, learned, or drawn at random."""
     least, most = LENGTHS
     check_whole("max_len", max_len, least=least, most=most)
     if start == "by hand":
@@ -80,7 +81,7 @@ def set_by_hand(rule: Rule, max_len: int, sharpness: float) -> SmallestModel:
 def draw(rule: Rule, max_len: int, seed: int) -> SmallestModel:
     """The weights that a training starts from."""
     check_whole("seed", seed, least=0, most=2**31 - 1)
-    changes = list_changes(rule, max_len, _find_shapes(rule, max_len), f"training.seed={seed}")
+    changes = list_changes(rule, max_len, _make_design(rule, max_len), f"training.seed={seed}")
     training = begin_training(rule, max_len, changes)
     lines = [*write_training(rule, changes), "model = training.model.to_numpy()"]
     return SmallestModel(_to_numpy(training), training.task.predictor, lines)
@@ -89,8 +90,8 @@ def draw(rule: Rule, max_len: int, seed: int) -> SmallestModel:
 @cache
 def learn(rule: Rule, max_len: int) -> SmallestModel:
     """The weights after training, by the first seed that makes no mistake, or the last tried."""
-    for seed in range(MOST_SEEDS):
-        changes = list_changes(rule, max_len, _find_shapes(rule, max_len), f"training.seed={seed}")
+    for seed in range(MAX_SEEDS):
+        changes = list_changes(rule, max_len, _make_design(rule, max_len), f"training.seed={seed}")
         training = begin_training(rule, max_len, changes)
         with run_alone():
             training.run()
@@ -113,15 +114,15 @@ def open_run(opened: Opened) -> SmallestModel:
 
 
 def read_matrices(matrices: Matrices, rule: Rule, max_len: int) -> SmallestModel:
-    """The matrices of the page, checked: they fit the rule, and no number is too large."""
+    """The matrices of the page. Checks that they fit the rule, and that no number is too large."""
     SequenceData(rule, max_len)  # checks both
     predictor = SequencePredictor(rule, max_len)
     values = {name: value for name, value in vars(matrices).items() if value is not None}
     for name, rows in values.items():
-        if max(len(rows), *map(len, rows), 0) > MOST_SIDE:
-            raise ValueError(f"{name} must have at most {MOST_SIDE} rows and columns")
-        if not all(abs(x) <= MOST_SIZE for row in rows for x in row):
-            raise ValueError(f"{name} must hold numbers from −{MOST_SIZE:g} to {MOST_SIZE:g}")
+        if max(len(rows), *map(len, rows), 0) > MAX_SIDE:
+            raise ValueError(f"{name} must have at most {MAX_SIDE} rows and columns")
+        if not all(abs(x) <= MAX_NUMBER for row in rows for x in row):
+            raise ValueError(f"{name} must hold numbers from −{MAX_NUMBER:g} to {MAX_NUMBER:g}")
     model = NumpyTransformer(**values)
     sizes, own = predictor.model_sizes, {"d_input": model.d_input, "d_v": model.Vm.shape[1]}
     if own != sizes:
@@ -146,7 +147,7 @@ def write_matrices(model: NumpyTransformer) -> list[str]:
 def run_alone() -> Iterator[None]:
     """One thread, and a random state of its own: a step of the training seeds torch's generator.
 
-    A second thread has nothing to gain from tiny tensors. On a busy machine, where threads wait for
+    With such small tensors a second thread gains nothing. On a busy machine, where threads wait for
     each other, it makes a training 20 times slower.
     """
     threads = torch.get_num_threads()
@@ -194,7 +195,8 @@ def _open_task(rule: Rule, max_len: int) -> SequenceTask:
     return task
 
 
-def _find_shapes(rule: Rule, max_len: int) -> NumpyTransformer:
+def _make_design(rule: Rule, max_len: int) -> NumpyTransformer:
+    """The model set by hand; random and learned weights get its shapes."""
     return set_by_hand(rule, max_len, designs.SHARPNESS).model
 
 

@@ -62,9 +62,9 @@ def attend(
 ) -> dict[str, Any]:
     """All attention layers on a text, and the answer of the model.
 
-    tokens: the ids to read instead of those of the text, as after swapping a token. "before" is the
-    answer to the text as typed, by the unchanged model at temperature 1; None if nothing differs
-    from that, or if tokens and text differ in length.
+    tokens: the ids to read instead of those of the text, for instance after a token was swapped.
+    "before" is the answer of the unchanged model to the text as typed, at temperature 1; None if
+    nothing was changed, or if tokens and text differ in length.
     """
     check_temperature(temperature)
     opened, changes = open_text_model(sources, model), changes or []
@@ -103,7 +103,7 @@ def _run(opened: Opened, ids: list[int], changes: list[Change]) -> tuple[Tensor,
     return logits.float(), trace
 
 
-@lru_cache(maxsize=1)  # changes made one after the other are compared with the same text
+@lru_cache(maxsize=1)  # one change after the other is compared with the same unchanged text
 def _run_unchanged(opened: Opened, ids: tuple[int, ...]) -> Tensor:
     """The output of the model as it is, (T, ·)."""
     return _run(opened, list(ids), [])[0][0]

@@ -1,4 +1,4 @@
-"""A text as tokens: their ids, their texts, and how many of them a view can show."""
+"""A text as tokens: their ids, their names, and how many of them a view can show."""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from typing import Any
 
 from clearhead.data.tokenizers import WordPieceTokenizer
 from clearhead.inspection.sites import count_heads, find_layers
+from clearhead.studio.page_views import TEXT_KINDS
 from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.writers import MAX_CHARACTERS, name_tokens
 
-KINDS = ("GPT", "SequenceClassifier", "TextEncoder")
 MAX_TOKENS = 512
 MAX_WEIGHTS = 40_000_000  # numbers of all attention maps together, 160 MB
 MAX_FOUND = 200  # tokens of a vocabulary that are listed at once
@@ -18,10 +18,10 @@ MAX_FOUND = 200  # tokens of a vocabulary that are listed at once
 def open_text_model(sources: Sources, id: str) -> Opened:
     """A model that reads one text; any other is refused."""
     opened = sources.open(id)
-    if opened.kind not in KINDS:
+    if opened.kind not in TEXT_KINDS:
         raise ValueError(
             f"{id} is a {type(opened.model).__name__}, but this view shows models that read one "
-            f"text: {', '.join(KINDS)}"
+            f"text: {', '.join(TEXT_KINDS)}"
         )
     return opened
 
@@ -67,14 +67,14 @@ def write_tokens(opened: Opened, text: str, ids: list[int]) -> str:
 
 
 def spell_tokens(opened: Opened, ids: Sequence[int]) -> list[str]:
-    """The text of each token, special tokens included."""
+    """The name of each token as a view shows it, special tokens included."""
     if isinstance(opened.tokenizer, WordPieceTokenizer):  # ##ing: decoding would drop the ##
         return opened.tokenizer.spell(ids, specials=True)
     return name_tokens(opened.tokenizer, ids)
 
 
 def _find_limit(opened: Opened) -> tuple[int, str]:
-    """The largest number of tokens that can be shown, and the words before it in an error."""
+    """The largest number of tokens that can be shown, and the reason, as an error words it."""
     model = opened.model
     layers = find_layers(model).values()
     n_heads = sum(count_heads(sites, model) or 1 for sites in layers)

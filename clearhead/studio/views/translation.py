@@ -30,12 +30,12 @@ N_LIKELY = 12  # words whose probability is shown at each step
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
-    """A sentence and its translator. lines: the Python lines that read both."""
+    """A sentence and its translator. lines: the Python lines that load and encode them."""
 
     model: Seq2Seq
     predictor: TranslationPredictor
     ids: list[int]
-    note: str | None  # how it differs from the training data
+    note: str | None  # how the sentence differs from the training data
     lines: list[str]
 
     @property
@@ -115,7 +115,7 @@ def explain_alignment(
     layer: int = 0,
     head: int = 0,
 ) -> dict[str, Any]:
-    """The terms of the weight that step `step` gives source token `place`. ids: words written."""
+    """The terms of the weight that a step gives to the source token `place`. ids: words written."""
     sentence = _read(sources, model, text)
     if not 0 <= step < len(ids) <= MAX_WRITTEN:
         raise ValueError(
@@ -223,7 +223,7 @@ def _read(sources: Sources, id: str, text: str) -> Sentence:
 
 
 def _run_teacher_forcing(sentence: Sentence, written: Tensor) -> tuple[Tensor, Trace]:
-    """The logits (T, V) and the attention if the model is given these words (1, T) as its own."""
+    """The logits (T, V) and the attention when the decoder is given these words, (1, T)."""
     start = written.new_full((1, 1), sentence.model.config.start_id)
     inputs = torch.cat((start, written[:, :-1]), dim=1)
     with evaluation_mode(sentence.model), record(sentence.model) as trace:
@@ -243,7 +243,7 @@ def _write_teacher_forcing(written: str) -> list[str]:
 
 
 def _list_names(trace: Trace, model: Seq2Seq) -> list[str]:
-    """The attentions to the source: the only one of a GRU, one of each layer of a transformer."""
+    """The names of the attentions to the source: one of a GRU, one per layer of a transformer."""
     kind = model.alignment_name.rpartition(".")[2]
     return [
         name for name in trace.attention if name.rpartition(".")[2] == kind and "decoder" in name

@@ -1,4 +1,4 @@
-"""The weights of a model as histograms, and its embeddings: how long and how alike they are.
+"""The weights of a model as histograms, and the lengths and cosines of its embeddings.
 
 summarise_weights    mean, spread, range and histogram of each parameter; norms and cosines
 """
@@ -15,8 +15,8 @@ from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.tokens import spell_tokens
 
 N_BINS = 41
-MAX_ROWS = 128  # of an embedding whose cosines are shown
-N_NORMS = 400  # norms of a larger embedding that are shown
+MAX_ROWS = 128  # rows of an embedding whose cosines are shown
+N_NORMS = 400  # rows of an embedding whose norms are shown
 
 LINES = f"""\
 parameters = {{name: p.detach().float() for name, p in model.named_parameters()}}
@@ -40,7 +40,7 @@ cosines = {{
 
 
 def summarise_weights(sources: Sources, model: str) -> dict[str, Any]:
-    """Statistics and a histogram of each parameter; norms, and cosines if few, of embeddings."""
+    """A histogram of each parameter; the norms of embedding rows, and their cosines if few."""
     opened = sources.open(model)
     tables = _find_embeddings(opened.model)
     return {
@@ -69,7 +69,7 @@ def _summarise(name: str, parameter: Tensor) -> dict[str, Any]:
 
 
 def _find_embeddings(model: nn.Module) -> dict[str, Tensor]:
-    """The tables (rows, D) with a row for each token or position, also of linear embeddings."""
+    """The embedding tables (rows, D), a row for each token or position; also linear embeddings."""
     found = {}
     for name, part in model.named_modules():
         if isinstance(part, nn.Embedding):

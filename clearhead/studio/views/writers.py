@@ -63,7 +63,7 @@ def read_ids(opened: Opened, ids: list[int], name: str = "tokens") -> Tensor:
 
 
 def name_tokens(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
-    """The text of each token by itself, with the blank before it; an id without text as #id."""
+    """The text of each token alone, with a leading blank if it has one; #id if it has no text."""
     return [_name_token(tokenizer, id) for id in ids]
 
 
@@ -72,6 +72,6 @@ def _name_token(tokenizer: Tokenizer | None, id: int) -> str:
         return f"#{id}"
     text = tokenizer.decode([id], specials=True)
     spelled = tokenizer.spell([id], specials=True)[0].replace("▁", " ")
-    # Some decoders drop the blank before a text; and a part of a character is no text.
-    is_cut = not text or INCOMPLETE in text or spelled == " " + text
-    return spelled if is_cut else text
+    # Some decoders drop the leading blank, and cannot decode a part of a character.
+    is_lossy = not text or INCOMPLETE in text or spelled == " " + text
+    return spelled if is_lossy else text

@@ -1,5 +1,5 @@
 // Where each word of a translation looked: lines from the source above to the target below.
-import { clear, make, svg } from "../dom.js";
+import { clear, listenPress, make, svg } from "../dom.js";
 import { number, tokenName } from "../format.js";
 
 const LINE_GAP = 130; // pixels between the two rows of tokens
@@ -33,16 +33,10 @@ export class AlignmentLines {
   drawToken(name, place, y, i, isTarget) {
     const look = () => this.draw(isTarget ? i : null, isTarget ? null : i);
     const rest = () => this.draw(this.step, null);
-    const pick = () => this.onPick(i);
-    const keys = (event) => {
-      if (event.key !== "Enter" && event.key !== " ") return;
-      event.preventDefault();
-      pick();
-    };
     return svg("g", {
       class: isTarget && i === this.step ? "alignment-token chosen" : "alignment-token",
       ...(isTarget ? { tabindex: 0, role: "button", "aria-label": `step ${i}: ${tokenName(name)}` } : {}),
-      on: { mouseenter: look, mouseleave: rest, focus: look, blur: rest, ...(isTarget ? { click: pick, keydown: keys } : {}) },
+      on: { mouseenter: look, mouseleave: rest, focus: look, blur: rest, ...(isTarget ? listenPress(() => this.onPick(i)) : {}) },
     },
     svg("rect", { x: place.x, y: y + 1, width: place.width, height: TOKEN_HEIGHT - 2, rx: 5 }),
     svg("text", { x: place.x + place.width / 2, y: y + 18, "text-anchor": "middle" }, tokenName(name)));

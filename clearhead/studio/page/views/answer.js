@@ -1,4 +1,5 @@
-// The answer of the model: the most likely next tokens, or a class; after a change also before it.
+// The answer of the model: the most likely next tokens, or a class; after a change also the answer before it.
+import { argmax } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, percent, tokenName } from "../format.js";
@@ -51,11 +52,10 @@ function readRows(answer, position) {
 }
 
 function describeAnswer(answer, position, rows) {
-  const best = (values) => values.indexOf(Math.max(...values));
-  const say = (values) => `${quoteAnswer(answer, rows.texts[best(values)])} (${percent(values[best(values)])})`;
+  const say = (values) => `${quoteAnswer(answer, rows.texts[argmax(values)])} (${percent(values[argmax(values)])})`;
   const after = answer.kind === "GPT" ? `After “${tokenName(answer.names[position])}” (${position}), the next token: ` : "At [CLS], the model answers ";
   if (rows.before === null) return `${after}${say(rows.probs)}.`;
-  const isSame = best(rows.before.probs) === best(rows.probs);
+  const isSame = argmax(rows.before.probs) === argmax(rows.probs);
   return `${after}${isSame ? "still " : ""}${say(rows.probs)}; before the change ${say(rows.before.probs)}.`;
 }
 

@@ -1,6 +1,6 @@
 // The beams of a search as a tree: a column for each step, the likeliest beam on top.
-import { clear, make, svg } from "../dom.js";
-import { number, tokenName } from "../format.js";
+import { clear, listenPress, make, svg } from "../dom.js";
+import { number, shortenText, tokenName } from "../format.js";
 
 const NODE = { width: 62, height: 36, across: 92, down: 46, left: 6, top: 22 };
 const START_NAME = "start";
@@ -49,23 +49,15 @@ export class BeamTreePicture {
 
   drawNode(step, t, i) {
     const [x, y] = [xOf(t), yOf(step.places[i])];
-    const pick = () => this.onPick(t, i);
     const isChosen = this.chosen !== null && this.chosen[0] === t && this.chosen[1] === i;
     const name = tokenName(step.words[i]);
     return svg("g", {
       class: ["beam-node", this.isOnPath(t, step.places[i]) ? "on-path" : "", step.ended[i] ? "ended" : "", isChosen ? "chosen" : ""].join(" ").trim(),
       tabindex: 0, role: "button", "aria-label": `step ${t}, ${name}, log p ${number(step.log_probs[i])}`,
-      on: {
-        click: pick,
-        keydown: (event) => {
-          if (event.key !== "Enter" && event.key !== " ") return;
-          event.preventDefault();
-          pick();
-        },
-      },
+      on: listenPress(() => this.onPick(t, i)),
     },
     svg("rect", { x, y, width: NODE.width, height: NODE.height, rx: 7 }),
-    svg("text", { x: x + NODE.width / 2, y: y + 15, "text-anchor": "middle" }, shortenWord(name)),
+    svg("text", { x: x + NODE.width / 2, y: y + 15, "text-anchor": "middle" }, shortenText(name, 7)),
     svg("text", { class: "beam-number", x: x + NODE.width / 2, y: y + 29, "text-anchor": "middle" }, number(step.log_probs[i], 3)),
     svg("title", {}, `${name}: log p ${number(step.log_probs[i])}`));
   }
@@ -73,9 +65,8 @@ export class BeamTreePicture {
 
 const xOf = (t) => NODE.left + (t + 1) * NODE.across;
 const yOf = (place) => NODE.top + place * NODE.down;
-const shortenWord = (name) => (name.length > 7 ? `${name.slice(0, 6)}…` : name);
 
-// The places of the beam that ends in this node, from the first step on.
+// The place at each step of the beam that ends in this node.
 export function tracePath(steps, t, i) {
   const path = [];
   for (let node = i; t >= 0; t -= 1) {

@@ -1,4 +1,4 @@
-// Branches: all continuations the user took, and the likeliest ones after the current token.
+// Branches: all continuations that the user has tried, and the likeliest ones after the current token.
 import { ask, latest } from "../api.js";
 import { make } from "../dom.js";
 import { button, panel } from "../panel.js";

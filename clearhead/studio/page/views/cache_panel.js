@@ -1,4 +1,4 @@
-// The key-value cache: what the model keeps of each token, and how much work that saves.
+// The key-value cache: what the model keeps of each token, and how much work this saves.
 import { lineChart } from "../charts.js";
 import { clear, make, svg } from "../dom.js";
 import { number, whole } from "../format.js";

@@ -1,10 +1,10 @@
-// Why one weight is what it is: every step from a query and a key to the output of the head.
+// How one weight is computed: every step from a query and a key to the output of the head.
 //   q · k    + bias    ÷ √Dh    softmax over the row    × v
 // All numbers come from one answer to "attend", so no further question is needed.
 import { make } from "../dom.js";
 import { number, tokenName } from "../format.js";
 
-// The numbers of one cell. head, row (the query) and column (the key) are counted from 0.
+// The numbers of one cell. row: the index of the query; column: of the key.
 export function computeCell(layer, head, row, column) {
   const weights = layer.weights.part(head, row).data;
   const mixed = mixValues(layer, head, weights, column);
@@ -15,27 +15,27 @@ export function computeCell(layer, head, row, column) {
   const k = keys.part(column).data;
   const products = [...q].map((value, d) => ({ d, q: value, k: k[d], product: value * k[d] }));
   const scores = [...weights].map((_, s) => (
-    allowed !== null && !allowed[s] ? -Infinity : (multiplyRows(q, keys.part(s).data) + (bias === null ? 0 : bias[s])) / layer.scale));
+    allowed !== null && !allowed[s] ? -Infinity : (dotProduct(q, keys.part(s).data) + (bias === null ? 0 : bias[s])) / layer.scale));
   const most = Math.max(...scores);
   const exps = scores.map((score) => (score === -Infinity ? 0 : Math.exp(score - most)));
   return {
     weights, weight: weights[column], allowed, products, scores, most, exps,
-    dot: multiplyRows(q, k),
+    dot: dotProduct(q, k),
     bias: bias === null ? null : bias[column],
-    raw: (multiplyRows(q, k) + (bias === null ? 0 : bias[column])) / layer.scale,
+    raw: (dotProduct(q, k) + (bias === null ? 0 : bias[column])) / layer.scale,
     sum: exps.reduce((total, each) => total + each, 0),
     ...mixed,
   };
 }
 
-const multiplyRows = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+const dotProduct = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
 
 // A row of mask or bias, (1 or H, T, S): one for all heads, or one for each; null if there is none.
 export function readMaskRow(array, head, row) {
   return array === null ? null : array.part(array.shape[0] === 1 ? 0 : head, row).data;
 }
 
-// What the key adds to the output, and the sum over all keys.
+// v: the value of the key; mixture: the values of all keys, each times its weight, added up.
 function mixValues(layer, head, weights, column) {
   const values = layer.v.part(head);
   const v = values.part(column).data;
@@ -75,7 +75,7 @@ function explainStep(place, title, words, ...children) {
     make("p", { class: "note", text: words }), children);
 }
 
-// 1: the products of all Dh numbers, the largest first.
+// Step 1: the products of all Dh numbers, the largest first.
 function explainProducts({ products, dot }, query, key) {
   const sorted = [...products].sort((a, b) => Math.abs(b.product) - Math.abs(a.product));
   const most = Math.abs(sorted[0]?.product) || 1;
@@ -86,7 +86,7 @@ function explainProducts({ products, dot }, query, key) {
     sumLine(`sum of ${products.length} products`, "q · k", dot));
 }
 
-// 2: bias and √Dh.
+// Step 2: bias and √Dh.
 function explainScore(layer, cell, query, key, column) {
   const rows = [["q · k", number(cell.dot)]];
   if (cell.bias !== null) rows.push(["+ bias of this distance", number(cell.bias)]);
@@ -98,7 +98,7 @@ function explainScore(layer, cell, query, key, column) {
     isForbidden ? make("p", { class: "note", text: "The mask forbids this pair, so its score counts as −∞." }) : null);
 }
 
-// 3: the softmax of the whole row.
+// Step 3: the softmax of the whole row.
 function explainSoftmax({ scores, exps, sum, most, weights, weight }, query, names, column) {
   const rows = scores.map((score, s) => make("tr", { class: s === column ? "chosen" : null },
     make("td", { class: "name token", text: tokenName(names[s]) }), cellOf(score), cellOf(exps[s]), cellOf(weights[s]),
@@ -109,7 +109,7 @@ function explainSoftmax({ scores, exps, sum, most, weights, weight }, query, nam
     sumLine("exp ÷ sum of the row", "weight", weight));
 }
 
-// The last: the value of this key, and the sum over all keys.
+// The last step: the value of this key, and the sum over all keys.
 function explainMixture({ v, weight, mixture }, output, query, key, place) {
   const most = Math.max(1e-12, ...[...mixture].map(Math.abs));
   const isChanged = [...output].some((value, d) => Math.abs(value - mixture[d]) > 1e-4 * (1 + Math.abs(value)));
@@ -123,7 +123,7 @@ function explainMixture({ v, weight, mixture }, output, query, key, place) {
 
 function explainOther(layer, cell, query, key) {
   return explainStep(1, `The weight, by ${layer.mechanism} attention`, `This mechanism has no product q · k that could be shown term by term. ${query} gives ${key} this share of its attention:`,
-    sumLine("of 1", "weight", cell.weight));
+    sumLine("share of the row", "weight", cell.weight));
 }
 
 const cellOf = (x) => make("td", { text: number(x) });

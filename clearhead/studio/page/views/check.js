@@ -1,4 +1,4 @@
-// The Check view: paste code, and `clearhead check` says what is wrong, in which term, on which line.
+// The Check view: paste code, and `clearhead check` names the mistake, the term of the formula and the line.
 import { address } from "../address.js";
 import { latest, send } from "../api.js";
 import { clear, make } from "../dom.js";
@@ -6,7 +6,7 @@ import { button, choice, field, message, panel } from "../panel.js";
 import { CodeBox, packCode } from "./code_box.js";
 import { drawReport } from "./check_report.js";
 
-const KEPT_CODE = "clearhead-code"; // the key in sessionStorage, so that the code survives a change of the view
+const STORED_CODE = "clearhead-code"; // the key in sessionStorage; stored code survives a change of the view
 const KEYS = "code-keys"; // the id of the sentence about the keys
 
 export const checkView = {
@@ -30,7 +30,7 @@ class CheckPage {
     this.exercises = [];
     this.run = latest();
     this.code = new CodeBox({ onInput: (text) => this.keep(text), onFault: (words) => message(this.result, words) });
-    this.code.write(sessionStorage.getItem(KEPT_CODE) ?? "");
+    this.code.write(sessionStorage.getItem(STORED_CODE) ?? "");
     this.result = make("div", { class: "stack", attributes: { "aria-live": "polite" } });
     this.choice = make("div", { class: "row end" });
     this.about = make("div");
@@ -87,7 +87,7 @@ class CheckPage {
   }
 
   keep(text) {
-    sessionStorage.setItem(KEPT_CODE, text);
+    sessionStorage.setItem(STORED_CODE, text);
   }
 
   write(text) {
@@ -129,7 +129,7 @@ class CheckPage {
     clear(this.result, drawReport(report, this.exercises, (line) => this.code.showLine(line)));
   }
 
-  // Where the report names the term of the formula that is wrong.
+  // The node of the report that names the wrong term of the formula.
   findTerm() {
     const place = this.result.querySelector(".part-place");
     if (place === null) throw new Error("There is no mistake to explain here.");
@@ -143,7 +143,7 @@ class CheckPage {
   }
 
   leave() {
-    this.run.stop?.();
+    this.run.stop();
   }
 }
 

@@ -4,7 +4,7 @@ import { clear, make } from "../dom.js";
 const INDENT = "    ";
 const MOST_BYTES = 900_000; // the server takes 1 MiB
 
-// onInput(text): typed, dropped or set by the user. onFault(sentence): a file that cannot be read.
+// onInput(text): the user has typed, or opened or dropped a file. onFault(sentence): it cannot be read.
 export class CodeBox {
   constructor({ onInput, onFault }) {
     Object.assign(this, { onInput, onFault });
@@ -14,7 +14,7 @@ export class CodeBox {
     this.area = make("textarea", {
       class: "code-area", ariaLabel: "code", spellcheck: false, wrap: "off", autocapitalize: "off", autocomplete: "off",
       placeholder: "Paste a function or a class here, or drop a .py file or a notebook.",
-      on: { input: () => this.tell(), scroll: () => this.scroll(), keydown: (event) => this.indent(event) },
+      on: { input: () => this.update(), scroll: () => this.scroll(), keydown: (event) => this.indent(event) },
     });
     this.node = make("div", { class: "code-box" }, this.gutter, make("div", { class: "code-paper" }, this.strips, this.area));
     this.listenForFiles();
@@ -32,8 +32,8 @@ export class CodeBox {
     this.drawLines();
   }
 
-  tell() {
-    this.mark([]); // the lines have moved
+  update() {
+    this.mark([]); // the lines may have moved
     this.drawLines();
     this.onInput(this.text);
   }
@@ -79,7 +79,7 @@ export class CodeBox {
     }
     event.preventDefault();
     this.area.setRangeText(INDENT, this.area.selectionStart, this.area.selectionEnd, "end");
-    this.tell();
+    this.update();
   }
 
   listenForFiles() {
@@ -119,7 +119,7 @@ export function notebookToText(text) {
   return sources.map((source) => `# %%\n${source}`).join("\n\n");
 }
 
-// What is sent: a text with "# %%" lines is a notebook again. Its lines keep their numbers.
+// The code as the server takes it. A text with "# %%" lines becomes a notebook; its lines keep their numbers.
 export function packCode(text) {
   if (new Blob([text]).size > MOST_BYTES) throw new Error(`This is more than ${MOST_BYTES.toLocaleString("en-US")} bytes; check a smaller file.`);
   if (!/^# %%/.test(text)) return { code: text, kind: "python" };

@@ -1,12 +1,12 @@
-// Copy an activation from another sentence: drag a head or a token of B onto A, or choose it and press copy.
+// Copy an activation from a sentence B into the text A: drag a head or a token of B onto A, or choose it and
+// press “copy to A”.
 import { ask, latest } from "../api.js";
 import { clear, debounce, make } from "../dom.js";
 import { tokenName } from "../format.js";
 import { button, choice, field, message } from "../panel.js";
 import { HeadGrid, makeDraggable } from "./head_grid.js";
 
-// Its three parts stand beside those of A: .sentence below the text, .heads below the heads, .tools with the
-// other changes.
+// It has three nodes: .sentence below the text, .heads below the heads of A, .tools among the other changes.
 export function makeCopy(page) {
   return new Copy(page);
 }
@@ -96,7 +96,7 @@ class Copy {
     return node;
   }
 
-  // Choose what will be copied; choosing the same again removes the choice.
+  // Choose what will be copied. Choosing it again removes the choice.
   choose(source) {
     this.source = JSON.stringify(source) === JSON.stringify(this.source) ? null : source;
     this.target = source.position ?? null;
@@ -135,7 +135,7 @@ class Copy {
       choice("its state", blocks, this.block, (value) => { this.block = Number(value); })];
   }
 
-  // Something of B was dropped on A: on a token, or on the heads.
+  // A head or token of B was dropped on A: on the token at `position`, or on the heads (null).
   drop(text, position) {
     let source = null;
     try {

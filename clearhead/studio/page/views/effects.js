@@ -1,6 +1,7 @@
-// Why this answer? Which heads matter, what a copied activation restores, what each layer would say, and the
-// logit as a sum of parts.
+// Why this answer? The effect of silencing each head, of copying activations from B, the answer after each
+// layer, and the logit as a sum of parts.
 import { ask, latest } from "../api.js";
+import { argmax } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, percent, tokenName } from "../format.js";
@@ -15,7 +16,7 @@ const MEASURES = {
   layers: { name: "what each layer would say", question: "read_layers", draw: drawLayers },
   parts: { name: "the logit as a sum", question: "attribute", draw: drawParts },
 };
-const MOST_WORK = 4e9; // multiplications that are done without asking for them
+const MOST_WORK = 4e9; // multiplications of a measurement that starts by itself
 const MOST_PARTS = 16;
 const MOST_LAYER_TOKENS = 12;
 
@@ -45,7 +46,7 @@ class EffectsPanel {
     } else this.measure(question, key);
   }
 
-  // The question of the open tab; null, with a note on the page, if something is missing.
+  // The question of the open tab, and a key that changes with it. Without a sentence B that it needs: null.
   plan(answer, shown) {
     const { needsOther } = MEASURES[shown.measure] ?? MEASURES.heads;
     const { changes, ...plain } = this.page.question;
@@ -101,7 +102,7 @@ function estimateWork(answer, measure) {
 // A matrix of effects; a cell opens its head or position.
 function makeEffectMap(page, found, values, { label, columns, onPick }) {
   const matrix = new Matrix({ label, colour: "signed", onPick });
-  const keepBlank = (name) => name.replaceAll(" ", "\u00a0"); // these are no tokens, whose blanks are shown
+  const keepBlank = (name) => name.replaceAll(" ", "\u00a0"); // a matrix shows plain blanks, as those of tokens, as ·
   matrix.show(values, { rows: found.titles.map(keepBlank), columns, scale: largest(values) });
   return matrix;
 }
@@ -145,7 +146,7 @@ function drawSweep(page, found) {
   const own = page.state.changes.length ? " Your changes are left out here." : "";
   const goal = `Measured: ${found.metric}.${own} It is ${number(found.unchanged)} for A and ${number(found.goal)} for B.`;
   const words = found.recovered === null
-    ? "A and B give the same, so nothing can be restored: choose a B with another answer."
+    ? "A and B have the same value, so there is nothing to restore: choose a B with another answer."
     : `1 (blue) = copying ${isHead ? "this head" : "the state of this token"} from B alone gives the answer of B; 0 = no effect.`;
   return { nodes: [make("p", { text: goal }), matrix.node, make("p", { class: "note", text: words })], mark: ({ layer, head }) => { if (isHead) matrix.select(layer, head); } };
 }
@@ -156,7 +157,7 @@ function drawLayers(page, found) {
   if (answer.kind === "class") {
     const rows = titles.map((title, l) => {
       const probs = [...answer.probs.part(l).data];
-      const best = probs.indexOf(Math.max(...probs));
+      const best = argmax(probs);
       return make("tr", {}, make("td", { class: "name", text: title }), make("td", { class: "name", text: answer.texts[best] }), make("td", { text: percent(probs[best]) }), make("td", { text: number(answer.logits.at(l, best)) }));
     });
     return { nodes: [make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }), layerTable(["", "answer", "probability", "logit"], rows)] };

@@ -1,4 +1,4 @@
-// The Generate view: step through a text token by token, take other branches, and see what it costs.
+// The Generate view: write a text token by token, try other branches, and see what the cache saves.
 import { ask, latest, stream } from "../api.js";
 import { address } from "../address.js";
 import { onColourScheme } from "../colours.js";
@@ -26,7 +26,7 @@ export const generateView = {
   },
 };
 
-// The prompt, the tree of what was taken after it, and the answer for the current node.
+// The prompt, the tree of tokens after it, and the answer for the current node.
 class GeneratePage {
   constructor(root, studio) {
     this.studio = studio;
@@ -131,7 +131,7 @@ class GeneratePage {
     this.ask();
   }
 
-  // One token further; values: its id, name and log probability.
+  // Append a token; values: its id, name and log probability.
   take(values) {
     if (this.isFull || this.writing) return;
     this.tree.take(values);
@@ -139,7 +139,7 @@ class GeneratePage {
     this.ask();
   }
 
-  // The token that the settings and the seed choose. The answer for it may still be under way.
+  // Append the token that the settings and the seed choose, now or when the answer under way has arrived.
   takeNext() {
     if (this.isFull || this.writing) return;
     if (!this.isCurrent) {

@@ -4,7 +4,7 @@ import { make } from "../dom.js";
 import { number, tokenName } from "../format.js";
 import { button, field, slider } from "../panel.js";
 
-const FALLBACK = "The";
+const FIRST_PROMPT = "The"; // for a model without examples
 const N_WRITTEN = 40;
 
 export class GenerateControls {
@@ -24,16 +24,16 @@ export class GenerateControls {
   makeSettings() {
     const { page } = this;
     const { temperature, topK, topP, seed } = page.state;
-    const setNumber = (value, more, read) => {
+    const numberInput = (value, more, read) => {
       const input = make("input", { type: "number", value, class: "count-input", ...more, on: { input: () => page.set(read(input.value)) } });
       return input;
     };
     const two = (x) => number(x, 2);
     return [
       slider("temperature", { min: 0, max: 2, step: 0.05, value: temperature, format: two }, (next) => page.set({ temperature: next })),
-      field("top-k", setNumber(topK ?? "", { placeholder: "all", attributes: { min: 1 } }, (text) => ({ topK: readWhole(text, 1) }))),
+      field("top-k", numberInput(topK ?? "", { placeholder: "all", attributes: { min: 1 } }, (text) => ({ topK: readWhole(text, 1) }))),
       slider("top-p", { min: 0.05, max: 1, step: 0.05, value: topP, format: two }, (next) => page.set({ topP: next })),
-      field("seed", setNumber(seed, { attributes: { min: 0 } }, (text) => ({ seed: readWhole(text, 0) ?? 0 }))),
+      field("seed", numberInput(seed, { attributes: { min: 0 } }, (text) => ({ seed: readWhole(text, 0) ?? 0 }))),
     ];
   }
 
@@ -63,17 +63,13 @@ export function readWhole(text, least) {
   return text !== "" && Number.isSafeInteger(value) && value >= least ? value : null;
 }
 
-// The settings in the address; the default of each changes nothing.
+// The settings in the address. With the defaults, the model's own probabilities are used.
 export function readSettings(model) {
-  const inside = (name, low, high) => {
-    const value = Number(address.get(name, "1"));
-    return value >= low && value <= high ? value : 1;
-  };
   return {
-    text: address.get("text", model.examples?.[0] ?? FALLBACK),
-    temperature: inside("temperature", 0, 2),
+    text: address.get("text", model.examples?.[0] ?? FIRST_PROMPT),
+    temperature: address.getWithin("temperature", 1, 0, 2),
     topK: readWhole(address.get("top_k", ""), 1),
-    topP: inside("top_p", 0.05, 1),
+    topP: address.getWithin("top_p", 1, 0.05, 1),
     seed: readWhole(address.get("seed", ""), 0) ?? 0,
   };
 }

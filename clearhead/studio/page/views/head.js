@@ -1,4 +1,4 @@
-// One head, opened: all heads to choose from, its matrix, its lines, the bars of a row, and the chosen cell.
+// The open head: all heads to choose from, its matrix, its lines, the bars of a row, and the chosen cell.
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, tokenName } from "../format.js";
@@ -12,7 +12,7 @@ import { TokenLines } from "./token_lines.js";
 const MOST_BARS = 24;
 
 export function makeHeadPanels(page, copy) {
-  const grid = new HeadGrid({ label: "all heads", onOpen: (layer, head) => page.set({ layer, head, row: page.state.row, column: null }), onDrop: (text) => copy.drop(text, null) });
+  const grid = new HeadGrid({ label: "all heads", onOpen: (layer, head) => page.set({ layer, head, column: null }), onDrop: (text) => copy.drop(text, null) });
   const matrix = new Matrix({ label: "attention weights; rows are queries, columns keys", onPick: (row, column) => page.set({ row, column }) });
   const lines = new TokenLines({ onPick: (row) => page.set({ row, column: null }) });
   const title = make("p", { class: "note" });
@@ -50,14 +50,14 @@ export function makeHeadPanels(page, copy) {
       lines.show(weights, names, shown.row);
       drawRow(layer, names, shown);
       title.textContent = `${layer.title} · head ${shown.head}${layer.heads > 1 ? ` (of 0–${layer.heads - 1})` : ""}, ${layer.mechanism} attention${describeWidth(layer)}. ${shown.changed.get(`${shown.layer},${shown.head}`) ?? ""}`;
-      legend.textContent = `No colour is 0, the strongest colour ${number(findScale(weights), 2)} or more. Click a cell for its numbers; arrow keys move; + and − zoom, or the wheel after a click.`;
+      legend.textContent = `No colour means 0, the strongest colour ${number(findScale(weights), 2)} or more. Click a cell for its numbers; arrow keys move; + and − zoom, or the wheel after a click.`;
       cellTitle.textContent = `How much does ${quoteName(names, shown.row)} attend to ${quoteName(names, shown.column)} in ${layer.title}, head ${shown.head}? Weight ${number(weights.at(shown.row, shown.column))}.`;
       clear(steps, explainCell(layer, shown.head, shown.row, shown.column, names));
       refreshExplanation(map);
     },
   };
 
-  // The weights of the chosen query, without tokens that come later; of a long row the largest.
+  // The weights of the chosen query, without later tokens that are masked; of a long row the largest.
   function drawRow(layer, names, shown) {
     const weights = layer.weights.part(shown.head, shown.row).data;
     const allowed = readMaskRow(layer.allowed, shown.head, shown.row);

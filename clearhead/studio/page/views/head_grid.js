@@ -1,6 +1,6 @@
 // All heads of all layers as small maps; one of them is open.
 import { isDark } from "../colours.js";
-import { clear, make } from "../dom.js";
+import { ARROWS, clear, make } from "../dom.js";
 import { drawThumb } from "../thumb.js";
 
 // The number that gets the strongest colour: the mean of the largest weight of each query. So a head that
@@ -76,8 +76,7 @@ export class HeadGrid {
   }
 
   onKey(event) {
-    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const move = moves[event.key];
+    const move = ARROWS[event.key];
     const next = move && this.buttons[this.place[0] + move[0]]?.[this.place[1] + move[1]];
     if (!next) return;
     event.preventDefault();
@@ -86,7 +85,7 @@ export class HeadGrid {
   }
 }
 
-// Something that can be dragged, and what it carries.
+// Make a node draggable; write() returns the text that it carries.
 export function makeDraggable(node, write) {
   node.draggable = true;
   node.addEventListener("dragstart", (event) => {
@@ -95,7 +94,7 @@ export function makeDraggable(node, write) {
   });
 }
 
-// Something on which it can be dropped.
+// Let things be dropped on a node; onDrop(text) gets the text that they carry.
 export function acceptDrop(node, onDrop) {
   const mark = (isOver) => (event) => {
     event.preventDefault();

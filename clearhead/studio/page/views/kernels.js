@@ -17,7 +17,7 @@ const FEATURE_WORDS = {
   elu: "φ(x) = elu(x) + 1, D features. This is a kernel of its own, not an estimate of the softmax: the difference stays.",
   quadratic: "φ(q)·φ(k) = (q·k + 1)², exactly, with (D+1)(D+2)/2 features. This is a kernel of its own: it also rewards q and k that point in opposite directions.",
 };
-const MOST_M = 10; // m = 2^10
+const MOST_DOUBLINGS = 10; // m is at most 2^10
 const MATRICES = { exact: "Softmax, exact", approximate: "By features", difference: "Difference" };
 const NOTES = {
   exact: "weights = exp(q·k/√D) / sum of the row: T² similarities.",
@@ -29,7 +29,7 @@ export const kernelsView = {
   name: "kernels",
   title: "Kernels",
   kinds: null,
-  about: "Softmax attention compares every query with every key. If the similarity is a product of features, φ(q)·φ(k), long texts become cheap. How good is that?",
+  about: "Softmax attention compares every query with every key. If the similarity is a product of features, φ(q)·φ(k), long texts become cheap. How close do the weights come?",
   mount(root) {
     const view = new KernelsPage(root);
     view.askAgain();
@@ -57,7 +57,7 @@ class KernelsPage {
 
   makeControls() {
     const { features, T, D, m, length } = this.state;
-    this.mSlider = slider("frequencies m", { min: 1, max: MOST_M, value: Math.log2(m), format: (i) => String(2 ** i) }, (i) => this.set({ m: 2 ** i }, false));
+    this.mSlider = slider("frequencies m", { min: 1, max: MOST_DOUBLINGS, value: Math.log2(m), format: (i) => String(2 ** i) }, (i) => this.set({ m: 2 ** i }, false));
     return make("section", { class: "panel stack", attributes: { "aria-label": "features" } },
       make("div", { class: "row" },
         tabs("features", Object.keys(FEATURE_WORDS), features, (value) => this.set({ features: value }, false)),
@@ -87,7 +87,7 @@ class KernelsPage {
     return { features, ...this.sizes, ...(isRandom(features) ? { m } : {}) };
   }
 
-  // measures: whether the curve of the error changes, too.
+  // measures: whether the error by m has to be measured again.
   set(values, measures = true) {
     Object.assign(this.state, values);
     this.remember();
@@ -168,15 +168,14 @@ function explainWeights(answer, features, t, s) {
 }
 
 function readKernels() {
-  const whole = (name, fallback, least, most) => Math.min(Math.max(Number.parseInt(address.get(name) ?? fallback, 10) || fallback, least), most);
   const features = address.get("features");
   const cell = (address.get("cell") ?? "").split(".").map(Number);
   return {
     features: features in FEATURE_WORDS ? features : "positive",
-    T: whole("T", 24, 4, 64),
-    D: whole("D", 16, 2, 32),
-    m: 2 ** Math.round(Math.log2(whole("m", 64, 2, 2 ** MOST_M))),
-    seed: whole("seed", 0, 0, 999_999),
+    T: address.getClamped("T", 24, 4, 64),
+    D: address.getClamped("D", 16, 2, 32),
+    m: 2 ** Math.round(Math.log2(address.getClamped("m", 64, 2, 2 ** MOST_DOUBLINGS))),
+    seed: address.getClamped("seed", 0, 0, 999_999),
     length: Math.min(Math.max(Number(address.get("length")) || 2, 0.5), 6),
     cell: cell.length === 2 && cell.every((i) => i >= 0) ? cell : [0, 0],
   };

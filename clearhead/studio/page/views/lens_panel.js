@@ -2,7 +2,7 @@
 import { ask, latest } from "../api.js";
 import { cssColour, inkOn, weightColour } from "../colours.js";
 import { clear, make, svg } from "../dom.js";
-import { number, percent, tokenName } from "../format.js";
+import { number, percent, shortenText, tokenName } from "../format.js";
 import { message, panel, slider } from "../panel.js";
 
 const LENS = { name: 106, width: 65, height: 38, top: 20, gap: 3, entropy: 70 };
@@ -34,7 +34,7 @@ export function makeLensPanel(page) {
     note: "The output layer, applied after each layer: the likeliest next tokens; the stronger the colour, the likelier. The last row is what the model says.",
     name: "logit-lens",
   }, place, picture, words);
-  // A new text: the position is its last token.
+  // Show a new text; the position is its last token.
   lens.show = (tokens) => {
     const last = tokens.length - 1;
     Object.assign(place.querySelector("input"), { max: last });
@@ -68,7 +68,7 @@ function drawLensRow(answer, i, k, width) {
     return svg("g", { class: isAnswer ? "lens-box answer" : "lens-box" },
       svg("title", {}, `${nameLayer(i)}: ${name} ${number(p)}`),
       svg("rect", { x, y, width: LENS.width, height: LENS.height, rx: 4, fill: cssColour(colour) }),
-      svg("text", { class: "lens-token", x: x + LENS.width / 2, y: y + 16, "text-anchor": "middle", fill: ink }, name.length > 7 ? `${name.slice(0, 6)}…` : name),
+      svg("text", { class: "lens-token", x: x + LENS.width / 2, y: y + 16, "text-anchor": "middle", fill: ink }, shortenText(name, 7)),
       svg("text", { class: "lens-number", x: x + LENS.width / 2, y: y + 31, "text-anchor": "middle", fill: ink }, percent(p)));
   });
   return svg("g", { class: "lens-row" },

@@ -1,7 +1,7 @@
-// Questions that follow the mouse: one at a time; after its answer, only the newest question is sent.
+// Questions that change while the mouse moves: one is under way at a time, and only the newest one waits.
 //
-// A question that is asked while another is under way waits; a newer one takes its place. If every new
-// question ended the one before, a dragged cell would have no answer until the mouse rests.
+// If every new question cancelled the one before, a cell that is dragged would have no answer until the mouse
+// rests.
 
 // action(signal, ...values) → answer; onAnswer(answer); onError(error). Returns a function with .stop().
 export function askNewest(action, onAnswer, onError) {

@@ -1,4 +1,4 @@
-// The next token: how likely each is by the model, and after temperature and filters; one is drawn.
+// The next token: probabilities by the model, and after temperature and filters; which token is drawn.
 import { bars } from "../charts.js";
 import { clear, make, svg } from "../dom.js";
 import { number, percent, tokenName, whole } from "../format.js";

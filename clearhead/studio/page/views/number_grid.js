@@ -4,7 +4,7 @@
 // Left and right go to its neighbours. It is drawn as SVG, so that a panel can save it.
 import { NumberArray } from "../array.js";
 import { cssColour, inkOn, isDark, onColourScheme, signedColour, weightColour } from "../colours.js";
-import { clear, make, svg } from "../dom.js";
+import { ARROWS, clear, make, svg } from "../dom.js";
 import { number } from "../format.js";
 import { largest } from "../thumb.js";
 
@@ -13,7 +13,7 @@ const GUTTER = { left: 54, top: 20 };
 const DRAG_BEGINS = 3; // pixels
 const MOST_VALUE = 1e6;
 
-// As it fits into a cell: whole numbers as they are, others with two digits after the point, large ones with fewer.
+// A number that fits into a cell: two digits after the point, none for whole and large numbers.
 export function formatEntry(x) {
   const size = Math.abs(x);
   if (!Number.isFinite(x) || size >= 1e4) return number(x, 0);
@@ -40,7 +40,7 @@ export class NumberGrid {
   // values (T, S); rows, columns: the names of both.
   show(values, { rows = [], columns = [], scale = null } = {}) {
     const names = JSON.stringify([values.shape, rows, columns]);
-    // A copy: the numbers of an answer are kept for pages that are saved.
+    // An editable grid changes a copy: the answer itself is kept, for “save page”.
     const own = this.onEdit === null ? values : new NumberArray(values.shape, Float64Array.from(values.data));
     Object.assign(this, { values: own, rows, columns, scale, shape: values.shape });
     if (names !== this.names) this.build();
@@ -138,7 +138,7 @@ export class NumberGrid {
     };
     node.addEventListener("click", () => pick(row, column));
     node.addEventListener("keydown", (event) => {
-      const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Enter: [0, 0], " ": [0, 0] };
+      const moves = { ...ARROWS, Enter: [0, 0], " ": [0, 0] };
       const move = moves[event.key];
       if (move === undefined) return;
       event.preventDefault();
@@ -171,7 +171,7 @@ export class NumberGrid {
     node.addEventListener("keydown", (event) => this.onEditKey(event, row, column));
   }
 
-  // About a hundredth of the largest number: what a pixel of a drag changes. An arrow key changes ten times that.
+  // The change for each pixel of a drag, about a hundredth of the largest number. An arrow key changes ten times that.
   get step() {
     return Math.max(0.001, 10 ** Math.floor(Math.log10(largest(this.values) / 50)));
   }
@@ -205,24 +205,24 @@ export class NumberGrid {
     this.onEdit(row, column, next);
   }
 
-  // An input over the cell. Enter and leaving it take the number, Escape forgets it.
+  // Show an input over the cell. Enter, or leaving it, sets the number; Escape drops it.
   type(row, column, first = null) {
     const input = make("input", { class: "grid-input", type: "text", value: first ?? String(this.value(row, column)), ariaLabel: `${this.label}: new number`, attributes: { inputmode: "decimal" } });
     Object.assign(input.style, { left: `${GUTTER.left + column * CELL.width}px`, top: `${GUTTER.top + row * CELL.height}px` });
     let isOpen = true;
-    const close = (takes, returns) => {
+    const close = ({ sets, refocuses }) => {
       if (!isOpen) return;
       isOpen = false;
       const value = Number(input.value.trim().replace("−", "-").replace(",", "."));
       input.remove();
-      if (takes && input.value.trim() !== "") this.put(row, column, value);
-      if (returns) this.focus(row, column);
+      if (sets && input.value.trim() !== "") this.put(row, column, value);
+      if (refocuses) this.focus(row, column);
     };
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (event.key === "Enter" || event.key === "Escape") close(event.key === "Enter", true);
+      if (event.key === "Enter" || event.key === "Escape") close({ sets: event.key === "Enter", refocuses: true });
     });
-    input.addEventListener("blur", () => close(true, false));
+    input.addEventListener("blur", () => close({ sets: true, refocuses: false }));
     this.node.append(input);
     input.focus();
     if (first === null) input.select();

@@ -1,5 +1,5 @@
 // A picture and its patches: heat on top of it, patches to choose or to paint.
-import { clear, make, svg } from "../dom.js";
+import { ARROWS, clear, make, svg } from "../dom.js";
 import { number } from "../format.js";
 
 const LONG_SIDE = 320; // pixels of the longer side
@@ -159,11 +159,11 @@ export class PatchPicture {
   onKey(event) {
     const [rows, columns] = this.grid;
     const [row, column] = [Math.floor(this.cursor / columns), this.cursor % columns];
-    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    if (event.key in moves) {
+    const move = ARROWS[event.key];
+    if (move !== undefined) {
       event.preventDefault();
       const limit = (i, n) => Math.min(Math.max(i, 0), n - 1);
-      this.cursor = limit(row + moves[event.key][0], rows) * columns + limit(column + moves[event.key][1], columns);
+      this.cursor = limit(row + move[0], rows) * columns + limit(column + move[1], columns);
       this.words.textContent = this.sentence(this.cursor);
       this.svg.querySelector(".patch-cursor")?.remove();
       this.svg.append(this.outline(this.cursor, "patch-cursor"));

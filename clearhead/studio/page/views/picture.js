@@ -57,7 +57,7 @@ class PictureView {
     else if (this.answer === undefined) this.strip.pickFirst();
   }
 
-  // The picture, as questions name it.
+  // The arguments of a question that name the picture.
   args() {
     return { model: this.model, ...(this.file === null ? { number: this.number } : { file: this.file }) };
   }
@@ -67,7 +67,8 @@ class PictureView {
     return this.look(patch, Array.isArray(covered) ? covered : []);
   }
 
-  // patch: who looks, null for the class token; covered: only if another picture is opened.
+  // patch: the patch whose attention is shown, null for the class token; covered: the covered patches, if
+  // another picture is opened.
   async look(patch, covered = null) {
     try {
       const answer = await this.run((signal) => ask("look_at_picture", { ...this.args(), patch }, { signal }));

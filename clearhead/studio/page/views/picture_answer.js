@@ -1,5 +1,6 @@
 // The answer to a picture, and how it changes when patches are covered.
 import { ask, latest } from "../api.js";
+import { argmax } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, debounce, make } from "../dom.js";
 import { number } from "../format.js";
@@ -9,7 +10,7 @@ import { PatchPicture } from "./patch_picture.js";
 const MOST_CLASSES = 12; // bars
 
 export class PictureAnswer {
-  // args(): the picture, as questions name it; onChange(): other patches are covered.
+  // args(): the arguments that name the picture; onChange(): other patches are covered.
   constructor(covered, { args, onChange }) {
     Object.assign(this, { args, onChange, covered: new Set(covered), after: null });
     this.run = latest();
@@ -86,7 +87,7 @@ export class PictureAnswer {
     const before = [...this.answer.probs.data];
     const { probs } = this.now;
     const shown = chooseClasses(before, probs);
-    const best = probs.indexOf(Math.max(...probs));
+    const best = argmax(probs);
     this.verdict.textContent = this.describe(best, probs[best]);
     const labels = shown.map((i) => this.answer.classes[i]);
     this.bars.style.setProperty("--name", `${Math.min(12, Math.max(...labels.map((name) => name.length)) + 1)}ch`);
@@ -103,7 +104,7 @@ export class PictureAnswer {
 
   describe(best, p) {
     const { classes, label, probs } = this.answer;
-    const old = [...probs.data].indexOf(Math.max(...probs.data));
+    const old = argmax(probs.data);
     const says = `It says ${classes[best]}, with probability ${number(p)}.`;
     if (this.after && best !== old) return `${says} With the whole picture it said ${classes[old]}.`;
     if (label === null) return says;

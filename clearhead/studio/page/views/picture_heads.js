@@ -1,4 +1,4 @@
-// What every head of a picture model looks at: small maps, and one of them large.
+// The patches that every head of a picture model looks at: small maps, and one of them large.
 import { ask, latest } from "../api.js";
 import { clear, make } from "../dom.js";
 import { number } from "../format.js";

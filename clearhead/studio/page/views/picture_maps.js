@@ -1,11 +1,12 @@
 // Which patches a picture model uses: five heat maps, one of them large.
 import { ask, latest } from "../api.js";
+import { argmax } from "../array.js";
 import { clear, make } from "../dom.js";
 import { number } from "../format.js";
 import { message, panel, refreshExplanation } from "../panel.js";
 import { PatchPicture, drawHeatThumb, patchName } from "./patch_picture.js";
 
-const MOST_MEASURED = 100; // patches whose covering is measured without being asked
+const MOST_MEASURED = 100; // patches; with more, covering is measured only on request
 
 // name → title, and what the map shows.
 export const PICTURE_MAPS = {
@@ -17,7 +18,7 @@ export const PICTURE_MAPS = {
 };
 
 export class PictureMaps {
-  // state: {map, key}: the large map and its chosen patch; args(): the picture, as questions name it.
+  // state: {map, key}: the large map and its chosen patch; args(): the arguments that name the picture.
   constructor(state, { args, onChange }) {
     Object.assign(this, { state, args, onChange, effects: null });
     this.run = latest();
@@ -33,7 +34,8 @@ export class PictureMaps {
     }, this.choices, make("div", { class: "picture-row" }, this.large.node, make("div", { class: "stack" }, this.words, this.cell)));
   }
 
-  // heads: (layer, head) → the weights of what the answer is read from, or null if another token looks.
+  // heads: (layer, head) → the weights on the patches, for the token that the answer is read from; null if the
+  // attention of another token is shown.
   show(answer, picture, { isNew, heads }) {
     Object.assign(this, { answer, picture, heads });
     if (isNew) this.effects = null;
@@ -116,7 +118,7 @@ export class PictureMaps {
     const holder = make("div", {}, make("p", { class: "muted", text: "…" }));
     ask("cover_picture", { ...this.args(), covered: [this.state.key] }).then((found) => {
       const logits = [...found.logits.part(0).data];
-      const best = logits.indexOf(Math.max(...logits));
+      const best = argmax(logits);
       const [before, after] = [0, 1].map((i) => found.logits.at(i, best));
       clear(holder,
         make("p", { text: `The logit of ${this.answer.classes[best]}, with the whole picture and with this patch covered:` }),

@@ -10,8 +10,8 @@ const LONGEST_SENT = 512; // pixels; larger pictures are made smaller here
 const MOST_SENT = 600_000; // bytes
 
 export class PictureStrip {
-  // onPick(number), onFile(base64): what was chosen; onError(error): the file is no picture; isMistakes: only
-  // the wrong answers are shown; onMode(isMistakes): this has changed.
+  // onPick(number), onFile(base64): a picture was chosen; onError(error): the file is no picture; isMistakes:
+  // show only pictures with wrong answers; onMode(isMistakes): this has changed.
   constructor(model, { onPick, onFile, onError, onMode, isMistakes }) {
     Object.assign(this, { model, onPick, onFile, onError, onMode, isMistakes, start: 0, mistakes: null, chosen: null });
     this.run = latest();
@@ -23,7 +23,7 @@ export class PictureStrip {
     this.node = make("div", { class: "stack" }, make("div", { class: "row" }, this.back, this.where, this.next, this.mode, this.makeDrop()), this.list);
   }
 
-  // The first strip: the one with this picture.
+  // Show the strip that holds this picture; null: the first one.
   async open(number) {
     this.chosen = number;
     clear(this.list, make("p", { class: "note", text: "Reading the pictures …" }));
@@ -62,7 +62,7 @@ export class PictureStrip {
     this.load().then(() => this.pickFirst());
   }
 
-  // The first picture of the strip, unless the chosen one is in it.
+  // Choose the first picture of the strip, unless the chosen one is in it.
   pickFirst() {
     const nodes = [...this.list.querySelectorAll("button")];
     if (nodes.length && !nodes.some((node) => Number(node.dataset.number) === this.chosen)) this.pick(Number(nodes[0].dataset.number));
@@ -75,7 +75,7 @@ export class PictureStrip {
 
   draw(answer) {
     const count = this.isMistakes ? this.mistakes.length : answer.n_pictures;
-    if (count > 0 && this.start >= count) { // the address names a picture that there is not
+    if (count > 0 && this.start >= count) { // the address names a picture that does not exist
       this.start = 0;
       this.load();
       return;

@@ -1,4 +1,4 @@
-// Toeplitz and ALiBi: what is added to the score by distance, and the attention that this makes alone.
+// Toeplitz and ALiBi: the bias of each distance, and the attention that this bias alone makes.
 import { NumberArray } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
@@ -6,7 +6,7 @@ import { number } from "../format.js";
 import { button, panel } from "../panel.js";
 import { formatEntry, listNumbers, NumberGrid } from "./number_grid.js";
 import { redraw } from "./redraw.js";
-import { choosePart, explainLines, findCell, makeMatrixPanel } from "./position_parts.js";
+import { explainLines, findCell, makeMatrixPanel, outlineCell } from "./position_parts.js";
 import { largest } from "../thumb.js";
 
 // Weights by distance j − i, to begin with.
@@ -21,7 +21,7 @@ const PATTERNS = {
 export function makeBiasParts(page) {
   const isToeplitz = page.state.scheme === "toeplitz";
   const bias = makeMatrixPanel(page, "The bias: query i, key j", "bias", { note: isToeplitz ? "bias[i, j] = m[j − i]: each row is the row above, moved one step to the right." : "bias[i, j] = −slope · |i − j|" });
-  const attention = makeMatrixPanel(page, "Attention by this bias alone", "attention", { colour: "weight", note: "A head whose q and k are 0 hears nothing but positions." });
+  const attention = makeMatrixPanel(page, "Attention by this bias alone", "attention", { colour: "weight", note: "If q and k are 0, only positions decide where a head looks." });
   const [explanation, first] = [make("div"), isToeplitz ? makeWeights(page) : makeSlopes(page)];
   const cellPanel = panel("This cell", { saves: false, python: () => page.answer?.python ?? "" }, explanation);
 
@@ -32,7 +32,7 @@ export function makeBiasParts(page) {
     const cell = findCell(page.state.cell, arrays, { name: "bias", row: 3, column: 2 });
     for (const part of [bias, attention]) {
       part.matrix.show(arrays[part.name], { rows: listNumbers(n), columns: listNumbers(n), scale: largest(arrays[part.name]) });
-      choosePart(part, cell);
+      outlineCell(part, cell);
     }
     first.draw(answer, head);
     clear(explanation, explainBias(answer, arrays, cell, head, page.state));
@@ -41,7 +41,7 @@ export function makeBiasParts(page) {
   return { nodes: [first.node, make("div", { class: "columns" }, bias.node, attention.node), cellPanel], cell: cellPanel, draw, leave: () => first.leave?.() };
 }
 
-// The weights of Toeplitz, to be changed.
+// The weights of Toeplitz, which can be changed.
 function makeWeights(page) {
   const grid = new NumberGrid({ label: "m", onEdit: (_, column, value) => {
     const weights = [...page.answer.weights.data];
@@ -60,7 +60,7 @@ function makeWeights(page) {
   const draw = (answer) => {
     const n = answer.bias.shape[1];
     const values = page.state.weights ?? [...answer.weights.data];
-    if (values.length !== 2 * n - 1) return; // the slider moved on
+    if (values.length !== 2 * n - 1) return; // the slider has moved since the question: an answer for the new n will come
     grid.show(new NumberArray([1, values.length], Float64Array.from(values)), { rows: ["m"], columns: values.map((_, i) => formatEntry(i - (n - 1))) });
     if (shown !== n) box.scrollLeft = (box.scrollWidth - box.clientWidth) / 2; // distance 0 in the middle
     shown = n;
@@ -70,7 +70,7 @@ function makeWeights(page) {
 
 function makeSlopes(page) {
   const box = make("div");
-  const node = panel("The slope of each head", { saves: false, python: () => page.answer?.python ?? "", note: "slope[h] = 2^(−8(h+1)/H) for heads h = 0 … H−1, if H is a power of two. A steep head hears only near tokens. Choose a head." }, box);
+  const node = panel("The slope of each head", { saves: false, python: () => page.answer?.python ?? "", note: "slope[h] = 2^(−8(h+1)/H) for heads h = 0 … H−1, if H is a power of two. A head with a steep slope looks only at near tokens. Choose a head." }, box);
   const draw = (answer, head) => redraw(box, bars({ labels: [...answer.slopes.data].map((_, h) => `head ${h}`), values: [...answer.slopes.data], chosen: head, onPick: (h) => page.set({ head: h }, false), label: "slopes" }));
   return { node, draw };
 }

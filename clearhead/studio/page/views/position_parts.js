@@ -1,22 +1,22 @@
-// What the pictures of all position schemes share: a matrix to choose a cell of, clock hands, lines of an equation.
+// The parts that the position schemes share: a matrix whose cells can be chosen, lines of an equation, clock hands.
 import { make, svg } from "../dom.js";
 import { Matrix } from "../matrix.js";
 import { panel } from "../panel.js";
 
-// A panel with a matrix; choosing a cell of it makes it the cell that is explained.
+// A panel with a matrix. A click on a cell chooses the cell that is explained.
 export function makeMatrixPanel(page, title, name, { note = "", colour = "signed", label = title } = {}, ...children) {
   const matrix = new Matrix({ label, colour, onPick: (row, column) => page.set({ cell: { name, row, column } }, false) });
   const node = panel(title, { name: `positions-${name}`, note, python: () => page.answer?.python ?? "", explainAt: () => page.parts.cell }, matrix.node, children);
   return { name, matrix, node };
 }
 
-// The chosen cell if it is one of this matrix, else null.
-export function choosePart({ matrix, name }, cell) {
+// Outline the chosen cell in this matrix; if it is a cell of another matrix, outline none.
+export function outlineCell({ matrix, name }, cell) {
   if (cell?.name === name) matrix.select(Math.min(cell.row, matrix.T - 1), Math.min(cell.column, matrix.S - 1));
   else matrix.select(null);
 }
 
-// The cell that is explained; of the first matrix, unless another was chosen.
+// The chosen cell, limited to the size of its matrix; the fallback if none of these matrices has it.
 export function findCell(cell, arrays, fallback) {
   const { name, row, column } = cell !== null && cell.name in arrays ? cell : fallback;
   const [T, S] = arrays[name].shape.slice(-2);

@@ -5,10 +5,11 @@ import { number } from "../format.js";
 import { panel } from "../panel.js";
 import { listNumbers } from "./number_grid.js";
 import { redraw } from "./redraw.js";
-import { choosePart, drawClocks, explainLines, findCell, makeMatrixPanel } from "./position_parts.js";
+import { drawClocks, explainLines, findCell, makeMatrixPanel, outlineCell } from "./position_parts.js";
 
 const MOST_WAVES = 6;
 const MOST_CLOCKS = 12;
+export const MOST_PRODUCTS = 4; // of a dot product that are written out
 
 export function makeTableParts(page) {
   const table = makeMatrixPanel(page, "The table", "table", { note: "A row for each position, a column for each number of it. Click a cell to see how it is computed." });
@@ -22,10 +23,10 @@ export function makeTableParts(page) {
     const cell = findCell(page.state.cell, { table: answer.table, similarity: answer.similarity }, { name: "table", row: 1, column: 2 });
     table.matrix.show(answer.table, { rows: listNumbers(answer.table.shape[0]), columns: listNumbers(answer.table.shape[1]) });
     similar.matrix.show(answer.similarity, { rows: listNumbers(answer.table.shape[0]), columns: listNumbers(answer.table.shape[0]) });
-    for (const part of [table, similar]) choosePart(part, cell);
+    for (const part of [table, similar]) outlineCell(part, cell);
     spread.textContent = describeSpread(answer.spread);
     clear(explanation, cell.name === "table" ? explainTable(answer, cell, page.state) : explainSimilarity(answer, cell));
-    clear(clocks, answer.angles === undefined ? null : [make("p", { class: "note", text: `Position ${cell.row} as clock hands, a pair of columns each: sine up, cosine to the right.` }), drawPairs(answer, cell.row)]);
+    clear(clocks, answer.angles === undefined ? null : [make("p", { class: "note", text: `Position ${cell.row} as clock hands. Each hand is a pair of columns: sine up, cosine to the right.` }), drawPairs(answer, cell.row)]);
     drawWaves(answer);
   }
 
@@ -43,8 +44,8 @@ export function makeTableParts(page) {
 }
 
 export function describeSpread(spread) {
-  const size = `Two pairs with the same distance differ by at most ${number(spread)}`;
-  return spread < 1e-9 ? `${size}: only the distance counts.` : `${size}: more than the distance counts.`;
+  const size = `Two pairs of positions with the same distance differ by at most ${number(spread)}`;
+  return spread < 1e-9 ? `${size}: only the distance counts.` : `${size}: not only the distance counts.`;
 }
 
 function drawPairs(answer, p) {
@@ -62,8 +63,6 @@ function explainTable(answer, { row: p, column }, { d, base }) {
     `PE[${p}, ${column}] = ${wave}(${number(answer.angles.at(p, i))}) = ${value}`,
   ]);
 }
-
-const MOST_PRODUCTS = 4;
 
 function explainSimilarity(answer, { row, column }) {
   const d = answer.table.shape[1];

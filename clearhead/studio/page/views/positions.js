@@ -13,10 +13,17 @@ const SCHEME_WORDS = {
   learned: "Learned: a table of numbers, drawn at random before the training. A row is added to the token at that position; there is no row beyond the last.",
   rotary: "Rotary: nothing is added. The numbers of q and k are turned in pairs, like clock hands, by an angle that grows with the position.",
   toeplitz: "Toeplitz: one learned number m for every distance is added to q · k. Its matrix is the same along every diagonal.",
-  alibi: "ALiBi: every step of distance costs a fixed penalty, each head its own. Nothing is learned.",
+  alibi: "ALiBi: every step of distance lowers the score by a fixed slope, which each head has of its own. Nothing is learned.",
 };
 const BASES = [2, 10, 100, 1000, 10_000, 100_000, 1_000_000];
-const USES = { n: [..."slrta"], d: [..."slrt"], base: [..."sr"], seed: [..."lr"], heads: ["a"], causal: [..."ta"] };
+// The settings that each scheme has.
+const SETTINGS = {
+  sinusoidal: ["n", "d", "base"],
+  learned: ["n", "d", "seed"],
+  rotary: ["n", "d", "base", "seed"],
+  toeplitz: ["n", "d", "causal"],
+  alibi: ["n", "heads", "causal"],
+};
 
 export const positionsView = {
   name: "positions",
@@ -46,7 +53,7 @@ class PositionsPage {
 
   choose(scheme, asks = true) {
     if (asks) Object.assign(this.state, { scheme, cell: null });
-    this.askLater.stop(); // an answer of another scheme
+    this.askLater.stop(); // an answer about the scheme before
     this.words.textContent = SCHEME_WORDS[scheme];
     const makeParts = { rotary: makeRotaryParts, toeplitz: makeBiasParts, alibi: makeBiasParts }[scheme] ?? makeTableParts;
     this.parts?.leave?.();
@@ -59,7 +66,7 @@ class PositionsPage {
 
   drawControls() {
     const { scheme, n, d, base, heads, causal } = this.state;
-    const uses = (name) => USES[name].includes(scheme[0]);
+    const uses = (name) => SETTINGS[scheme].includes(name);
     clear(this.controls,
       slider("length n", { min: 4, max: 64, value: n }, (value) => this.set({ n: value, weights: resizeWeights(this.state.weights, value) })),
       uses("d") ? slider("width d", { min: 4, max: 64, step: 2, value: d }, (value) => this.set({ d: value })) : null,
@@ -80,7 +87,7 @@ class PositionsPage {
   get question() {
     const { scheme, n, d, base, seed, heads, causal, weights } = this.state;
     const own = { n: { n }, d: { d }, base: { base }, seed: { seed }, heads: { n_heads: heads }, causal: { causal } };
-    const used = Object.keys(own).filter((name) => USES[name].includes(scheme[0])).map((name) => own[name]);
+    const used = SETTINGS[scheme].map((name) => own[name]);
     return Object.assign({ scheme, ...(scheme === "toeplitz" ? { weights: weights ?? resizeWeights(null, n) } : {}) }, ...used);
   }
 
@@ -99,7 +106,7 @@ class PositionsPage {
   }
 }
 
-// The weights for distances −(n − 1) … n − 1: the old ones, and 0 for new distances. Without old weights, the
+// The weights for distances −(n − 1) … n − 1: the old ones, and 0 for new distances. If weights is null, the
 // pattern "the token before".
 export function resizeWeights(weights, n) {
   const half = weights === null ? 0 : (weights.length - 1) / 2;
@@ -111,20 +118,19 @@ export function resizeWeights(weights, n) {
 }
 
 function readPositions() {
-  const whole = (name, fallback, least, most) => Math.min(Math.max(Number.parseInt(address.get(name) ?? fallback, 10) || fallback, least), most);
   const scheme = address.get("scheme");
-  const n = whole("n", 24, 4, 64);
+  const n = address.getClamped("n", 24, 4, 64);
   const weights = address.getJSON("weights");
   const cell = (address.get("cell") ?? "").split(".");
   const dims = address.getJSON("dims", [0, 1, 4, 5]);
   return {
     scheme: scheme in SCHEME_WORDS ? scheme : "sinusoidal",
     n,
-    d: 2 * Math.round(whole("d", 16, 4, 64) / 2),
+    d: 2 * Math.round(address.getClamped("d", 16, 4, 64) / 2),
     base: BASES.includes(Number(address.get("base"))) ? Number(address.get("base")) : 10_000,
-    seed: whole("seed", 0, 0, 1e6),
-    heads: whole("heads", 4, 1, 16),
-    head: whole("head", 0, 0, 15),
+    seed: address.getClamped("seed", 0, 0, 1e6),
+    heads: address.getClamped("heads", 4, 1, 16),
+    head: address.getClamped("head", 0, 0, 15),
     causal: address.get("causal") === "true",
     weights: Array.isArray(weights) && weights.length === 2 * n - 1 ? weights : null,
     dims: Array.isArray(dims) ? dims : [0, 1],

@@ -1,4 +1,4 @@
-// Replace what a node holds; the focus stays at the same place among its buttons.
+// Replace the content of a node. If one of its buttons has the focus, the button at the same place gets it.
 import { clear } from "../dom.js";
 
 export function redraw(node, ...children) {

@@ -24,12 +24,11 @@ export function makeCurvesPanel(page) {
   return { node, draw };
 }
 
-// loss and val_loss first, the learning rate last.
+// The names of all metrics: loss and val_loss first, the learning rate last.
 function listMetrics(runs) {
   const names = new Set(runs.flatMap((lines) => lines.flatMap((line) => Object.keys(line))));
   names.delete("step");
-  const rank = (name) => ["loss", "val_loss"].indexOf(name) + (name === "lr" ? 99 : 0);
-  const place = (name) => (rank(name) === -1 ? 9 : rank(name));
+  const place = (name) => ({ loss: 0, val_loss: 1, lr: 3 })[name] ?? 2;
   return [...names].sort((a, b) => place(a) - place(b));
 }
 
@@ -44,7 +43,7 @@ function drawMetric(name, shown) {
     lineChart({ series, x: "step", y: isLog ? `${name}, log scale` : name, log: isLog ? "y" : "", label: `${name} over steps` }));
 }
 
-// At most MOST_POINTS points; of each stretch the lowest and the highest stay, so no peak is lost.
+// At most `most` points: the lowest and the highest of each stretch, so that no peak is lost.
 export function thinPoints(points, most = MOST_POINTS) {
   if (points.length <= most) return points;
   const size = Math.ceil(points.length / (most / 2));
@@ -73,7 +72,7 @@ function drawLastNumbers(names, shown) {
 
 const SQUARED = ["SequenceData", "PublishedSequenceData"]; // data whose loss is the mean squared error
 
-// The last loss of the first chosen run, in other words.
+// What the last loss of the first chosen run means.
 function explainLoss(page) {
   const [id] = page.chosen;
   const { metrics, config } = page.data.get(id);

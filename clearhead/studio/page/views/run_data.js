@@ -16,7 +16,7 @@ export class RunData {
     return this.known.get(id) ?? NOTHING_READ;
   }
 
-  // facts: the chosen runs, as the server lists them. Reads what is new and follows those in training.
+  // facts: the chosen runs, as the server lists them. Follow those in training, and read the others if new.
   update(facts) {
     const ids = facts.map(({ id }) => id);
     for (const id of [...this.streams.keys()]) if (!ids.includes(id)) this.unfollow(id);

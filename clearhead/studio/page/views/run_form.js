@@ -82,11 +82,11 @@ function drawSetting(form, setting, onChange) {
     ? make("input", { type: "text", value: setting.value, title, spellcheck: false, autocomplete: "off" })
     : make("select", { title }, setting.choices.map((each) => make("option", { value: each, text: each, selected: each === setting.value })));
   const holder = field(setting.name.split(".")[1], input);
-  const tell = () => {
+  const update = () => {
     holder.classList.toggle("changed", input.value !== setting.value);
     onChange();
   };
-  input.addEventListener("input", tell);
+  input.addEventListener("input", update);
   input.name = setting.name;
   holder.classList.add("setting");
   holder.title = title;

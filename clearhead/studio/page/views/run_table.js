@@ -1,4 +1,4 @@
-// The list of runs: which are shown, how far each is, and what can be done with it.
+// The list of runs: which are shown, the progress of each, and buttons to stop, resume or open it.
 import { LINES } from "../colours.js";
 import { clear, make, svg } from "../dom.js";
 import { number } from "../format.js";
@@ -6,7 +6,7 @@ import { button } from "../panel.js";
 
 const AGES = [["days", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
-// page: the RunsPage. Its rows are buttons and boxes, so that everything can be reached by keys.
+// page: the RunsPage. Every row has buttons and a box, so that everything can be reached by keyboard.
 export function makeRunTable(page) {
   const body = make("tbody");
   const node = make("div", { class: "scroll" },
@@ -41,7 +41,7 @@ function drawSample(place) {
     svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dashes || null }));
 }
 
-// A run in training has written more lines than its last checkpoint knows of.
+// A run in training has written metrics of later steps than that of its last checkpoint.
 function drawStep(page, run) {
   const step = Math.max(run.step ?? 0, page.data.get(run.id).metrics.at(-1)?.step ?? 0);
   const share = run.steps ? Math.min(1, step / run.steps) : 0;

@@ -28,7 +28,7 @@ export function makeSamplesPanel(page) {
       move, text);
   };
 
-  // Only if it shows something else: a slider must not be replaced while it is moved.
+  // Draw only if something has changed: a slider must not be replaced while it is moved.
   let last = "";
   const drawChanged = () => {
     const now = JSON.stringify([page.chosen, page.chosen.map((id) => page.data.get(id).samples.length)]);

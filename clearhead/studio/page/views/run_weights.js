@@ -1,4 +1,4 @@
-// The weights of a run as histograms, one for each parameter, and its embeddings: how long, how alike.
+// The weights of a run as histograms, one for each parameter, and the lengths and cosines of its embeddings.
 import { ask, latest } from "../api.js";
 import { bars } from "../charts.js";
 import { clear, make, svg } from "../dom.js";
@@ -34,7 +34,7 @@ export function makeWeightsPanel(page) {
     }
   };
 
-  // A run in training is asked again when it has saved.
+  // The weights of a run in training are asked for again when it has saved.
   const draw = () => {
     const isShown = page.chosen.includes(state.own);
     if (isShown && findVersion(page, state.own) !== state.version) show(state.own);

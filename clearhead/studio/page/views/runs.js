@@ -1,6 +1,6 @@
 // The Runs view: curves live and compared, samples, what differs, weights; start, stop and resume.
 import { address } from "../address.js";
-import { ask, send, tellNews } from "../api.js";
+import { ask, send, showStatus } from "../api.js";
 import { LINES } from "../colours.js";
 import { clear, eachFrame, make } from "../dom.js";
 import { message, panel } from "../panel.js";
@@ -36,7 +36,7 @@ class RunsPage {
     this.list = { runs: [], training: null };
     this.chosen = address.get("runs", "").split(",").filter(Boolean);
     this.hasChosen = this.chosen.length > 0;
-    this.awaited = null; // whether the run of a training that was just started is to be chosen
+    this.choosesNext = false; // whether to choose the run of the training that was just started
     this.draw = eachFrame(() => this.render());
     this.data = new RunData(() => this.draw(), () => this.refresh());
     this.table = makeRunTable(this);
@@ -74,15 +74,15 @@ class RunsPage {
     this.isAsking = false;
   }
 
-  // A new list. At first the newest run is shown, and later a training that was started here.
+  // Show a new list. At first the newest run is chosen, later each training that is started here.
   take(list) {
     if (this.isLeft) return;
     this.list = list;
     const ids = list.runs.map(({ id }) => id);
     if (!this.hasChosen && ids.length) this.choose([ids[0]]);
-    const started = this.awaited ? list.training?.run : null;
+    const started = this.choosesNext ? list.training?.run : null;
     if (started && list.training.state !== "ended") {
-      this.awaited = false;
+      this.choosesNext = false;
       this.choose([started, ...this.chosen.filter((id) => id !== started)]);
     }
     this.data.update(this.chosen.map((id) => list.runs.find((run) => run.id === id)).filter(Boolean));
@@ -97,7 +97,7 @@ class RunsPage {
 
   toggle(id, isShown) {
     const others = this.chosen.filter((each) => each !== id);
-    if (isShown && others.length >= LINES.length) tellNews(`At most ${LINES.length} runs are compared at once.`);
+    if (isShown && others.length >= LINES.length) showStatus(`At most ${LINES.length} runs are compared at once.`);
     this.choose(isShown ? [...others, id] : others);
     this.take(this.list);
   }
@@ -125,7 +125,7 @@ class RunsPage {
   }
 
   async start(training) {
-    this.awaited = true;
+    this.choosesNext = true;
     this.take(await send("POST", "/api/trainings", training));
   }
 
@@ -134,7 +134,7 @@ class RunsPage {
   }
 
   resume(id) {
-    this.awaited = true;
+    this.choosesNext = true;
     return this.act(`/api/runs/${encodeURIComponent(id)}/resume`);
   }
 
@@ -147,7 +147,7 @@ class RunsPage {
     }
   }
 
-  // See a run in the view that fits its model.
+  // Go to the view that shows the model of this run.
   async open(id) {
     try {
       const { model } = await ask("add_run", { run: id });

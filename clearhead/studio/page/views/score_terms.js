@@ -1,4 +1,4 @@
-// Why a weight is what it is: the terms of its score, the score, and its share of the softmax.
+// How one weight is computed: the terms of its score, the score, and its share of the softmax.
 import { make } from "../dom.js";
 import { number } from "../format.js";
 
@@ -9,8 +9,8 @@ export function writeSum(terms) {
   return terms.join(" + ").replaceAll("+ −", "− ");
 }
 
-// found: an answer with terms, bias, scale, scores, weights; kind: "dot product" or "additive"; column: the
-// key; query, key: the words for both.
+// found: an answer with terms, bias, scores, weights; kind: "dot product" or "additive"; column: the index of
+// the key; query, key: their names in the sentences.
 export function explainScoreTerms(found, { kind, column, query, key }) {
   const terms = [...found.terms.data];
   const sum = terms.reduce((total, x) => total + x, 0);
@@ -19,13 +19,13 @@ export function explainScoreTerms(found, { kind, column, query, key }) {
   const exps = scores.map((score) => Math.exp(score - most));
   const total = exps.reduce((all, x) => all + x, 0);
   const rest = terms.length > MOST_TERMS ? ` + … (${terms.length} terms)` : "";
-  const plain = kind === "additive";
+  const isAdditive = kind === "additive";
   return make("div", { class: "stack score-terms" },
-    make("p", { text: plain
+    make("p", { text: isAdditive
       ? `${query} and ${key} are compared by a small network: wᵀ tanh(W_q q + W_k k).`
       : `The query of ${query} and the key of ${key} are multiplied, number by number.` }),
-    make("p", { class: "mono", text: `${plain ? "sum of w · tanh(…)" : "q · k"} = ${writeSum(terms.slice(0, MOST_TERMS).map((x) => number(x)))}${rest} = ${number(sum)}` }),
-    make("p", { class: "mono" }, plain
+    make("p", { class: "mono", text: `${isAdditive ? "sum of w · tanh(…)" : "q · k"} = ${writeSum(terms.slice(0, MOST_TERMS).map((x) => number(x)))}${rest} = ${number(sum)}` }),
+    make("p", { class: "mono" }, isAdditive
       ? `score = ${number(scores[column])}`
       : `score = ${found.bias ? `(${number(sum)} + ${number(found.bias)})` : number(sum)} ÷ √${terms.length} = ${number(scores[column])}`),
     make("p", { class: "mono", text: `weight = exp(score − largest) ÷ sum = exp(${number(scores[column])} − ${number(most)}) ÷ ${number(total)} = ${number(exps[column])} ÷ ${number(total)}` }),

@@ -1,7 +1,7 @@
-// The smallest transformer: every number of it on one page, to be changed, trained and explained.
+// The smallest transformer: all its numbers on one page, to be changed, trained and explained.
 import { ask, stream } from "../api.js";
 import { address } from "../address.js";
-import { NumberArray } from "../array.js";
+import { NumberArray, argmax } from "../array.js";
 import { lineChart } from "../charts.js";
 import { clear, debounce, make } from "../dom.js";
 import { number } from "../format.js";
@@ -17,11 +17,11 @@ const PARAMETERS = ["Km", "Qm", "Vm", "pos"];
 const COMPUTED = ["K", "Q", "V", "Attn", "Out"];
 const RULE_WORDS = {
   identity: "Each letter comes out as it went in: A B C C → A B C C. By hand: a letter attends to its own kind.",
-  first: "Each letter comes out as the first one: C A C → C C C. By hand: everyone attends to place 0.",
-  unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter looks for its own kind at another place; if there is none, it hears CLS, which says +1.",
+  first: "Each letter comes out as the first one: C A C → C C C. By hand: every letter attends to place 0.",
+  unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter attends to its own kind at other places; if there is none, it attends to CLS, whose value is +1.",
 };
 const MEANINGS = {
-  Km: "what it offers", Qm: "what it asks for", Vm: "what it says", pos: "the places",
+  Km: "what a token offers", Qm: "what a token asks for", Vm: "what a token passes on", pos: "the places",
   K: "= x Km", Q: "= x Qm", V: "= x Vm", Attn: "= softmax(Q Kᵀ / √d_qk)", Out: "= Attn V",
 };
 
@@ -117,7 +117,7 @@ class SmallestPage {
 
   // State
 
-  // What the address holds; asks: whether something has to be computed.
+  // Change the state. asks: whether something has to be computed.
   set(values, asks = true) {
     Object.assign(this.state, values);
     this.remember();
@@ -144,7 +144,7 @@ class SmallestPage {
     return JSON.stringify([...(start === "run" ? [run] : [rule, letters, start, start === "random" ? seed : null]), matrices !== null]);
   }
 
-  // Whether the page has the matrices that are chosen: its own, or those of an answer that is there.
+  // Whether the chosen matrices are on the page: edited or trained here, or in the last answer.
   get isFresh() {
     return this.answer !== undefined && (this.state.matrices !== null || this.answer.selection === this.selection);
   }
@@ -154,7 +154,7 @@ class SmallestPage {
     return { ...await ask("run_smallest", this.question, { signal }), selection };
   }
 
-  // Other matrices are being computed or learned: those on the page are pale and cannot be trained.
+  // While other matrices are being computed or learned, those on the page are pale and cannot be trained.
   showWaiting() {
     this.waiting.hidden = this.isFresh;
     this.waiting.textContent = this.state.start === "learned" ? "Learning the weights … this takes a few seconds." : "Computing …";
@@ -249,7 +249,7 @@ class SmallestPage {
     const columns = { Km: topics, Qm: topics, K: topics, Q: topics, Vm: answer.outputs, V: answer.outputs, Out: answer.outputs, Attn: answer.tokens };
     for (const name of [...PARAMETERS, ...COMPUTED]) {
       const { grid, node, shape } = this.grids[name];
-      // While a cell is dragged, the answer may be of the number before: parameters are those of the page.
+      // While a cell is dragged, the answer may be about an older number: edited parameters come from the state.
       const own = this.state.matrices?.[name];
       const values = PARAMETERS.includes(name) ? (own ? toArray(own) : answer.parameters[name]) : answer[name];
       node.hidden = values === null;
@@ -260,10 +260,10 @@ class SmallestPage {
     }
   }
 
-  // The chosen cell, as far as this answer has it; to begin with, what the last token attends to most.
+  // The chosen cell, limited to the size of its matrix; at first, what the last token attends to most.
   limitCell(answer) {
     const last = answer.tokens.length - 1;
-    const { name, row, column } = this.state.cell ?? { name: "Attn", row: last, column: findMost(answer.Attn.part(last).data) };
+    const { name, row, column } = this.state.cell ?? { name: "Attn", row: last, column: argmax(answer.Attn.part(last).data) };
     const [T, S] = answer[name].shape;
     return { name, row: Math.min(row, T - 1), column: Math.min(column, S - 1) };
   }
@@ -275,8 +275,6 @@ class SmallestPage {
     for (const { grid } of Object.values(this.grids)) grid.leave();
   }
 }
-
-const findMost = (values) => values.indexOf(Math.max(...values));
 
 const toArray = (rows) => new NumberArray([rows.length, rows[0].length], Float64Array.from(rows.flat()));
 

@@ -1,11 +1,11 @@
-// Why a cell of the smallest transformer has its number: every product, every sum, with the numbers themselves.
+// How a cell of the smallest transformer is computed: every product and every sum, in numbers.
 //   K, Q, V = x Km, x Qm, x Vm      Attn = softmax(Q Kᵀ / √d_qk)      Out = Attn V
 import { make } from "../dom.js";
 import { number } from "../format.js";
 
 const FROM = { K: "Km", Q: "Qm", V: "Vm" };
 
-// answer: of run_smallest; name: K, Q, V, Attn or Out.
+// answer: the answer to run_smallest; name: K, Q, V, Attn or Out.
 export function explainEntry(answer, name, row, column) {
   if (name === "Attn") return explainAttention(answer, row, column);
   return make("div", { class: "steps" }, name === "Out" ? explainOutput(answer, row, column) : explainProjection(answer, name, row, column));

@@ -6,7 +6,7 @@ import { redraw } from "./redraw.js";
 
 const ALPHABET = ["A", "B", "C"];
 
-// onText(text): another input.
+// onText(text): another input was chosen.
 export class Words {
   constructor(onText) {
     this.onText = onText;

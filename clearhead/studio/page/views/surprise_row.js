@@ -13,7 +13,7 @@ export function makeSurpriseRow(page) {
     page.studio.exported ? null : make("span", { class: "note", text: "Click a token after the prompt to go back to it." }));
   return {
     node: make("div", { class: "stack" }, chips, legend),
-    // surprises: those of the prompt; each node of the tree holds its own.
+    // surprises: in bits, for the tokens of the prompt; each node of the tree has its own log probability.
     draw(tree, surprises) {
       const focused = [...chips.children].indexOf(document.activeElement);
       const path = tree.current.path;

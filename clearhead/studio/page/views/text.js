@@ -1,6 +1,7 @@
 // The Text view: type a text, see every head attend, open one, click a cell, change something.
 import { ask, latest } from "../api.js";
 import { address } from "../address.js";
+import { argmax } from "../array.js";
 import { onColourScheme } from "../colours.js";
 import { clear, debounce, make } from "../dom.js";
 import { button, field, message } from "../panel.js";
@@ -11,7 +12,7 @@ import { makeHeadPanels } from "./head.js";
 import { makeChangePanel, nameChanges } from "./intervene.js";
 import { makeTokenRow } from "./token_row.js";
 
-const TYPING = 150; // milliseconds without a key before the text is read
+const READ_AFTER = 150; // milliseconds without a key before the text is read
 
 export const textView = {
   name: "text",
@@ -25,13 +26,6 @@ export const textView = {
     return () => page.leave();
   },
 };
-
-// Draw one answer to "attend" without asking anything.
-export function showText(root, answer, studio) {
-  const page = new TextPage(root, { ...studio, exported: true });
-  page.draw(answer);
-  return () => page.leave();
-}
 
 // The view: its state is in the address, and each part draws itself from the last answer and the state.
 class TextPage {
@@ -56,7 +50,7 @@ class TextPage {
 
   makeInput() {
     const input = make("textarea", { rows: 2, value: this.state.text, spellcheck: false, readOnly: this.studio.exported, class: "mono text-input" });
-    const read = debounce(TYPING, () => this.setText(input.value));
+    const read = debounce(READ_AFTER, () => this.setText(input.value));
     input.addEventListener("input", read);
     const holder = field("text", input);
     holder.classList.add("wide");
@@ -123,7 +117,7 @@ class TextPage {
     for (const part of this.parts) part.draw(answer, this.shown);
   }
 
-  // The state, limited to what this answer has: the open head, the chosen cell, the position of the answer.
+  // The state with indices that this answer has: the open head, the chosen cell, the position of the answer.
   limit(answer) {
     const { state } = this;
     const n = answer.names.length;
@@ -132,7 +126,7 @@ class TextPage {
     const head = inside(state.head, answer.layers[layer].heads, 0);
     const position = answer.kind === "SequenceClassifier" ? 0 : inside(state.position, n, n - 1);
     const row = inside(state.row, n, position);
-    const column = inside(state.column, n, findLargest(answer.layers[layer].weights.part(head, row).data));
+    const column = inside(state.column, n, argmax(answer.layers[layer].weights.part(head, row).data));
     return { ...state, layer, head, row, column, position, changed: nameChanges(answer, state.changes) };
   }
 
@@ -143,14 +137,6 @@ class TextPage {
   }
 }
 
-function findLargest(values) {
-  let best = 0;
-  values.forEach((value, i) => { if (value > values[best]) best = i; });
-  return best;
-}
-
-const readNumber = (name) => (address.get(name) === null || !(Number(address.get(name)) >= 0) ? null : Number(address.get(name)));
-
 function readState(model) {
   const changes = address.getJSON("changes", []);
   const tokens = address.getJSON("tokens");
@@ -160,12 +146,12 @@ function readState(model) {
     text: address.get("text", model?.examples?.[0] ?? ""),
     tokens: Array.isArray(tokens) ? tokens : null,
     changes: Array.isArray(changes) ? changes : [],
-    layer: readNumber("layer") ?? start.layer,
-    head: readNumber("head") ?? start.head,
-    row: readNumber("row"),
-    column: readNumber("column"),
-    position: readNumber("position"),
-    temperature: readNumber("temperature") || 1,
+    layer: address.getWhole("layer") ?? start.layer,
+    head: address.getWhole("head") ?? start.head,
+    row: address.getWhole("row"),
+    column: address.getWhole("column"),
+    position: address.getWhole("position"),
+    temperature: address.getWithin("temperature", 1, 0.01, 100),
     other: address.get("other", ""),
     measure: address.get("measure", "heads"),
     paint: "off",

@@ -66,7 +66,7 @@ export class TextTree {
     for (const id of ids) this.take({ id, name: `#${id}` });
   }
 
-  // The names and log probabilities of all tokens of the current text.
+  // Set the names and log probabilities of the current path. Both lists are of all tokens of the text.
   describe(names, logProbs) {
     this.current.path.forEach((node, i) => {
       const place = this.tokens.length + i;

@@ -1,6 +1,6 @@
 // The tree of continuations as a picture: the current text along the top, other branches below it.
-import { clear, make, svg } from "../dom.js";
-import { number, percent, tokenName } from "../format.js";
+import { clear, listenPress, make, svg } from "../dom.js";
+import { number, percent, shortenText, tokenName } from "../format.js";
 
 const TREE = { width: 54, height: 38, chain: 6, branch: 40, row: 46, margin: 4, root: 96 };
 
@@ -28,8 +28,7 @@ export class TextTreePicture {
 
   drawBox(node, { x, y, width }, tree, isOnPath) {
     const isCurrent = node === tree.current;
-    const name = node.parent === null ? shortenPrompt(node.name) : shortenToken(tokenName(node.name));
-    const pick = () => this.onPick(node);
+    const name = node.parent === null ? shortenPrompt(node.name) : shortenText(tokenName(node.name), 6);
     const classes = ["continuation", isOnPath ? "on-path" : "", isCurrent ? "current" : "", node.isVisited ? "" : "unvisited"];
     return svg("g", {
       class: classes.filter(Boolean).join(" "),
@@ -38,14 +37,7 @@ export class TextTreePicture {
       "data-node": node.key,
       "aria-label": describeNode(node),
       "aria-current": isCurrent ? "true" : null,
-      on: {
-        click: pick,
-        keydown: (event) => {
-          if (event.key !== "Enter" && event.key !== " ") return;
-          event.preventDefault();
-          pick();
-        },
-      },
+      on: listenPress(() => this.onPick(node)),
     },
     svg("title", {}, describeNode(node)),
     svg("rect", { x, y, width, height: TREE.height, rx: 7 }),
@@ -61,7 +53,7 @@ export class TextTreePicture {
   }
 }
 
-// A row for each leaf. The first child stands in the row of its parent: the one on the path, else the likeliest.
+// A row for each leaf. One child stands in the row of its parent: the one on the path, else the likeliest.
 function placeNodes(root, onPath) {
   const places = new Map();
   let row = 0;
@@ -96,5 +88,4 @@ export function describeNode(node) {
   return `${tokenName(node.name)}: probability ${number(node.prob)}, joint log probability ${number(node.jointLogProb)}`;
 }
 
-const shortenToken = (name) => (name.length > 6 ? `${name.slice(0, 5)}…` : name);
 const shortenPrompt = (text) => (text.length > 11 ? `…${tokenName(text.slice(-10))}` : tokenName(text));

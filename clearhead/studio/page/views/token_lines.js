@@ -1,6 +1,6 @@
 // Attention as lines between tokens: from each query on the left to the keys it looks at, on the right.
-import { clear, make, svg } from "../dom.js";
-import { number, tokenName } from "../format.js";
+import { clear, listenPress, make, svg } from "../dom.js";
+import { number, shortenText, tokenName } from "../format.js";
 
 const LINES_WIDTH = 420;
 const LINES_SIDE = 130; // pixels for the names
@@ -9,7 +9,7 @@ const MOST_LINES = 1200;
 const LONGEST_NAME = 14;
 
 export class TokenLines {
-  // onPick(row): a query was chosen; onHover(row) or onHover(null).
+  // onPick(row): a query was chosen.
   constructor({ onPick }) {
     this.onPick = onPick;
     this.node = make("div", { class: "lines-box" });
@@ -34,9 +34,8 @@ export class TokenLines {
   }
 
   drawToken(name, i, isQuery) {
-    const shown = shortenName(tokenName(name));
+    const shown = shortenText(tokenName(name), LONGEST_NAME);
     const look = () => this.drawOne(isQuery ? i : null, isQuery ? null : i);
-    const pick = () => this.onPick?.(i);
     const side = isQuery ? { x: LINES_SIDE - 8, "text-anchor": "end" } : { x: LINES_WIDTH - LINES_SIDE + 8 };
     return svg("g", {
       class: isQuery && i === this.row ? "lines-token chosen" : "lines-token",
@@ -48,7 +47,7 @@ export class TokenLines {
         mouseleave: () => this.drawAll(),
         focus: look,
         blur: () => this.drawAll(),
-        ...(isQuery ? { click: pick, keydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(); } } } : {}),
+        ...(isQuery ? listenPress(() => this.onPick(i)) : {}),
       },
     },
     svg("rect", { x: isQuery ? 0 : LINES_WIDTH - LINES_SIDE, y: this.heightOf(i) - this.step / 2, width: LINES_SIDE, height: this.step, fill: "transparent" }),
@@ -98,4 +97,3 @@ export class TokenLines {
   }
 }
 
-const shortenName = (text) => (text.length > LONGEST_NAME ? `${text.slice(0, LONGEST_NAME - 1)}…` : text);

@@ -9,6 +9,7 @@ import { TranslationAlignment } from "./translation_alignment.js";
 import { TranslationBeams } from "./translation_beams.js";
 
 const TRANSLATE_AFTER = 250; // milliseconds without a key before the text is translated
+const [SURE_BITS, HESITANT_BITS] = [0.3, 1.5]; // below this entropy the model is sure, or hesitates
 
 export const translationView = {
   name: "translation",
@@ -25,7 +26,7 @@ class TranslationView {
     this.text = address.get("text", examples[0] ?? "");
     this.prefix = readIds(address.getJSON("prefix", []));
     this.step = address.getWhole("step") ?? 0;
-    this.beamState = { n_beams: readWithin("beams", 4, 1, 8), length_penalty: readWithin("penalty", 1, 0, 2) };
+    this.beamState = { n_beams: address.getWithin("beams", 4, 1, 8), length_penalty: address.getWithin("penalty", 1, 0, 2) };
     this.run = latest();
     this.translateLater = debounce(TRANSLATE_AFTER, () => this.translate());
     this.build(root);
@@ -154,17 +155,18 @@ class TranslationView {
     refreshExplanation(this.stepPanel);
   }
 
-  // What it writes at this step, and how sure it is. best: the likeliest word.
+  // What the model writes at this step, and how sure it is. best: the likeliest word.
   describeStep(best) {
     const { answer, step } = this;
     const word = tokenName(answer.target[step]);
     const bits = answer.entropy.at(step);
     const entropy = `Entropy ${number(bits)} bits`;
+    const [isSure, hesitates] = [bits < SURE_BITS, bits < HESITANT_BITS];
     if (step < this.prefix.length && word !== best) {
-      const verdict = bits < 0.3 ? `it was sure of “${best}”.` : bits < 1.5 ? "it hesitated." : "it was unsure.";
+      const verdict = isSure ? `it was sure of “${best}”.` : hesitates ? "it hesitated." : "it was unsure.";
       return `you made it write “${word}” (probability ${number(answer.probs.at(step))}); it would have written “${best}” (${number(answer.likely.probs.at(step, 0))}). ${entropy}: ${verdict}`;
     }
-    return `it writes “${word}”. ${entropy}: ${bits < 0.3 ? "it is sure." : bits < 1.5 ? "it hesitates." : "it is unsure."}`;
+    return `it writes “${word}”. ${entropy}: ${isSure ? "it is sure." : hesitates ? "it hesitates." : "it is unsure."}`;
   }
 
   // p = exp(logit) ÷ sum over the vocabulary; the sum follows from the largest p.
@@ -185,7 +187,3 @@ function readIds(value) {
   return Array.isArray(value) && value.every((id) => Number.isInteger(id) && id >= 0) ? value : [];
 }
 
-function readWithin(name, fallback, least, most) {
-  const value = Number(address.get(name, fallback));
-  return value >= least && value <= most ? value : fallback;
-}

@@ -1,5 +1,6 @@
 // Where each word of a translation looked: lines, a matrix, and any layer and head of a transformer.
 import { ask, latest } from "../api.js";
+import { argmax } from "../array.js";
 import { clear, make } from "../dom.js";
 import { number, tokenName } from "../format.js";
 import { Matrix } from "../matrix.js";
@@ -70,7 +71,7 @@ export class TranslationAlignment {
   describe() {
     const { source, target } = this.answer;
     const row = [...this.map.part(this.step).data];
-    const place = this.state.place ?? row.indexOf(Math.max(...row));
+    const place = this.state.place ?? argmax(row);
     const rest = this.state.place === null ? " That is where it looked most." : "";
     return `Step ${this.step}, “${tokenName(target[this.step])}”: weight ${number(row[place])} on “${tokenName(source[place])}” at position ${place}.${rest}`;
   }
