@@ -93,6 +93,7 @@ function explainHistogram(parameter) {
   if (parameter === undefined) return make("p", { text: "Show the weights of a run first." });
   const { name, shape, mean, std, low, high, counts } = parameter;
   const n = shape.reduce((a, b) => a * b, 1);
+  if (low === high) return make("p", { text: `All ${whole(n)} numbers of ${name} are ${number(low)}.` });
   const width = (high - low) / counts.length;
   const top = counts.data.indexOf(Math.max(...counts.data));
   return make("div", { class: "stack" },
