@@ -108,9 +108,9 @@ class ShardedStorage(DiskStorage):
             where = f"at step {snapshot.state.step}; it was not saved"
             raise NotFinite(f"{fault[1]} is not finite {where}; {HINT}")
 
-    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+    def _write_checkpoint(self, run: str, snapshot: Snapshot) -> None:
         state = snapshot.state
-        checkpoint = Checkpoint(state.step, self.identity, {}, {}, state.to_dict())
+        checkpoint = Checkpoint(state.step, run, {}, {}, state.to_dict())
         save(self.checkpoints, checkpoint, lambda staged: self._write(snapshot, staged))
 
     def _write(self, snapshot: Snapshot, staged: Path | None) -> None:

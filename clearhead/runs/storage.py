@@ -1,8 +1,18 @@
-"""A run folder that the training loop writes to, and from which a run is restored."""
+"""A run folder that the training loop writes to, and from which a run is restored.
+
+With training.save_in_background=true the tensors of a checkpoint are copied, and a thread writes
+the copy while the training goes on. A checkpoint counts as saved only when it has been read back,
+as always, and old ones are removed only then. The next save first waits for the one before, and
+raises its error.
+"""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+
+from torch import Tensor
 
 from clearhead.config import Config
 from clearhead.files.reading import prefix_errors, quote
@@ -28,11 +38,15 @@ class DiskStorage(RunFolder):
         path: str | os.PathLike[str],
         *,
         keep: int,
+        in_background: bool = False,
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """keep: how many checkpoints stay beside the best; tell: is called with each notice."""
+        """keep: how many checkpoints stay beside the best; in_background: write them while the
+        training goes on; tell: is called with each notice."""
         super().__init__(path)
         self.keep, self.tell = keep, tell
+        self.writer = ThreadPoolExecutor(1, "save") if in_background else None
+        self.pending: Future[None] | None = None  # a checkpoint that the thread writes
         self.last_step: int | None = None  # of the newest checkpoint
         self.newest: Checkpoint | None = None  # read, not yet restored
 
@@ -57,9 +71,32 @@ class DiskStorage(RunFolder):
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, then remove old ones; NaN and infinities are never saved."""
+        self.finish()
         with self._explain_deletion():
-            os.stat(self.checkpoints)  # or else `save` would make the folder again
-            self._save(snapshot)
+            os.stat(self.checkpoints)  # or else `_write_checkpoint` would make the folder again
+            self._check_finite(snapshot)
+            state = snapshot.state
+            state.sizes = self.sync_sizes()
+            run = self.identity
+            if self.writer is None:
+                self._add_checkpoint(run, snapshot)
+                return
+        copy = Snapshot(replace(state), _copy(snapshot.model), _copy(snapshot.optimizer))
+        self.pending = self.writer.submit(self._add_checkpoint, run, copy)
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint is written; raises the error if that failed."""
+        pending, self.pending = self.pending, None
+        if pending is not None:
+            with self._explain_deletion():
+                pending.result()
+
+    def close(self) -> None:
+        """Wait for a checkpoint that is still being written; an error is told, not raised."""
+        try:
+            self.finish()
+        except (OSError, RunDeleted) as fault:
+            self.tell(f"the last checkpoint was not saved: {fault}")
 
     def _append(self, name: str, text: str) -> None:
         with self._explain_deletion():
@@ -78,11 +115,9 @@ class DiskStorage(RunFolder):
                 "more; the same command starts a new run"
             ) from None
 
-    def _save(self, snapshot: Snapshot) -> None:
+    def _add_checkpoint(self, run: str, snapshot: Snapshot) -> None:
         state = snapshot.state
-        self._check_finite(snapshot)
-        state.sizes = self.sync_sizes()
-        self._write_checkpoint(snapshot)
+        self._write_checkpoint(run, snapshot)
         self.last_step = state.step
         remove_old(self.checkpoints, state.step, self.keep, state.best_step, self.tell)
 
@@ -92,6 +127,11 @@ class DiskStorage(RunFolder):
                 where = f"at step {snapshot.state.step}; it was not saved"
                 raise NotFinite(f"{name} is not finite {where}; {HINT}")
 
-    def _write_checkpoint(self, snapshot: Snapshot) -> None:
+    def _write_checkpoint(self, run: str, snapshot: Snapshot) -> None:
         state, tensors = snapshot.state, (dict(snapshot.model), dict(snapshot.optimizer))
-        save(self.checkpoints, Checkpoint(state.step, self.identity, *tensors, state.to_dict()))
+        save(self.checkpoints, Checkpoint(state.step, run, *tensors, state.to_dict()))
+
+
+def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, which no later step changes."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

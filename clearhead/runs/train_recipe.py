@@ -11,7 +11,7 @@ several processes that train one run together, the first reads and writes the fo
 import dataclasses
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -166,7 +166,11 @@ def _train(
             tell=tell,
             group=group,
         )
-        with Signals(training.stop).catch() as signals, _name_checkpoint(training):
+        with (
+            Signals(training.stop).catch() as signals,
+            _name_checkpoint(training),
+            closing(storage),
+        ):
             if takes_part:
                 storage.restore(training)
             training.join()
@@ -193,7 +197,8 @@ def _open_storage(
 ) -> tuple[DiskStorage, bool]:
     """The storage of a run, and whether this process reads and writes it."""
     if config.parallel != "fsdp":
-        return DiskStorage(folder.path, keep=config.keep, tell=tell), group.rank == 0
+        options: Any = {"keep": config.keep, "in_background": config.save_in_background}
+        return DiskStorage(folder.path, **options, tell=tell), group.rank == 0
     from clearhead.parallel.sharded import Sharded  # few runs need it, and it takes half a second
     from clearhead.runs.sharding import ShardedStorage
 
@@ -258,8 +263,11 @@ def _name_checkpoint(training: Training) -> Iterator[None]:
     try:
         yield
     except NotFinite as fault:
-        last, none = training.saved, "there is no checkpoint yet"
-        known = none if last is None else f"the last checkpoint is that of step {last[0]}"
+        last = training.saved[0] if training.saved else None
+        if isinstance(training.storage, DiskStorage):
+            last = training.storage.last_step  # a save in the background may have failed
+        none = "there is no checkpoint yet"
+        known = none if last is None else f"the last checkpoint is that of step {last}"
         raise NotFinite(f"{fault}; {known}") from None
 
 

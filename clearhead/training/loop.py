@@ -80,6 +80,7 @@ class Training:
         except Stop:
             self.is_stopped = True
         self.save()
+        self.storage.finish()
         return self.state
 
     def advance(self) -> None:

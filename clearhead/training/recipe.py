@@ -42,6 +42,8 @@ class TrainingConfig(Config):
                     steps 0, log_every, …, counted from 0, each before its update
     eval_every      steps; None for once an epoch
     keep            checkpoints that stay, beside the best
+    save_in_background    write checkpoints while the training goes on, from a copy of all weights
+                    and optimizer tensors in memory
     precision       of the matrix products in training: "float32"; "bfloat16", about twice as fast
                     where the processor has instructions for it; "auto": bfloat16 on a GPU only.
                     Weights and optimizer stay in float32, and so does evaluation, except in
@@ -77,6 +79,7 @@ class TrainingConfig(Config):
     eval_every: int | None = 200
     save_every: int = 200
     keep: int = 2
+    save_in_background: bool = False
     seed: int = 0
     compile: bool = False
     precision: str = "auto"
@@ -98,6 +101,11 @@ class TrainingConfig(Config):
             raise ValueError(
                 f"checkpoint_activations is for parallel=fsdp, got parallel={self.parallel}; "
                 f"leave one out"
+            )
+        if self.save_in_background and self.parallel == "fsdp":
+            raise ValueError(
+                "save_in_background is for one writing process, and with parallel=fsdp all write; "
+                "leave one out, or set a larger save_every"
             )
         if min(self.warmup, self.cooldown) < 0 or self.warmup + self.cooldown > 1:
             raise ValueError(

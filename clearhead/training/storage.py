@@ -35,7 +35,10 @@ class Storage(Protocol):
         """Keep what the model wrote after this step."""
 
     def save(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot."""
+        """Keep a snapshot, now or while the training goes on."""
+
+    def finish(self) -> None:
+        """Wait until the last snapshot is kept."""
 
 
 class Memory:
@@ -53,3 +56,6 @@ class Memory:
 
     def save(self, snapshot: Snapshot) -> None:
         """The weights are in the model; no copy is kept."""
+
+    def finish(self) -> None:
+        """Nothing is pending."""
