@@ -8,6 +8,7 @@ studio.py      what the studio computes before its page can draw
 studio_load.py  a studio that many clients ask at once
 studio_page.py  the page of the studio in a browser
 training.py    training: the loop, its data, the start of a command
+saving.py      what a checkpoint costs a training
 processes.py   training on two processes
 sharding.py    the memory of a process that trains a part of a model
 plan.py        the memory that clearhead plan computes, against the measured one
@@ -23,5 +24,5 @@ __all__ = ["CASE_NAMES", "Row", "best_seconds"]
 CASE_NAMES = (
     *("attention", "heads", "toeplitz", "linear", "memory", "crossover", "threads"),
     *("decode", "int8", "batch32", "dialogue", "vocabulary", "words", "loop", "start"),
-    *("inspection", "studio", "processes", "sharding", "plan"),
+    *("inspection", "studio", "saving", "processes", "sharding", "plan"),
 )

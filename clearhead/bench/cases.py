@@ -24,7 +24,16 @@ from clearhead.attention import (
     PositiveFeatures,
     QuadraticFeatures,
 )
-from clearhead.bench import inspection, language, plan, processes, sharding, studio, training
+from clearhead.bench import (
+    inspection,
+    language,
+    plan,
+    processes,
+    saving,
+    sharding,
+    studio,
+    training,
+)
 from clearhead.bench.row import Row, Rows, Work
 from clearhead.inspection import record
 from clearhead.positions import ToeplitzBias
@@ -254,5 +263,5 @@ _CASES = [attention, heads, toeplitz, linear, memory, crossover, threads]
 _CASES += [language.decode, language.int8, language.batch32]
 _CASES += [language.dialogue, language.vocabulary, language.words]
 _CASES += [training.loop, training.start, inspection.inspection, studio.studio]
-_CASES += [processes.processes, sharding.sharding, plan.plan]
+_CASES += [saving.saving, processes.processes, sharding.sharding, plan.plan]
 CASES: dict[str, Callable[[float], Rows]] = {case.__name__: case for case in _CASES}
