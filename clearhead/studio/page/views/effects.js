@@ -17,6 +17,7 @@ const MEASURES = {
   parts: { name: "the logit as a sum", question: "attribute", draw: drawParts },
 };
 const MOST_WORK = 4e9; // multiplications of a measurement that starts by itself
+const MEASURE_AFTER = 150; // milliseconds without another answer: a measurement would keep the next letter waiting
 const MOST_PARTS = 16;
 const MOST_LAYER_TOKENS = 12;
 
@@ -26,7 +27,7 @@ export function makeEffectsPanel(page) {
 
 class EffectsPanel {
   constructor(page) {
-    Object.assign(this, { page, run: latest(), found: null, key: "", isMissing: false });
+    Object.assign(this, { page, run: latest(), found: null, key: "", isMissing: false, timer: 0 });
     const names = Object.entries(MEASURES).map(([key, { name }]) => [key, name]);
     this.tabs = tabs("measure", names, page.state.measure, (measure) => page.set({ measure }));
     this.result = make("div", { class: "stack" });
@@ -38,12 +39,18 @@ class EffectsPanel {
   draw(answer, shown) {
     this.node.hidden = answer.answer === null || this.isMissing;
     if (this.node.hidden) return;
+    clearTimeout(this.timer);
+    this.result.classList.remove("stale");
     const { question, key } = this.plan(answer, shown);
     if (question === null) return;
     if (key === this.key) this.show();
     else if (estimateWork(answer, shown.measure) > MOST_WORK) {
       clear(this.result, button("measure", () => this.measure(question, key)), make("p", { class: "note", text: "The model is large: this takes a few seconds." }));
-    } else this.measure(question, key);
+    } else {
+      const isSame = this.found !== null && this.measured === shown.measure; // a new text, not another tab
+      this.result.classList.toggle("stale", isSame);
+      this.timer = setTimeout(() => this.measure(question, key), isSame ? MEASURE_AFTER : 0);
+    }
   }
 
   // The question of the open tab, and a key that changes with it. Without a sentence B that it needs: null.
@@ -64,14 +71,17 @@ class EffectsPanel {
   async measure(question, key) {
     this.key = key;
     const { measure } = this.page.shown;
+    this.measured = measure;
     try {
       const found = await this.run((signal) => ask(MEASURES[measure].question, question, { signal }));
       if (found === undefined || key !== this.key) return;
       this.found = found;
       this.drawn = MEASURES[measure].draw(this.page, found);
       clear(this.result, this.drawn.nodes);
+      this.result.classList.remove("stale");
       this.show();
     } catch (error) {
+      this.result.classList.remove("stale");
       this.found = null;
       this.drawn = null;
       message(this.result, error);
@@ -85,6 +95,7 @@ class EffectsPanel {
   }
 
   leave() {
+    clearTimeout(this.timer);
     this.run.stop();
   }
 }

@@ -12,7 +12,7 @@ import { makeHeadPanels } from "./head.js";
 import { makeChangePanel, nameChanges } from "./intervene.js";
 import { makeTokenRow } from "./token_row.js";
 
-const READ_AFTER = 150; // milliseconds without a key before the text is read
+const READ_AFTER = 50; // milliseconds without a key before the text is read
 
 export const textView = {
   name: "text",
