@@ -189,24 +189,40 @@ def test_write_gives_the_text_of_generate(page, opened, prompt):
     wait_for_tokens(page, opened, whole)
 
 
+def limit_download(page, rate):
+    """Bytes a second that the page receives; −1: no limit."""
+    page.context.new_cdp_session(page).send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 0, "downloadThroughput": rate, "uploadThroughput": -1},
+    )
+
+
 def test_stop_ends_the_writing(page, opened):
     open_view(page)
-    slow = page.context.new_cdp_session(page)
-    slow.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": 1500, "uploadThroughput": -1},
-    )
+    limit_download(page, 1500)
     page.get_by_label("how many tokens to write").fill("50")
     press(page, "write")
     page.wait_for_selector(".taken-chip")
     page.get_by_role("button", name="stop").click()
-    slow.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
-    )
+    limit_download(page, -1)
     expect(page.get_by_role("button", name="stop")).to_be_hidden()
     expect(page.get_by_role("button", name="draw next: ")).to_be_enabled()
     assert 1 <= page.locator(".taken-chip").count() < 50
+
+
+def test_another_prompt_ends_the_writing_and_has_no_tokens_of_it(page):
+    open_view(page)
+    limit_download(page, 1500)
+    page.get_by_label("how many tokens to write").fill("50")
+    press(page, "write")
+    page.wait_for_selector(".taken-chip")
+    page.get_by_role("textbox", name="prompt").fill("a b")
+    expect(page.get_by_role("button", name="stop")).to_be_hidden()
+    limit_download(page, -1)
+    wait_for(page, ".prompt-chip", ["a", "·", "b"])
+    expect(page.get_by_role("button", name="draw next: ")).to_be_enabled()
+    assert page.locator(".taken-chip").count() == 0
+    assert "path" not in page.url
 
 
 def test_a_full_context_is_said_and_nothing_more_is_written(page, opened):
@@ -277,6 +293,18 @@ def test_what_the_model_cannot_read_is_said_beside_the_text(page):
     page.get_by_role("textbox", name="prompt").fill("a b")
     expect(page.get_by_role("alert")).to_have_count(0)
     wait_for(page, ".prompt-chip", ["a", "·", "b"])
+    page.expected.append("status of 400")
+
+
+def test_a_prompt_that_the_model_cannot_read_cannot_be_continued(page):
+    open_view(page)
+    page.get_by_role("textbox", name="prompt").fill("a~b")
+    expect(page.get_by_role("alert")).to_contain_text("text has '~' at index 1")
+    for name in ("draw next", "write"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+    page.locator(".bar-row").first.click()  # a token after the old prompt
+    expect(page.get_by_role("alert")).to_contain_text("text has '~' at index 1")
+    assert "path" not in page.url
     page.expected.append("status of 400")
 
 
