@@ -117,6 +117,18 @@ def test_painting_on_the_matrix_forbids_cells(page, studio):
     wait_for_answer(page, studio, [{**change, "cells": [[8, 4]]}])
 
 
+def test_a_fast_stroke_paints_every_cell_on_its_way(page, studio):
+    open_text(page, layer=1, head=2)
+    page.get_by_role("button", name="forbid").click()
+    page.mouse.move(*cell_place(page, 8, 1))
+    page.mouse.down()
+    page.mouse.move(*cell_place(page, 8, 6), steps=1)
+    page.mouse.up()
+    cells = [[8, column] for column in range(1, 7)]
+    wait_for_answer(page, studio, [{"kind": "mask", "layer": LAYERS[1], "head": 2, "cells": cells}])
+    wait_for(page, "[aria-label='active changes'] li span", ["layer 1 · head 2: 6 cells forbidden"])
+
+
 def test_painting_can_let_a_language_model_look_ahead(page, studio):
     open_text(page, model="shakespeare", text="ROMEO:", layer=0, head=1)
     page.get_by_role("button", name="allow", exact=True).click()

@@ -6,7 +6,7 @@ import { Matrix } from "../matrix.js";
 import { panel, refreshExplanation } from "../panel.js";
 import { explainCell, readMaskRow, writeEquation } from "./cell.js";
 import { HeadGrid, findScale } from "./head_grid.js";
-import { makeMaskTools, paintCell } from "./intervene.js";
+import { makeMaskTools, paintCells } from "./intervene.js";
 import { TokenLines } from "./token_lines.js";
 
 const MOST_BARS = 24;
@@ -42,7 +42,7 @@ export function makeHeadPanels(page, copy) {
       const weights = layer.weights.part(shown.head);
       const { names } = answer;
       grid.show(answer.layers, shown);
-      matrix.onPaint = shown.paint === "off" ? undefined : (r, c) => paintCell(page, r, c);
+      matrix.onPaint = shown.paint === "off" ? undefined : (cells) => paintCells(page, cells);
       matrix.show(weights, { rows: names, columns: names, scale: findScale(weights) });
       matrix.select(shown.row, shown.column);
       matrix.mark(listEdited(shown.changes, layer.name, shown.head));

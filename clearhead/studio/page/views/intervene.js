@@ -87,27 +87,30 @@ function removeAll(page) {
   page.set({ changes: [], tokens: null, temperature: 1 }, true);
 }
 
-// A cell was painted on the open head: choose it, and forbid or allow it, or take back the opposite edit.
-export function paintCell(page, row, column) {
+// Cells were painted on the open head: choose the last, and forbid or allow each, or take back the opposite edit.
+export function paintCells(page, painted) {
   const { layer, head, paint } = page.shown;
   const { name, allowed } = page.answer.layers[layer];
-  const isAllowed = allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
-  const [allow, forbid] = [true, false].map((own) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === own));
-  const [same, opposite] = paint === "allow" ? [allow, forbid] : [forbid, allow];
-  const isCell = ([r, c]) => r === row && c === column;
-  const changes = page.state.changes.filter((change) => change !== same && change !== opposite);
-  const edit = (cells, own) => (cells.length ? [{ kind: "mask", layer: name, head, cells, allow: own }] : []);
   const isAllowing = paint === "allow";
-  const before = opposite?.cells ?? [];
-  const rest = before.filter((cell) => !isCell(cell));
-  let cells = same?.cells ?? [];
-  page.set({ row, column });
-  if (cells.some(isCell)) return;
-  if (rest.length === before.length) {
-    if (isAllowed === isAllowing) return;
-    cells = [...cells, [row, column]];
+  const isAllowed = ([row, column]) => allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
+  const findEdit = (allow) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === allow);
+  const [same, opposite] = [findEdit(isAllowing), findEdit(!isAllowing)];
+  const [cells, rest] = [[...(same?.cells ?? [])], [...(opposite?.cells ?? [])]];
+  let isChanged = false;
+  for (const cell of painted) {
+    const isCell = ([row, column]) => row === cell[0] && column === cell[1];
+    const place = rest.findIndex(isCell);
+    if (place >= 0) rest.splice(place, 1);
+    else if (!cells.some(isCell) && isAllowed(cell) !== isAllowing) cells.push(cell);
+    else continue;
+    isChanged = true;
   }
-  page.set({ changes: [...changes, ...edit(rest, !isAllowing), ...edit(cells, isAllowing)] }, true);
+  const [row, column] = painted.at(-1);
+  page.set({ row, column });
+  if (!isChanged) return;
+  const others = page.state.changes.filter((change) => change !== same && change !== opposite);
+  const edit = (own, allow) => (own.length ? [{ kind: "mask", layer: name, head, cells: own, allow }] : []);
+  page.set({ changes: [...others, ...edit(rest, !isAllowing), ...edit(cells, isAllowing)] }, true);
 }
 
 // The list of changes
