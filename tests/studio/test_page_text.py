@@ -225,6 +225,38 @@ def test_a_model_of_the_address_that_is_not_open_is_named(page):
     page.wait_for_selector("text=The model substring does not fit this view. This is shakespeare.")
 
 
+def test_a_view_is_found_as_it_was_left(page):
+    open_text(page, text="cab|ab", layer=1, head=2)
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    views = page.get_by_role("navigation")
+    views.get_by_role("button", name="Picture").click()
+    page.wait_for_selector("[data-view=picture]")
+    views.get_by_role("button", name="Text").click()
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    page.get_by_text("layer 1 · head 2 (of 0–3)").wait_for()
+    page.get_by_label("model", exact=True).select_option("shakespeare")
+    wait_for(page, CHIPS, list("ROMEO:"))
+    page.get_by_label("model", exact=True).select_option("substring")
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    views.get_by_role("button", name="Text").click()  # the link of the open view begins it anew
+    page.get_by_text("layer 0 · head 3 (of 0–3)").wait_for()
+
+
+def test_another_view_opens_with_the_same_model_if_it_fits(page, studio):
+    runs = studio.folder / "runs"
+    shutil.copytree(GOLDEN / "dialogue-0001", runs / "other-0008")
+    try:
+        open_text(page, model="other-0008", text="the")
+        page.get_by_role("navigation").get_by_role("button", name="Generate").click()
+        page.wait_for_selector("[data-view=generate] .bar-row")
+        assert page.get_by_label("model", exact=True).input_value() == "other-0008"
+        page.get_by_role("navigation").get_by_role("button", name="Picture").click()
+        page.wait_for_selector("[data-view=picture]")
+        assert page.get_by_text("does not fit this view").count() == 0
+    finally:
+        shutil.rmtree(runs)
+
+
 def test_a_run_of_the_address_is_opened(page, studio):
     runs = studio.folder / "runs"
     shutil.copytree(GOLDEN / "substring-0001", runs / "other-0007")
