@@ -266,6 +266,23 @@ def test_copy_as_python_gives_lines_that_compute_the_same(page, studio):
     assert float(variables["probs"]) == pytest.approx(float(answer["answer"]["probs"][0]), abs=1e-5)
 
 
+def test_a_changed_model_writes_in_generate(page, lecture):
+    open_text(page, model="shakespeare", text="ROMEO:", layer=1, head=0)
+    go_on = page.get_by_role("button", name="write with these changes")
+    assert not go_on.is_visible()
+    page.get_by_role("button", name="silence this head").click()
+    go_on.click()
+    page.get_by_text("The model is changed (1)").wait_for()
+    opened = lecture.open("shakespeare")
+    tokens = torch.tensor([opened.tokenizer.encode("ROMEO:")])
+    with torch.no_grad(), ablate(opened.model, 1, 0):
+        probs = opened.model(tokens)[0, -1].softmax(-1)
+    shares = [f"{100 * p:.2f} %" for p in probs.topk(12).values.tolist()]
+    wait_for(page, "[aria-label='probabilities of the next token'] .bar-number", shares)
+    page.get_by_role("navigation").get_by_role("button", name="Text").click()
+    assert read_changes(page) == ["layer 1 · head 0: silent"]
+
+
 def test_a_broken_change_in_the_address_is_answered_in_a_sentence(page):
     change = {"kind": "silence", "layer": 9}
     page.goto_view("text", model="substring", text=TEXT, changes=json.dumps([change]))

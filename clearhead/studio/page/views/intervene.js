@@ -12,6 +12,7 @@ export function makeChangePanel(page, copy) {
   const list = make("ul", { class: "changes", attributes: { "aria-label": "active changes" } });
   const none = make("p", { class: "note" });
   const all = button("remove all changes", () => removeAll(page));
+  const write = button("write with these changes", () => writeChanged(page), { title: "go to Generate: every token is computed by the changed model" });
   const saved = make("p", { class: "note", text: "This page was saved without its model, so nothing can be changed here. Open the model with clearhead studio to change it." });
   const tools = make("div", { class: "stack", hidden: page.studio.exported },
     title,
@@ -21,7 +22,7 @@ export function makeChangePanel(page, copy) {
     make("p", { class: "note", text: "To swap a token for another, click it above. To forbid or allow a cell, use “edit its mask” above the large matrix." }),
     copy.tools);
   return {
-    node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, all),
+    node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, make("div", { class: "row" }, all, write)),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const isDot = layer.mechanism === "dot product";
@@ -37,6 +38,7 @@ export function makeChangePanel(page, copy) {
         page.studio.exported ? null : make("button", { type: "button", class: "tool", text: "remove", ariaLabel: `remove: ${words}`, on: { click: remove } }))));
       none.textContent = rows.length ? "" : "Nothing is changed: this is the model as it was trained.";
       all.hidden = rows.length < 2 || page.studio.exported;
+      write.hidden = answer.kind !== "GPT" || !shown.changes.length || page.studio.exported;
     },
   };
 }
@@ -81,6 +83,11 @@ function setFactor(page, factor) {
   const others = page.state.changes.filter((change) => change !== old);
   const own = { kind: "sharpen", layer: openName(page), head: page.shown.head, factor };
   page.set({ changes: factor === 1 ? others : [...others, own] }, true);
+}
+
+// The Generate view, with this text as the prompt and the changes inside the model.
+function writeChanged({ studio, state }) {
+  studio.goTo({ view: "generate", model: studio.model.id, text: state.text, changes: state.changes });
 }
 
 function removeAll(page) {
