@@ -73,6 +73,14 @@ def test_bars_and_entropy_are_those_of_the_model(page, opened, prompt):
     wait_for_numbers(page, ".entropy", [-(probs * probs.log()).sum() * BITS])
 
 
+def test_all_bars_have_the_same_scale(page):
+    open_view(page)
+    rows = "els => els.map(e => e.querySelector('.bar-track').getBoundingClientRect().width)"
+    widths = page.locator(".bar-row").evaluate_all(rows)
+    assert len(widths) == 12
+    assert max(widths) - min(widths) < 0.01
+
+
 def test_settings_change_what_is_drawn_from(page, opened, prompt):
     open_view(page, temperature=0.5, top_p=0.95)
     page.get_by_label("top-k").fill("3")
