@@ -281,6 +281,18 @@ def test_the_cache_holds_what_the_model_keeps(page, opened, prompt):
 # Changes, mistakes, small screens
 
 
+def test_the_saved_curves_keep_their_legend(page):
+    open_view(page)
+    page.get_by_role("button", name="draw next").click()
+    cache = page.get_by_role("region", name="The cache grows")
+    cache.locator(".legend").wait_for()
+    with page.expect_download() as download:
+        cache.get_by_role("button", name="save as SVG").click()
+    saved = download.value.path().read_text()
+    assert ">with the cache<" in saved
+    assert ">without<" in saved
+
+
 def test_changes_in_the_address_are_made_for_every_token(page, opened, prompt):
     open_view(page, changes='[{"kind": "silence", "layer": 1, "head": 2}]')
     with ablate(opened.model, 1, 2):

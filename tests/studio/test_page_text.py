@@ -285,6 +285,24 @@ def save(page, form, panel="All heads"):
     return download.value.path()
 
 
+def read_texts(path):
+    """The texts of a saved SVG, in their order."""
+    return [node.text for node in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_saved_pictures_keep_bars_and_numbers(page, studio, answer):
+    open_text(page)
+    yes, no = (printed_share(p) for p in answer["answer"]["probs"])
+    assert read_texts(save(page, "SVG", "The answer")) == ["yes", yes, "no", no]
+    found = studio.ask("measure_heads", {"model": "substring", "text": TEXT})["effect"].ravel()
+    numbers = ["0" if abs(x) < 0.005 else printed(x, 2) for x in found]
+    page.get_by_text("Measured: the logit of yes").wait_for()
+    assert read_texts(save(page, "SVG", "Why this answer?"))[: len(numbers)] == numbers
+    page.get_by_role("button", name="what each layer would say").click()
+    page.get_by_text("If the model ended after a layer").wait_for()
+    assert "probability" in read_texts(save(page, "SVG", "Why this answer?"))
+
+
 def test_the_saved_heads_keep_their_rows_columns_and_names(page):
     open_text(page, other="abccab|ccc")
     page.wait_for_selector("[aria-label='all heads of B'] .head")

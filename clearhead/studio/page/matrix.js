@@ -6,12 +6,11 @@
 import { inkOn, onColourScheme, signedColour, weightColour } from "./colours.js";
 import { ARROWS, eachFrame, make } from "./dom.js";
 import { number, tokenName } from "./format.js";
-import { LEAST_LABELLED, MOST_CELL, drawMatrixSVG } from "./matrix_svg.js";
+import { LEAST_LABELLED, LEAST_NUMBERED, MOST_CELL, drawMatrixSVG, formatInCell } from "./matrix_svg.js";
 import { cellsBetween } from "./stroke.js";
 import { drawThumb, largest } from "./thumb.js";
 
 const LABEL_FONT = "12px system-ui, sans-serif";
-const LEAST_NUMBERED = 40; // pixels of a cell that has room for its number
 const MOST_HEIGHT = 620; // pixels of the picture
 const MOST_LABEL = 96; // pixels of a label; a longer one is cut
 const DRAG_STARTS = 4; // pixels that the mouse must move
@@ -351,11 +350,6 @@ export class Matrix {
   toSVG() {
     return drawMatrixSVG(this);
   }
-}
-
-// Two digits after the point, or none from 100 on: a cell has little room. A number that rounds to 0 is 0.
-function formatInCell(x) {
-  return Math.abs(x) < 0.005 ? "0" : number(x, Math.abs(x) >= 100 ? 0 : 2);
 }
 
 function shorten(pen, text) {

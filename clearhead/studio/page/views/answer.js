@@ -16,7 +16,7 @@ export function makeAnswerPanel(page) {
   });
   const body = make("div", { class: "stack" }, words, units, chart, legend);
   return {
-    node: panel("The answer", { python: () => page.answer.python, name: "answer", saves: false }, body),
+    node: panel("The answer", { python: () => page.answer.python, name: "answer" }, body),
     draw(answer, shown) {
       units.hidden = legend.hidden = answer.answer === null;
       if (answer.answer === null) {
