@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from page_numbers import printed, printed_share, wait_for
 from PIL import Image
+from printed_values import agrees
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = "abccab|cca"
@@ -112,6 +113,26 @@ def test_explain_shows_the_equation_with_the_numbers_of_the_cell(page, answer):
     words = page.locator(".explanation:visible").inner_text()
     assert "softmax" in words
     assert f"= {weight}" in words
+
+
+@pytest.mark.parametrize("model", ["substring", "shakespeare"])
+def test_the_python_of_a_cell_computes_its_numbers(page, studio, model):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    text = TEXT if model == "substring" else "ROMEO:"
+    open_text(page, model=model, text=text, layer=1, head=2, row=4, column=3)
+    panel = page.get_by_role("region", name="This cell, number by number")
+    panel.get_by_role("button", name="copy as Python").click()
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).length > 100")
+    python = {}
+    exec(page.evaluate("navigator.clipboard.readText()"), python)
+    layer = studio.ask("attend", {"model": model, "text": text})["layers"][1]
+    np.testing.assert_allclose(python["head"], layer["weights"][2], atol=1e-6)
+    texts = panel.locator(".sum-line b").all_inner_texts()
+    shown = dict(text.split(" = ") for text in texts)
+    assert agrees(shown["score"], python["score"])
+    assert agrees(shown["weight"], python["weight"])
+    taken = [cells[2] for cells in read_table(page, 4)]
+    assert all(map(agrees, taken, python["taken"]))
 
 
 def test_the_bars_of_a_row_are_its_weights(page, answer):

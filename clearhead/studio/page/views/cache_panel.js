@@ -11,7 +11,7 @@ export function makeCachePanel(page) {
   const figures = make("div", { class: "figures" });
   const chart = make("div");
   const node = panel("The cache grows", {
-    python: () => page.answer.python,
+    python: () => page.answer.cache.python,
     explain: () => explainCache(page.answer, page.tree.tokens.length),
     note: "Each layer keeps the keys and values of every token it has read. So each token is computed only once; without the cache, every new token would compute all tokens again. Grey: the prompt; blue: new tokens.",
     name: "cache",

@@ -5,6 +5,7 @@ import { number, tokenName } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { panel, refreshExplanation } from "../panel.js";
 import { explainCell, readMaskRow, writeEquation } from "./cell.js";
+import { writeCellPython, writeHeadPython } from "./cell_python.js";
 import { HeadGrid, findScale } from "./head_grid.js";
 import { makeMaskTools, paintCells } from "./intervene.js";
 import { TokenLines } from "./token_lines.js";
@@ -27,7 +28,7 @@ export function makeHeadPanels(page, copy) {
     const { answer, shown } = page;
     return writeEquation(answer.layers[shown.layer], shown.head, shown.row, shown.column);
   };
-  const map = panel("One head", { python, name: "attention-head", explain: equation },
+  const map = panel("One head", { python: () => writeHeadPython(page.answer, page.shown), name: "attention-head", explain: equation },
     title,
     make("div", { class: "head-open" },
       make("div", { class: "stack" }, mask.node, matrix.node, legend),
@@ -36,7 +37,7 @@ export function makeHeadPanels(page, copy) {
   const parts = {
     grid: panel("All heads", { python, name: "attention", note: "Each square is a head: a row for every token that looks (the query), a column for every token it can look at (the key). The stronger the colour, the more attention." }, make("div", { class: "scroll" }, grid.node), copy.heads),
     map,
-    cell: panel("This cell, number by number", { python, name: "cell", saves: false }, cellTitle, steps),
+    cell: panel("This cell, number by number", { python: () => writeCellPython(page.answer, page.shown), name: "cell", saves: false }, cellTitle, steps),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const weights = layer.weights.part(shown.head);
