@@ -238,6 +238,45 @@ def test_other_measures_show_the_numbers_of_the_studio(page, studio):
     assert printed_share(found["probs"][0].max()) in region.inner_text()
 
 
+def read_equation(region):
+    """The numbers after the last = of each line of the explanation."""
+    lines = region.locator(".explanation .equation").inner_text().splitlines()
+    return [line.rpartition("= ")[2] for line in lines if "= " in line]
+
+
+def test_explain_shows_how_each_effect_is_computed(page, studio):
+    open_text(page, other=OTHER, layer=1, head=2)
+    region = page.get_by_role("region", name="Why this answer?")
+    region.get_by_text("Measured: the logit").wait_for()
+    region.get_by_text("explain", exact=True).click()
+    found = studio.ask("measure_heads", {"model": "substring", "text": TEXT})
+    silent, effect = found["values"][1, 2], found["effect"][1, 2]
+    assert read_equation(region) == [printed(x) for x in (found["unchanged"], silent, effect)]
+    question = {"model": "substring", "text": TEXT, "other": OTHER}
+    for tab, over, i in (("head", "head", 2), ("token", "position", 4)):
+        region.get_by_role("button", name=f"copy each {tab} from B").click()
+        page.get_by_role("button", name="token 4: c").click()  # the row
+        found = studio.ask("sweep_patches", {**question, "over": over})
+        ends = [found["unchanged"], found["goal"], found["values"][1, i], found["recovered"][1, i]]
+        region.get_by_text(f"m_B = {printed(ends[1])}").wait_for()
+        assert read_equation(region) == [printed(x) for x in ends]
+
+
+def test_explain_shows_how_the_answer_follows_from_the_logits(page, studio):
+    open_text(page)
+    region = page.get_by_role("region", name="The answer")
+    region.get_by_text("explain", exact=True).click()
+    found = studio.ask("attend", {"model": "substring", "text": TEXT})["answer"]
+    assert read_equation(region) == [printed(found["logits"][0]), printed(found["probs"][0])]
+    open_text(page, model="shakespeare", text="ROMEO:", temperature=0.5)
+    region.get_by_text("explain", exact=True).click()
+    question = {"model": "shakespeare", "text": "ROMEO:", "temperature": 0.5}
+    found = studio.ask("attend", question)["compared"]
+    rows = [row.locator("td").all_inner_texts() for row in region.locator("tbody tr").all()]
+    assert [row[1] for row in rows] == [printed(x) for x in found["logits"][-1]]
+    assert [row[3] for row in rows] == [printed(x) for x in found["probs"][-1]]
+
+
 def test_the_changes_are_in_the_address(page, studio):
     changes = [
         {"kind": "silence", "layer": LAYERS[2], "head": 0},
@@ -280,7 +319,7 @@ def test_a_changed_model_writes_in_generate(page, lecture):
     shares = [f"{100 * p:.2f} %" for p in probs.topk(12).values.tolist()]
     wait_for(page, "[aria-label='probabilities of the next token'] .bar-number", shares)
     page.get_by_role("navigation").get_by_role("button", name="Text").click()
-    assert read_changes(page) == ["layer 1 · head 0: silent"]
+    wait_for(page, "[aria-label='active changes'] li span", ["layer 1 · head 0: silent"])
 
 
 def test_a_broken_change_in_the_address_is_answered_in_a_sentence(page):

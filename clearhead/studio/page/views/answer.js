@@ -3,7 +3,8 @@ import { argmax } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, percent, tokenName } from "../format.js";
-import { panel, tabs } from "../panel.js";
+import { panel, refreshExplanation, tabs } from "../panel.js";
+import { explainAnswer } from "./effect_equation.js";
 
 export function makeAnswerPanel(page) {
   const words = make("p", { class: "answer-words" });
@@ -15,9 +16,17 @@ export function makeAnswerPanel(page) {
     page.draw();
   });
   const body = make("div", { class: "stack" }, words, units, chart, legend);
+  const explain = () => {
+    const { answer, shown } = page;
+    if (answer.answer === null) return make("p", { text: "This model gives no answer." });
+    const isYesNo = answer.kind !== "GPT" && answer.answer.texts[0] === "yes";
+    return explainAnswer(readRows(answer, shown.position), shown.temperature, isYesNo);
+  };
+  const node = panel("The answer", { python: () => page.answer.python, explain, name: "answer" }, body);
   return {
-    node: panel("The answer", { python: () => page.answer.python, name: "answer" }, body),
+    node,
     draw(answer, shown) {
+      refreshExplanation(node);
       units.hidden = legend.hidden = answer.answer === null;
       if (answer.answer === null) {
         words.textContent = "This model gives a vector for each token, and no answer.";
