@@ -260,6 +260,8 @@ def test_the_lens_is_that_of_inspection_at_any_position(page, opened, prompt):
         wait_for_numbers(page, ".lens-entropy", entropy)
         answer = best.indices[-1, 0]
         assert page.locator(".lens-box.answer").count() == int((best.indices == answer).sum())
+    page.reload()  # the address knows the position
+    wait_for(page, ".lens-token", names(opened, flat))
 
 
 def test_the_cache_holds_what_the_model_keeps(page, opened, prompt):

@@ -285,7 +285,10 @@ def test_the_changes_are_in_the_address(page, studio):
     open_text(page, changes=json.dumps(changes), layer=2, head=1)
     wait_for_answer(page, studio, changes)
     assert len(read_changes(page)) == 2
+    page.get_by_role("button", name="logit", exact=True).click()
     page.reload()
+    page.locator(".tab[aria-pressed=true]", has_text="logit").wait_for()
+    page.get_by_role("button", name="probability", exact=True).click()
     wait_for_answer(page, studio, changes)
     page.get_by_role("button", name="remove all changes").click()
     wait_for_answer(page, studio)

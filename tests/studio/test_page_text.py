@@ -192,8 +192,10 @@ def test_an_unknown_character_is_answered_in_a_sentence(page):
     alert = page.get_by_role("alert")
     alert.wait_for()
     assert "'z' at index 2" in alert.inner_text()
+    assert page.locator(f".stale {CHIPS}").count() == T  # those of the text before it
     page.get_by_label("text", exact=True).fill("ab|a")
     wait_for(page, CHIPS, ["[CLS]", "a", "b", "|", "a"])
+    assert page.locator(".stale").count() == 0
     assert alert.count() == 0
     page.expected.append("status of 400")
 

@@ -10,11 +10,7 @@ export function makeAnswerPanel(page) {
   const words = make("p", { class: "answer-words" });
   const chart = make("div");
   const legend = make("p", { class: "note" });
-  let unit = "probs";
-  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], unit, (next) => {
-    unit = next;
-    page.draw();
-  });
+  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], page.state.unit, (unit) => page.set({ unit }));
   const body = make("div", { class: "stack" }, words, units, chart, legend);
   const explain = () => {
     const { answer, shown } = page;
@@ -26,6 +22,7 @@ export function makeAnswerPanel(page) {
   return {
     node,
     draw(answer, shown) {
+      const { unit } = shown;
       refreshExplanation(node);
       units.hidden = legend.hidden = answer.answer === null;
       if (answer.answer === null) {
