@@ -338,6 +338,8 @@ def test_nothing_is_wider_than_the_screen(page, width):
     page.wait_for_selector(".continuation.unvisited")
     page.wait_for_selector(".lens-token")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    names = page.locator(".slot-name, .slot-bytes")
+    assert min(box["height"] for box in (each.bounding_box() for each in names.all())) > 12
 
 
 def test_copy_as_python_gives_lines_that_compute_the_bars(page):
