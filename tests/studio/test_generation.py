@@ -207,6 +207,9 @@ def test_numbers_with_and_without_a_cache_are_those_that_the_model_computes(mode
     width = 6 if name == "llama" else 3
     assert (shown["heads"], shown["d_head"], shown["bytes_per_number"]) == (heads, width, 4)
     assert shown["bytes"] == [len(text) * 2 * heads * width * 4] * 2
+    python = run_python(shown)
+    assert python["kept"] == shown["bytes"]
+    assert (python["computed"], python["without"]) == (shown["with"], shown["without"])
 
 
 # Changes

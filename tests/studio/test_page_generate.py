@@ -73,6 +73,14 @@ def test_bars_and_entropy_are_those_of_the_model(page, opened, prompt):
     wait_for_numbers(page, ".entropy", [-(probs * probs.log()).sum() * BITS])
 
 
+def test_all_bars_have_the_same_scale(page):
+    open_view(page)
+    rows = "els => els.map(e => e.querySelector('.bar-track').getBoundingClientRect().width)"
+    widths = page.locator(".bar-row").evaluate_all(rows)
+    assert len(widths) == 12
+    assert max(widths) - min(widths) < 0.01
+
+
 def test_settings_change_what_is_drawn_from(page, opened, prompt):
     open_view(page, temperature=0.5, top_p=0.95)
     page.get_by_label("top-k").fill("3")
@@ -189,24 +197,40 @@ def test_write_gives_the_text_of_generate(page, opened, prompt):
     wait_for_tokens(page, opened, whole)
 
 
+def limit_download(page, rate):
+    """Bytes a second that the page receives; −1: no limit."""
+    page.context.new_cdp_session(page).send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 0, "downloadThroughput": rate, "uploadThroughput": -1},
+    )
+
+
 def test_stop_ends_the_writing(page, opened):
     open_view(page)
-    slow = page.context.new_cdp_session(page)
-    slow.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": 1500, "uploadThroughput": -1},
-    )
+    limit_download(page, 1500)
     page.get_by_label("how many tokens to write").fill("50")
     press(page, "write")
     page.wait_for_selector(".taken-chip")
     page.get_by_role("button", name="stop").click()
-    slow.send(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
-    )
+    limit_download(page, -1)
     expect(page.get_by_role("button", name="stop")).to_be_hidden()
     expect(page.get_by_role("button", name="draw next: ")).to_be_enabled()
     assert 1 <= page.locator(".taken-chip").count() < 50
+
+
+def test_another_prompt_ends_the_writing_and_has_no_tokens_of_it(page):
+    open_view(page)
+    limit_download(page, 1500)
+    page.get_by_label("how many tokens to write").fill("50")
+    press(page, "write")
+    page.wait_for_selector(".taken-chip")
+    page.get_by_role("textbox", name="prompt").fill("a b")
+    expect(page.get_by_role("button", name="stop")).to_be_hidden()
+    limit_download(page, -1)
+    wait_for(page, ".prompt-chip", ["a", "·", "b"])
+    expect(page.get_by_role("button", name="draw next: ")).to_be_enabled()
+    assert page.locator(".taken-chip").count() == 0
+    assert "path" not in page.url
 
 
 def test_a_full_context_is_said_and_nothing_more_is_written(page, opened):
@@ -236,6 +260,8 @@ def test_the_lens_is_that_of_inspection_at_any_position(page, opened, prompt):
         wait_for_numbers(page, ".lens-entropy", entropy)
         answer = best.indices[-1, 0]
         assert page.locator(".lens-box.answer").count() == int((best.indices == answer).sum())
+    page.reload()  # the address knows the position
+    wait_for(page, ".lens-token", names(opened, flat))
 
 
 def test_the_cache_holds_what_the_model_keeps(page, opened, prompt):
@@ -255,6 +281,18 @@ def test_the_cache_holds_what_the_model_keeps(page, opened, prompt):
 
 
 # Changes, mistakes, small screens
+
+
+def test_the_saved_curves_keep_their_legend(page):
+    open_view(page)
+    page.get_by_role("button", name="draw next").click()
+    cache = page.get_by_role("region", name="The cache grows")
+    cache.locator(".legend").wait_for()
+    with page.expect_download() as download:
+        cache.get_by_role("button", name="save as SVG").click()
+    saved = download.value.path().read_text()
+    assert ">with the cache<" in saved
+    assert ">without<" in saved
 
 
 def test_changes_in_the_address_are_made_for_every_token(page, opened, prompt):
@@ -280,6 +318,18 @@ def test_what_the_model_cannot_read_is_said_beside_the_text(page):
     page.expected.append("status of 400")
 
 
+def test_a_prompt_that_the_model_cannot_read_cannot_be_continued(page):
+    open_view(page)
+    page.get_by_role("textbox", name="prompt").fill("a~b")
+    expect(page.get_by_role("alert")).to_contain_text("text has '~' at index 1")
+    for name in ("draw next", "write"):
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_disabled()
+    page.locator(".bar-row").first.click()  # a token after the old prompt
+    expect(page.get_by_role("alert")).to_contain_text("text has '~' at index 1")
+    assert "path" not in page.url
+    page.expected.append("status of 400")
+
+
 @pytest.mark.parametrize("width", [390, 1440])
 def test_nothing_is_wider_than_the_screen(page, width):
     page.set_viewport_size({"width": width, "height": 800})
@@ -288,6 +338,8 @@ def test_nothing_is_wider_than_the_screen(page, width):
     page.wait_for_selector(".continuation.unvisited")
     page.wait_for_selector(".lens-token")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    names = page.locator(".slot-name, .slot-bytes")
+    assert min(box["height"] for box in (each.bounding_box() for each in names.all())) > 12
 
 
 def test_copy_as_python_gives_lines_that_compute_the_bars(page):

@@ -117,6 +117,18 @@ def test_painting_on_the_matrix_forbids_cells(page, studio):
     wait_for_answer(page, studio, [{**change, "cells": [[8, 4]]}])
 
 
+def test_a_fast_stroke_paints_every_cell_on_its_way(page, studio):
+    open_text(page, layer=1, head=2)
+    page.get_by_role("button", name="forbid").click()
+    page.mouse.move(*cell_place(page, 8, 1))
+    page.mouse.down()
+    page.mouse.move(*cell_place(page, 8, 6), steps=1)
+    page.mouse.up()
+    cells = [[8, column] for column in range(1, 7)]
+    wait_for_answer(page, studio, [{"kind": "mask", "layer": LAYERS[1], "head": 2, "cells": cells}])
+    wait_for(page, "[aria-label='active changes'] li span", ["layer 1 · head 2: 6 cells forbidden"])
+
+
 def test_painting_can_let_a_language_model_look_ahead(page, studio):
     open_text(page, model="shakespeare", text="ROMEO:", layer=0, head=1)
     page.get_by_role("button", name="allow", exact=True).click()
@@ -226,6 +238,45 @@ def test_other_measures_show_the_numbers_of_the_studio(page, studio):
     assert printed_share(found["probs"][0].max()) in region.inner_text()
 
 
+def read_equation(region):
+    """The numbers after the last = of each line of the explanation."""
+    lines = region.locator(".explanation .equation").inner_text().splitlines()
+    return [line.rpartition("= ")[2] for line in lines if "= " in line]
+
+
+def test_explain_shows_how_each_effect_is_computed(page, studio):
+    open_text(page, other=OTHER, layer=1, head=2)
+    region = page.get_by_role("region", name="Why this answer?")
+    region.get_by_text("Measured: the logit").wait_for()
+    region.get_by_text("explain", exact=True).click()
+    found = studio.ask("measure_heads", {"model": "substring", "text": TEXT})
+    silent, effect = found["values"][1, 2], found["effect"][1, 2]
+    assert read_equation(region) == [printed(x) for x in (found["unchanged"], silent, effect)]
+    question = {"model": "substring", "text": TEXT, "other": OTHER}
+    for tab, over, i in (("head", "head", 2), ("token", "position", 4)):
+        region.get_by_role("button", name=f"copy each {tab} from B").click()
+        page.get_by_role("button", name="token 4: c").click()  # the row
+        found = studio.ask("sweep_patches", {**question, "over": over})
+        ends = [found["unchanged"], found["goal"], found["values"][1, i], found["recovered"][1, i]]
+        region.get_by_text(f"m_B = {printed(ends[1])}").wait_for()
+        assert read_equation(region) == [printed(x) for x in ends]
+
+
+def test_explain_shows_how_the_answer_follows_from_the_logits(page, studio):
+    open_text(page)
+    region = page.get_by_role("region", name="The answer")
+    region.get_by_text("explain", exact=True).click()
+    found = studio.ask("attend", {"model": "substring", "text": TEXT})["answer"]
+    assert read_equation(region) == [printed(found["logits"][0]), printed(found["probs"][0])]
+    open_text(page, model="shakespeare", text="ROMEO:", temperature=0.5)
+    region.get_by_text("explain", exact=True).click()
+    question = {"model": "shakespeare", "text": "ROMEO:", "temperature": 0.5}
+    found = studio.ask("attend", question)["compared"]
+    rows = [row.locator("td").all_inner_texts() for row in region.locator("tbody tr").all()]
+    assert [row[1] for row in rows] == [printed(x) for x in found["logits"][-1]]
+    assert [row[3] for row in rows] == [printed(x) for x in found["probs"][-1]]
+
+
 def test_the_changes_are_in_the_address(page, studio):
     changes = [
         {"kind": "silence", "layer": LAYERS[2], "head": 0},
@@ -234,7 +285,10 @@ def test_the_changes_are_in_the_address(page, studio):
     open_text(page, changes=json.dumps(changes), layer=2, head=1)
     wait_for_answer(page, studio, changes)
     assert len(read_changes(page)) == 2
+    page.get_by_role("button", name="logit", exact=True).click()
     page.reload()
+    page.locator(".tab[aria-pressed=true]", has_text="logit").wait_for()
+    page.get_by_role("button", name="probability", exact=True).click()
     wait_for_answer(page, studio, changes)
     page.get_by_role("button", name="remove all changes").click()
     wait_for_answer(page, studio)
@@ -252,6 +306,23 @@ def test_copy_as_python_gives_lines_that_compute_the_same(page, studio):
     exec(page.evaluate("window.copied"), variables)
     answer = wait_for_answer(page, studio, [change])
     assert float(variables["probs"]) == pytest.approx(float(answer["answer"]["probs"][0]), abs=1e-5)
+
+
+def test_a_changed_model_writes_in_generate(page, lecture):
+    open_text(page, model="shakespeare", text="ROMEO:", layer=1, head=0)
+    go_on = page.get_by_role("button", name="write with these changes")
+    assert not go_on.is_visible()
+    page.get_by_role("button", name="silence this head").click()
+    go_on.click()
+    page.get_by_text("The model is changed (1)").wait_for()
+    opened = lecture.open("shakespeare")
+    tokens = torch.tensor([opened.tokenizer.encode("ROMEO:")])
+    with torch.no_grad(), ablate(opened.model, 1, 0):
+        probs = opened.model(tokens)[0, -1].softmax(-1)
+    shares = [f"{100 * p:.2f} %" for p in probs.topk(12).values.tolist()]
+    wait_for(page, "[aria-label='probabilities of the next token'] .bar-number", shares)
+    page.get_by_role("navigation").get_by_role("button", name="Text").click()
+    wait_for(page, "[aria-label='active changes'] li span", ["layer 1 · head 0: silent"])
 
 
 def test_a_broken_change_in_the_address_is_answered_in_a_sentence(page):

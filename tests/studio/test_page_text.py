@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from page_numbers import printed, printed_share, wait_for
 from PIL import Image
+from printed_values import agrees
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = "abccab|cca"
@@ -114,6 +115,26 @@ def test_explain_shows_the_equation_with_the_numbers_of_the_cell(page, answer):
     assert f"= {weight}" in words
 
 
+@pytest.mark.parametrize("model", ["substring", "shakespeare"])
+def test_the_python_of_a_cell_computes_its_numbers(page, studio, model):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    text = TEXT if model == "substring" else "ROMEO:"
+    open_text(page, model=model, text=text, layer=1, head=2, row=4, column=3)
+    panel = page.get_by_role("region", name="This cell, number by number")
+    panel.get_by_role("button", name="copy as Python").click()
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).length > 100")
+    python = {}
+    exec(page.evaluate("navigator.clipboard.readText()"), python)
+    layer = studio.ask("attend", {"model": model, "text": text})["layers"][1]
+    np.testing.assert_allclose(python["head"], layer["weights"][2], atol=1e-6)
+    texts = panel.locator(".sum-line b").all_inner_texts()
+    shown = dict(text.split(" = ") for text in texts)
+    assert agrees(shown["score"], python["score"])
+    assert agrees(shown["weight"], python["weight"])
+    taken = [cells[2] for cells in read_table(page, 4)]
+    assert all(map(agrees, taken, python["taken"]))
+
+
 def test_the_bars_of_a_row_are_its_weights(page, answer):
     open_text(page, layer=2, head=0, row=6)
     shown = page.get_by_role("group", name="weights of the row")
@@ -171,8 +192,10 @@ def test_an_unknown_character_is_answered_in_a_sentence(page):
     alert = page.get_by_role("alert")
     alert.wait_for()
     assert "'z' at index 2" in alert.inner_text()
+    assert page.locator(f".stale {CHIPS}").count() == T  # those of the text before it
     page.get_by_label("text", exact=True).fill("ab|a")
     wait_for(page, CHIPS, ["[CLS]", "a", "b", "|", "a"])
+    assert page.locator(".stale").count() == 0
     assert alert.count() == 0
     page.expected.append("status of 400")
 
@@ -225,6 +248,38 @@ def test_a_model_of_the_address_that_is_not_open_is_named(page):
     page.wait_for_selector("text=The model substring does not fit this view. This is shakespeare.")
 
 
+def test_a_view_is_found_as_it_was_left(page):
+    open_text(page, text="cab|ab", layer=1, head=2)
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    views = page.get_by_role("navigation")
+    views.get_by_role("button", name="Picture").click()
+    page.wait_for_selector("[data-view=picture]")
+    views.get_by_role("button", name="Text").click()
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    page.get_by_text("layer 1 · head 2 (of 0–3)").wait_for()
+    page.get_by_label("model", exact=True).select_option("shakespeare")
+    wait_for(page, CHIPS, list("ROMEO:"))
+    page.get_by_label("model", exact=True).select_option("substring")
+    wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
+    views.get_by_role("button", name="Text").click()  # the link of the open view begins it anew
+    page.get_by_text("layer 0 · head 3 (of 0–3)").wait_for()
+
+
+def test_another_view_opens_with_the_same_model_if_it_fits(page, studio):
+    runs = studio.folder / "runs"
+    shutil.copytree(GOLDEN / "dialogue-0001", runs / "other-0008")
+    try:
+        open_text(page, model="other-0008", text="the")
+        page.get_by_role("navigation").get_by_role("button", name="Generate").click()
+        page.wait_for_selector("[data-view=generate] .bar-row")
+        assert page.get_by_label("model", exact=True).input_value() == "other-0008"
+        page.get_by_role("navigation").get_by_role("button", name="Picture").click()
+        page.wait_for_selector("[data-view=picture]")
+        assert page.get_by_text("does not fit this view").count() == 0
+    finally:
+        shutil.rmtree(runs)
+
+
 def test_a_run_of_the_address_is_opened(page, studio):
     runs = studio.folder / "runs"
     shutil.copytree(GOLDEN / "substring-0001", runs / "other-0007")
@@ -251,6 +306,24 @@ def save(page, form, panel="All heads"):
     with page.expect_download() as download:
         page.get_by_role("region", name=panel).get_by_role("button", name=f"save as {form}").click()
     return download.value.path()
+
+
+def read_texts(path):
+    """The texts of a saved SVG, in their order."""
+    return [node.text for node in ET.parse(path).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_saved_pictures_keep_bars_and_numbers(page, studio, answer):
+    open_text(page)
+    yes, no = (printed_share(p) for p in answer["answer"]["probs"])
+    assert read_texts(save(page, "SVG", "The answer")) == ["yes", yes, "no", no]
+    found = studio.ask("measure_heads", {"model": "substring", "text": TEXT})["effect"].ravel()
+    numbers = ["0" if abs(x) < 0.005 else printed(x, 2) for x in found]
+    page.get_by_text("Measured: the logit of yes").wait_for()
+    assert read_texts(save(page, "SVG", "Why this answer?"))[: len(numbers)] == numbers
+    page.get_by_role("button", name="what each layer would say").click()
+    page.get_by_text("If the model ended after a layer").wait_for()
+    assert "probability" in read_texts(save(page, "SVG", "Why this answer?"))
 
 
 def test_the_saved_heads_keep_their_rows_columns_and_names(page):

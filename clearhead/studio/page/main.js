@@ -26,7 +26,8 @@ const VIEWS = [
   checkView,
 ];
 
-const studio = { models: [], model: null, exported: savedAnswers !== null };
+const studio = { models: [], model: null, exported: savedAnswers !== null, goTo };
+const leftStates = new Map(); // the state in which a view, or a view with a model, was left
 let leaveView = null;
 
 async function start() {
@@ -103,7 +104,7 @@ function drawTop(view, fitting) {
     class: "view-link",
     text: each.title,
     attributes: each === view ? { "aria-current": "page" } : {},
-    on: { click: () => goTo({ view: each.name }) },
+    on: { click: () => goTo(chooseState(each)) },
   }));
   clear(document.getElementById("top"),
     make("span", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "clearhead"),
@@ -114,7 +115,7 @@ function drawTop(view, fitting) {
 }
 
 function chooseModel(fitting) {
-  const select = make("select", { on: { change: () => goTo({ view: address.get("view"), model: select.value }) } },
+  const select = make("select", { on: { change: () => goTo(chooseModelState(select.value)) } },
     fitting.map(({ id, about }) => make("option", { value: id, text: id, title: about, selected: id === studio.model.id })));
   const holder = field("model", select);
   holder.classList.add("model-choice");
@@ -122,8 +123,23 @@ function chooseModel(fitting) {
   return holder;
 }
 
-// Go to another view or model; the rest of the old state is removed.
-export function goTo(values) {
+// The state in which a view opens: the one in which it was left, or a new one, with the same model if it fits.
+// The link of the open view begins it anew.
+function chooseState(view) {
+  const isOpen = view.name === address.get("view");
+  if (!isOpen && leftStates.has(view.name)) return leftStates.get(view.name);
+  return { view: view.name, model: listFitting(view).find(({ id }) => id === studio.model?.id)?.id };
+}
+
+function chooseModelState(model) {
+  const view = address.get("view");
+  return leftStates.get(`${view} ${model}`) ?? { view, model };
+}
+
+// Go to another view or model, with these values in its address; the old state is kept for the way back.
+function goTo(values) {
+  const state = Object.fromEntries(address.list());
+  leftStates.set(state.view, state).set(`${state.view} ${state.model}`, state);
   address.set({ view: values.view, model: values.model ?? null }, { push: true });
   address.keep("view", "model");
   address.set(values);

@@ -6,19 +6,19 @@
 import { inkOn, onColourScheme, signedColour, weightColour } from "./colours.js";
 import { ARROWS, eachFrame, make } from "./dom.js";
 import { number, tokenName } from "./format.js";
-import { LEAST_LABELLED, MOST_CELL, drawMatrixSVG } from "./matrix_svg.js";
+import { LEAST_LABELLED, LEAST_NUMBERED, MOST_CELL, drawMatrixSVG, formatInCell } from "./matrix_svg.js";
+import { cellsBetween } from "./stroke.js";
 import { drawThumb, largest } from "./thumb.js";
 
 const LABEL_FONT = "12px system-ui, sans-serif";
-const LEAST_NUMBERED = 40; // pixels of a cell that has room for its number
 const MOST_HEIGHT = 620; // pixels of the picture
 const MOST_LABEL = 96; // pixels of a label; a longer one is cut
 const DRAG_STARTS = 4; // pixels that the mouse must move
 
 export class Matrix {
   // onPick(row, column): a cell was chosen. colour: "weight" (0 … scale) or "signed" (−scale … scale).
-  // A view may set onPaint(row, column, isFirst) later: it gets each cell under the pressed mouse. Without it,
-  // a drag moves the picture.
+  // A view may set onPaint(cells) later: it gets the cells, [[row, column], …], that the pressed mouse passes.
+  // Without it, a drag moves the picture.
   constructor({ label = "matrix", colour = "weight", onPick } = {}) {
     Object.assign(this, { label, colour, onPick, onPaint: undefined });
     this.canvas = make("canvas", {
@@ -249,7 +249,8 @@ export class Matrix {
     this.pressed = { x: event.clientX, y: event.clientY, hasMoved: false };
     this.canvas.setPointerCapture(event.pointerId);
     const place = this.cellAt(event);
-    if (this.onPaint && place) this.onPaint(...place, true);
+    this.painted = this.onPaint ? place : null; // the last painted cell
+    if (this.painted) this.onPaint([place]);
   }
 
   onMove(event) {
@@ -265,11 +266,18 @@ export class Matrix {
     if (!this.pressed.hasMoved && Math.hypot(x, y) < DRAG_STARTS) return;
     if (this.onPaint) {
       this.pressed.hasMoved = true;
-      if (place) this.onPaint(...place, false);
+      this.paintTo(place);
     } else if (this.zoom.size > 1) {
       this.moveBy(-x, -y);
       this.pressed = { x: event.clientX, y: event.clientY, hasMoved: true };
     }
+  }
+
+  // Paint the cells from the last painted one to this one.
+  paintTo(place) {
+    const cells = place === null ? [] : this.painted === null ? [place] : cellsBetween(this.painted, place);
+    this.painted = place;
+    if (cells.length) this.onPaint(cells);
   }
 
   onUp(event) {
@@ -318,7 +326,7 @@ export class Matrix {
       this.pick(place);
     } else if ((event.key === "Enter" || event.key === " ") && this.chosen) {
       event.preventDefault();
-      if (this.onPaint) this.onPaint(...this.chosen, true);
+      if (this.onPaint) this.onPaint([this.chosen]);
       else this.onPick?.(...this.chosen);
     } else if (event.key === "+" || event.key === "=") this.zoomTo(this.zoom.size * 1.3);
     else if (event.key === "-") this.zoomTo(this.zoom.size / 1.3);
@@ -342,11 +350,6 @@ export class Matrix {
   toSVG() {
     return drawMatrixSVG(this);
   }
-}
-
-// Two digits after the point, or none from 100 on: a cell has little room. A number that rounds to 0 is 0.
-function formatInCell(x) {
-  return Math.abs(x) < 0.005 ? "0" : number(x, Math.abs(x) >= 100 ? 0 : 2);
 }
 
 function shorten(pen, text) {

@@ -26,7 +26,12 @@ from clearhead.inspection.measures import entropy
 from clearhead.shapes import check_whole
 from clearhead.studio.sources import Opened, Sources
 from clearhead.studio.views.changes import Change, change_model
-from clearhead.studio.views.generation_lines import write_expand, write_next, write_text
+from clearhead.studio.views.generation_lines import (
+    write_cache,
+    write_expand,
+    write_next,
+    write_text,
+)
 from clearhead.studio.views.writers import encode_prompt, name_tokens, open_writer, read_ids
 
 N_SHOWN = 12  # the likeliest tokens that are shown
@@ -88,7 +93,10 @@ def show_next(
             "before": float(after[:chosen].double().sum()),
         },
         "draw": draw if temperature > 0 else None,
-        "cache": _measure_cache(caches, len(tokens), n_new),
+        "cache": {
+            **_measure_cache(caches, len(tokens), n_new),
+            "python": write_cache(opened, tokens, n_new, changes),
+        },
         "max_len": opened.model.config.max_len,
         "vocab_size": len(probs),
         "python": write_next(opened, tokens, sampling, seed, n_new, changes),

@@ -36,6 +36,28 @@ def write_next(
     )
 
 
+def write_cache(
+    opened: Opened, tokens: Sequence[int], n_new: int, changes: Sequence[Change]
+) -> str:
+    """The lines for the cache that show_next describes."""
+    return _join(
+        opened,
+        changes,
+        [],
+        tokens,
+        ["caches = model.make_caches()  # one for each layer"],
+        _write_read(opened, changes, "model.hidden(tokens, caches=caches)"),
+        [
+            "layers = [cache.read() for cache in caches]  # keys, values: (B, G, T, Dh)",
+            "kept = [k.nbytes + v.nbytes for k, v in layers]  # bytes, in each layer",
+            "per_token = sum(k[0, :, 0].numel() + v[0, :, 0].numel() for k, v in layers)",
+            "computed = per_token * tokens.size(1)",
+            f"lengths = range(tokens.size(1) - {n_new}, tokens.size(1) + 1)",
+            "without = per_token * sum(lengths)  # numbers, if each new token reads all again",
+        ],
+    )
+
+
 def write_expand(
     opened: Opened, tokens: Sequence[int], n_branches: int, changes: Sequence[Change]
 ) -> str:

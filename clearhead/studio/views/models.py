@@ -1,14 +1,18 @@
 """The models of the studio: what each one is, and inputs to try it with."""
 
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.files.reading import BadFile
+from clearhead.runs.folder import RunFolder
 from clearhead.studio.sources import Opened, Source, Sources
 
 N_EXAMPLES = 6
+N_WORDS = 5  # of a line that a run has written
 PROMPTS = [
     "ROMEO:",
     "To be, or not to be",
@@ -53,11 +57,28 @@ def _find_examples(opened: Opened) -> list[str]:
     if opened.kind == "VisionTransformer":
         return []
     if opened.run is None or opened.kind == "GPT":
-        return [text for text in PROMPTS if _can_read(opened.tokenizer, text)]
+        return _find_prompts(opened, PROMPTS) or _find_prompts(opened, _read_openings(opened))
     with suppress(BadFile, OSError):  # the data of the run may be gone
         task = opened.run.task
         texts = [text for text, _ in (*task.pictures(None), *task.examples(N_EXAMPLES))]
         return list(dict.fromkeys(texts))[:N_EXAMPLES]
+    return []
+
+
+def _find_prompts(opened: Opened, texts: Iterable[str]) -> list[str]:
+    """The first few different texts that the model can read."""
+    known = (text for text in dict.fromkeys(texts) if text and _can_read(opened.tokenizer, text))
+    return list(islice(known, N_EXAMPLES))
+
+
+def _read_openings(opened: Opened) -> list[str]:
+    """The first words of each line of the last sample of a run; of other weights none."""
+    if opened.run is None:
+        return []
+    with suppress(BadFile, OSError):
+        samples = RunFolder(opened.source.path).read_samples()
+        lines = [line for _, text in samples[-1:] for line in text.splitlines()]
+        return [" ".join(line.split()[:N_WORDS]) for line in lines]
     return []
 
 
@@ -66,6 +87,6 @@ def _can_read(tokenizer: Tokenizer | None, text: str) -> bool:
     if tokenizer is None:
         return False
     try:
-        return tokenizer.unk_id is None or tokenizer.unk_id not in tokenizer.encode(text)
+        return tokenizer.unk_id not in tokenizer.encode(text)
     except ValueError:
         return False

@@ -3,21 +3,27 @@ import { argmax } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, percent, tokenName } from "../format.js";
-import { panel, tabs } from "../panel.js";
+import { panel, refreshExplanation, tabs } from "../panel.js";
+import { explainAnswer } from "./effect_equation.js";
 
 export function makeAnswerPanel(page) {
   const words = make("p", { class: "answer-words" });
   const chart = make("div");
   const legend = make("p", { class: "note" });
-  let unit = "probs";
-  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], unit, (next) => {
-    unit = next;
-    page.draw();
-  });
+  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], page.state.unit, (unit) => page.set({ unit }));
   const body = make("div", { class: "stack" }, words, units, chart, legend);
+  const explain = () => {
+    const { answer, shown } = page;
+    if (answer.answer === null) return make("p", { text: "This model gives no answer." });
+    const isYesNo = answer.kind !== "GPT" && answer.answer.texts[0] === "yes";
+    return explainAnswer(readRows(answer, shown.position), shown.temperature, isYesNo);
+  };
+  const node = panel("The answer", { python: () => page.answer.python, explain, name: "answer" }, body);
   return {
-    node: panel("The answer", { python: () => page.answer.python, name: "answer", saves: false }, body),
+    node,
     draw(answer, shown) {
+      const { unit } = shown;
+      refreshExplanation(node);
       units.hidden = legend.hidden = answer.answer === null;
       if (answer.answer === null) {
         words.textContent = "This model gives a vector for each token, and no answer.";

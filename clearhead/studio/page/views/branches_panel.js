@@ -12,6 +12,7 @@ export function makeBranchesPanel(page) {
   const detail = make("p", { class: "note node-detail" });
   let lines = null; // of the last expansion
   const expand = async () => {
+    if (!page.hasPrompt) return;
     const { model, tokens, changes } = page.question;
     const node = page.tree.current;
     try {

@@ -4,14 +4,14 @@ import { clear, make, svg } from "../dom.js";
 import { number, whole } from "../format.js";
 import { panel, refreshExplanation } from "../panel.js";
 
-const SLOTS = { width: 560, name: 66, height: 16, gap: 6, right: 92 };
+const SLOTS = { width: 560, least: 280, name: 66, height: 16, gap: 6, right: 92 };
 
 export function makeCachePanel(page) {
   const picture = make("div", { class: "scroll" });
   const figures = make("div", { class: "figures" });
   const chart = make("div");
   const node = panel("The cache grows", {
-    python: () => page.answer.python,
+    python: () => page.answer.cache.python,
     explain: () => explainCache(page.answer, page.tree.tokens.length),
     note: "Each layer keeps the keys and values of every token it has read. So each token is computed only once; without the cache, every new token would compute all tokens again. Grey: the prompt; blue: new tokens.",
     name: "cache",
@@ -20,7 +20,7 @@ export function makeCachePanel(page) {
     node,
     draw(answer) {
       const nPrompt = page.tree.tokens.length;
-      clear(picture, drawSlots(answer, nPrompt));
+      clear(picture, drawSlots(answer, nPrompt, picture.clientWidth));
       clear(figures, listFigures(answer.cache, answer.names.length));
       clear(chart, answer.names.length > nPrompt ? drawGrowth(answer, nPrompt) : page.studio.exported ? null : make("p", { class: "note", text: "Take some tokens to see the difference grow." }));
       refreshExplanation(node);
@@ -28,10 +28,11 @@ export function makeCachePanel(page) {
   };
 }
 
-// A row for each layer, a slot for each token that fits.
-function drawSlots(answer, nPrompt) {
+// A row for each layer, a slot for each token that fits. room: pixels; text keeps its size on a narrow screen.
+function drawSlots(answer, nPrompt, room) {
   const { cache, max_len: length, names } = answer;
-  const step = (SLOTS.width - SLOTS.name - SLOTS.right) / length;
+  const all = Math.min(SLOTS.width, Math.max(SLOTS.least, room));
+  const step = (all - SLOTS.name - SLOTS.right) / length;
   const height = cache.bytes.length * (SLOTS.height + SLOTS.gap);
   const rows = cache.bytes.map((bytes, layer) => {
     const y = layer * (SLOTS.height + SLOTS.gap);
@@ -43,9 +44,9 @@ function drawSlots(answer, nPrompt) {
       part(0, nPrompt, "prompt"),
       part(nPrompt, names.length, "new"),
       lines,
-      svg("text", { class: "slot-bytes", x: SLOTS.width, y: y + 12, "text-anchor": "end" }, `${whole(bytes)} bytes`));
+      svg("text", { class: "slot-bytes", x: all, y: y + 12, "text-anchor": "end" }, `${whole(bytes)} bytes`));
   });
-  return svg("svg", { class: "slots-picture", viewBox: `0 0 ${SLOTS.width} ${height}`, role: "img", "aria-label": `${names.length} of ${length} tokens in the cache of each layer` }, rows);
+  return svg("svg", { class: "slots-picture", viewBox: `0 0 ${all} ${height}`, role: "img", "aria-label": `${names.length} of ${length} tokens in the cache of each layer` }, rows);
 }
 
 function listFigures(cache, n) {

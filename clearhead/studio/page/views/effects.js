@@ -6,8 +6,9 @@ import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
 import { number, percent, tokenName } from "../format.js";
 import { Matrix } from "../matrix.js";
-import { button, message, panel, tabs } from "../panel.js";
+import { button, message, panel, refreshExplanation, tabs } from "../panel.js";
 import { largest } from "../thumb.js";
+import { explainCopy, explainSilence } from "./effect_equation.js";
 
 const MEASURES = {
   heads: { name: "silence each head", question: "measure_heads", draw: drawHeads },
@@ -31,7 +32,7 @@ class EffectsPanel {
     const names = Object.entries(MEASURES).map(([key, { name }]) => [key, name]);
     this.tabs = tabs("measure", names, page.state.measure, (measure) => page.set({ measure }));
     this.result = make("div", { class: "stack" });
-    this.node = panel("Why this answer?", { python: () => this.found?.python ?? "", name: "effects", note: "What does the answer depend on? Each tab measures it in another way." },
+    this.node = panel("Why this answer?", { python: () => this.found?.python ?? "", explain: () => this.explain(), name: "effects", note: "What does the answer depend on? Each tab measures it in another way." },
       make("div", { class: "scroll" }, this.tabs), this.result);
     this.tabs.hidden = page.studio.exported;
   }
@@ -92,6 +93,11 @@ class EffectsPanel {
   // Mark the open head.
   show() {
     this.drawn?.mark?.(this.page.shown);
+    refreshExplanation(this.node);
+  }
+
+  explain() {
+    return this.drawn?.explain?.(this.page.shown) ?? make("p", { text: "Nothing is measured yet." });
   }
 
   leave() {
@@ -132,6 +138,7 @@ function drawHeads(page, found) {
       make("p", { class: "note", text: `Orange: without this head the answer is weaker, so the head supports it. Blue: without it the answer is stronger. ${describeStrongest(found)} Click a cell to open the head.` }),
     ],
     mark: ({ layer, head }) => matrix.select(layer, head),
+    explain: ({ layer, head }) => explainSilence(found, layer, head),
   };
 }
 
@@ -159,7 +166,13 @@ function drawSweep(page, found) {
   const words = found.recovered === null
     ? "A and B have the same value, so there is nothing to restore: choose a B with another answer."
     : `1 (blue) = copying ${isHead ? "this head" : "the state of this token"} from B alone gives the answer of B; 0 = no effect.`;
-  return { nodes: [make("p", { text: goal }), matrix.node, make("p", { class: "note", text: words })], mark: ({ layer, head }) => { if (isHead) matrix.select(layer, head); } };
+  return {
+    nodes: [make("p", { text: goal }), matrix.node, make("p", { class: "note", text: words })],
+    mark: ({ layer, head, row }) => matrix.select(layer, isHead ? head : row),
+    explain: ({ layer, head, row }) => (isHead
+      ? explainCopy(found, layer, head, `${found.titles[layer]}, head ${head}`)
+      : explainCopy(found, layer, row, `token ${row} after layer ${layer}`)),
+  };
 }
 
 // What the model would answer if it ended after each layer.
@@ -171,7 +184,7 @@ function drawLayers(page, found) {
       const best = argmax(probs);
       return make("tr", {}, make("td", { class: "name", text: title }), make("td", { class: "name", text: answer.texts[best] }), make("td", { text: percent(probs[best]) }), make("td", { text: number(answer.logits.at(l, best)) }));
     });
-    return { nodes: [make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }), layerTable(["", "answer", "probability", "logit"], rows)] };
+    return { nodes: [make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }), layerTable(["", "answer", "probability", "logit"], rows)], explain: explainLayers };
   }
   const [, T] = answer.probs.shape;
   const last = Math.min(T, Math.max(page.shown.position + 4, MOST_LAYER_TOKENS)); // near the chosen token
@@ -185,8 +198,11 @@ function drawLayers(page, found) {
       layerTable(heads, rows),
       places.length < T ? make("p", { class: "note", text: `Tokens ${first} to ${last - 1} of ${T}; choose another token above to see those around it.` }) : null,
     ],
+    explain: explainLayers,
   };
 }
+
+const explainLayers = () => make("p", { class: "equation mono", text: "answer after layer l = softmax(norm(x_l) Wᵀ)\nx_l: the residual stream after layer l; W: the output layer" });
 
 function layerCell(answer, l, t) {
   const best = answer.texts[l][t][0];
@@ -218,6 +234,7 @@ function drawParts(page, found) {
       make("p", { class: "sum-line" }, make("span", { class: "muted", text: "sum of all parts" }), make("b", { class: "mono", text: number(found.total) })),
       isCapped ? make("p", { class: "note", text: `This model limits its logits (soft cap), which makes it ${number(found.logit)}.` }) : null,
     ],
+    explain: () => make("p", { class: "equation mono", text: `logit = ${values.map((x) => number(x)).join(" + ").replaceAll("+ −", "− ")} = ${number(found.total)}` }),
   };
 }
 

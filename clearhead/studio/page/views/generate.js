@@ -21,7 +21,7 @@ export const generateView = {
   missing: "Open a run or weights of a GPT: clearhead studio runs/shakespeare-char-0001.",
   mount(root, studio) {
     const page = new GeneratePage(root, studio);
-    page.start();
+    page.start(readPath());
     return () => page.leave();
   },
 };
@@ -83,14 +83,15 @@ class GeneratePage {
 
   // Questions
 
-  async start() {
+  // Read the prompt, and go along a path of token ids after it.
+  async start(path) {
     try {
       const found = await this.read((signal) => ask("start_text", { model: this.studio.model.id, text: this.state.text }, { signal }));
       if (found === undefined) return;
       clear(this.error);
       this.tree = new TextTree(found.tokens, found.names);
       this.branches.forget();
-      this.tree.walk(readPath());
+      this.tree.walk(path);
       this.ask();
     } catch (error) {
       this.fail(error);
@@ -99,15 +100,17 @@ class GeneratePage {
 
   setPrompt(text) {
     this.writing?.abort();
+    this.nWaiting = 0;
+    this.tree = new TextTree([], []); // until the prompt is read, there is nothing to continue
     this.state.text = text;
     address.set({ text, path: null });
-    this.start();
+    this.start([]);
   }
 
   set(values) {
     Object.assign(this.state, values);
     writeSettings(this.state);
-    if (this.tree.tokens.length) this.ask();
+    if (this.hasPrompt) this.ask();
   }
 
   // The arguments that all questions about the current text share.
@@ -124,7 +127,7 @@ class GeneratePage {
   // Moving in the tree
 
   goTo(node) {
-    if (node === null || this.writing) return;
+    if (this.writing || !this.tree.nodes.includes(node)) return;
     this.nWaiting = 0;
     this.tree.goTo(node);
     this.drawTree();
@@ -133,7 +136,7 @@ class GeneratePage {
 
   // Append a token; values: its id, name and log probability.
   take(values) {
-    if (this.isFull || this.writing) return;
+    if (this.isFull || this.writing || !this.hasPrompt) return;
     this.tree.take(values);
     this.drawTree();
     this.ask();
@@ -150,6 +153,11 @@ class GeneratePage {
     this.take({ id, name, logProb });
   }
 
+  // Whether the prompt in the field has been read; the model may have refused it.
+  get hasPrompt() {
+    return this.tree.tokens.length > 0;
+  }
+
   // Whether the answer is about the current text.
   get isCurrent() {
     return this.answer !== null && this.answerTokens.join() === this.tree.text.join();
@@ -160,25 +168,26 @@ class GeneratePage {
   }
 
   async write() {
-    if (this.writing || this.answer === null) return;
-    const room = this.answer.max_len - this.tree.text.length;
+    if (this.writing || this.answer === null || !this.hasPrompt) return;
+    const { tree } = this; // another prompt makes another tree
+    const room = this.answer.max_len - tree.text.length;
     const n = Math.min(this.controls.nTokens, room);
     if (n < 1) return;
     this.writing = new AbortController();
     this.showWriting();
-    const [start, timer] = [this.tree.text.length, performance.now()];
+    const [start, timer] = [tree.text.length, performance.now()];
     try {
       for await (const { token } of stream("write", { ...this.question, n_tokens: n }, { signal: this.writing.signal })) {
-        this.tree.take({ id: token.id, name: token.name, logProb: token.log_prob });
-        this.controls.showSpeed(this.tree.text.length - start, n, performance.now() - timer);
+        tree.take({ id: token.id, name: token.name, logProb: token.log_prob });
+        this.controls.showSpeed(tree.text.length - start, n, performance.now() - timer);
         this.drawText();
       }
     } catch (error) {
-      if (error.name !== "AbortError") this.fail(error);
+      if (error.name !== "AbortError" && tree === this.tree) this.fail(error);
     }
     this.writing = null;
     this.showWriting();
-    if (this.body.isConnected) this.ask();
+    if (this.body.isConnected && tree === this.tree) this.ask();
   }
 
   showWriting() {
@@ -225,6 +234,7 @@ class GeneratePage {
     this.nWaiting = 0;
     message(this.error, error);
     this.body.classList.add("stale");
+    this.controls.draw();
   }
 
   leave() {

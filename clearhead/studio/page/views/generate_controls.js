@@ -45,7 +45,7 @@ export class GenerateControls {
     const { page } = this;
     const isWriting = page.writing !== null;
     this.back.disabled = isWriting || page.tree.current === page.tree.root;
-    this.next.disabled = this.write.disabled = isWriting || page.isFull;
+    this.next.disabled = this.write.disabled = isWriting || page.isFull || !page.hasPrompt;
     this.next.textContent = page.isCurrent && !page.isFull ? `draw next: ${tokenName(page.answer.chosen.name)}` : "draw next";
     const wasHidden = this.stop.hidden;
     this.stop.hidden = !isWriting;

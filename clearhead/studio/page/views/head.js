@@ -5,8 +5,9 @@ import { number, tokenName } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { panel, refreshExplanation } from "../panel.js";
 import { explainCell, readMaskRow, writeEquation } from "./cell.js";
+import { writeCellPython, writeHeadPython } from "./cell_python.js";
 import { HeadGrid, findScale } from "./head_grid.js";
-import { makeMaskTools, paintCell } from "./intervene.js";
+import { makeMaskTools, paintCells } from "./intervene.js";
 import { TokenLines } from "./token_lines.js";
 
 const MOST_BARS = 24;
@@ -27,7 +28,7 @@ export function makeHeadPanels(page, copy) {
     const { answer, shown } = page;
     return writeEquation(answer.layers[shown.layer], shown.head, shown.row, shown.column);
   };
-  const map = panel("One head", { python, name: "attention-head", explain: equation },
+  const map = panel("One head", { python: () => writeHeadPython(page.answer, page.shown), name: "attention-head", explain: equation },
     title,
     make("div", { class: "head-open" },
       make("div", { class: "stack" }, mask.node, matrix.node, legend),
@@ -36,13 +37,13 @@ export function makeHeadPanels(page, copy) {
   const parts = {
     grid: panel("All heads", { python, name: "attention", note: "Each square is a head: a row for every token that looks (the query), a column for every token it can look at (the key). The stronger the colour, the more attention." }, make("div", { class: "scroll" }, grid.node), copy.heads),
     map,
-    cell: panel("This cell, number by number", { python, name: "cell", saves: false }, cellTitle, steps),
+    cell: panel("This cell, number by number", { python: () => writeCellPython(page.answer, page.shown), name: "cell", saves: false }, cellTitle, steps),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const weights = layer.weights.part(shown.head);
       const { names } = answer;
       grid.show(answer.layers, shown);
-      matrix.onPaint = shown.paint === "off" ? undefined : (r, c) => paintCell(page, r, c);
+      matrix.onPaint = shown.paint === "off" ? undefined : (cells) => paintCells(page, cells);
       matrix.show(weights, { rows: names, columns: names, scale: findScale(weights) });
       matrix.select(shown.row, shown.column);
       matrix.mark(listEdited(shown.changes, layer.name, shown.head));

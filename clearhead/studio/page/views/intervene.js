@@ -12,6 +12,7 @@ export function makeChangePanel(page, copy) {
   const list = make("ul", { class: "changes", attributes: { "aria-label": "active changes" } });
   const none = make("p", { class: "note" });
   const all = button("remove all changes", () => removeAll(page));
+  const write = button("write with these changes", () => writeChanged(page), { title: "go to Generate: every token is computed by the changed model" });
   const saved = make("p", { class: "note", text: "This page was saved without its model, so nothing can be changed here. Open the model with clearhead studio to change it." });
   const tools = make("div", { class: "stack", hidden: page.studio.exported },
     title,
@@ -21,7 +22,7 @@ export function makeChangePanel(page, copy) {
     make("p", { class: "note", text: "To swap a token for another, click it above. To forbid or allow a cell, use “edit its mask” above the large matrix." }),
     copy.tools);
   return {
-    node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, all),
+    node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, make("div", { class: "row" }, all, write)),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const isDot = layer.mechanism === "dot product";
@@ -37,6 +38,7 @@ export function makeChangePanel(page, copy) {
         page.studio.exported ? null : make("button", { type: "button", class: "tool", text: "remove", ariaLabel: `remove: ${words}`, on: { click: remove } }))));
       none.textContent = rows.length ? "" : "Nothing is changed: this is the model as it was trained.";
       all.hidden = rows.length < 2 || page.studio.exported;
+      write.hidden = answer.kind !== "GPT" || !shown.changes.length || page.studio.exported;
     },
   };
 }
@@ -83,31 +85,39 @@ function setFactor(page, factor) {
   page.set({ changes: factor === 1 ? others : [...others, own] }, true);
 }
 
+// The Generate view, with this text as the prompt and the changes inside the model.
+function writeChanged({ studio, state }) {
+  studio.goTo({ view: "generate", model: studio.model.id, text: state.text, changes: state.changes });
+}
+
 function removeAll(page) {
   page.set({ changes: [], tokens: null, temperature: 1 }, true);
 }
 
-// A cell was painted on the open head: choose it, and forbid or allow it, or take back the opposite edit.
-export function paintCell(page, row, column) {
+// Cells were painted on the open head: choose the last, and forbid or allow each, or take back the opposite edit.
+export function paintCells(page, painted) {
   const { layer, head, paint } = page.shown;
   const { name, allowed } = page.answer.layers[layer];
-  const isAllowed = allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
-  const [allow, forbid] = [true, false].map((own) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === own));
-  const [same, opposite] = paint === "allow" ? [allow, forbid] : [forbid, allow];
-  const isCell = ([r, c]) => r === row && c === column;
-  const changes = page.state.changes.filter((change) => change !== same && change !== opposite);
-  const edit = (cells, own) => (cells.length ? [{ kind: "mask", layer: name, head, cells, allow: own }] : []);
   const isAllowing = paint === "allow";
-  const before = opposite?.cells ?? [];
-  const rest = before.filter((cell) => !isCell(cell));
-  let cells = same?.cells ?? [];
-  page.set({ row, column });
-  if (cells.some(isCell)) return;
-  if (rest.length === before.length) {
-    if (isAllowed === isAllowing) return;
-    cells = [...cells, [row, column]];
+  const isAllowed = ([row, column]) => allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
+  const findEdit = (allow) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === allow);
+  const [same, opposite] = [findEdit(isAllowing), findEdit(!isAllowing)];
+  const [cells, rest] = [[...(same?.cells ?? [])], [...(opposite?.cells ?? [])]];
+  let isChanged = false;
+  for (const cell of painted) {
+    const isCell = ([row, column]) => row === cell[0] && column === cell[1];
+    const place = rest.findIndex(isCell);
+    if (place >= 0) rest.splice(place, 1);
+    else if (!cells.some(isCell) && isAllowed(cell) !== isAllowing) cells.push(cell);
+    else continue;
+    isChanged = true;
   }
-  page.set({ changes: [...changes, ...edit(rest, !isAllowing), ...edit(cells, isAllowing)] }, true);
+  const [row, column] = painted.at(-1);
+  page.set({ row, column });
+  if (!isChanged) return;
+  const others = page.state.changes.filter((change) => change !== same && change !== opposite);
+  const edit = (own, allow) => (own.length ? [{ kind: "mask", layer: name, head, cells: own, allow }] : []);
+  page.set({ changes: [...others, ...edit(rest, !isAllowing), ...edit(cells, isAllowing)] }, true);
 }
 
 // The list of changes

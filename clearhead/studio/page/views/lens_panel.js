@@ -1,5 +1,6 @@
 // The logit lens: what the model would say next if it ended after each layer.
 import { ask, latest } from "../api.js";
+import { address } from "../address.js";
 import { cssColour, inkOn, weightColour } from "../colours.js";
 import { clear, make, svg } from "../dom.js";
 import { number, percent, shortenText, tokenName } from "../format.js";
@@ -10,7 +11,10 @@ const N_LENS = 6;
 
 export function makeLensPanel(page) {
   const run = latest();
-  const place = slider("after token", { min: 0, max: 0, value: 0 }, (position) => read(position));
+  const place = slider("after token", { min: 0, max: 0, value: 0 }, (position) => {
+    address.set({ after: position });
+    read(position);
+  });
   const picture = make("div", { class: "scroll" });
   const words = make("p", { class: "note" });
   const lens = { answer: null };
@@ -34,12 +38,14 @@ export function makeLensPanel(page) {
     note: "The output layer, applied after each layer: the likeliest next tokens; the stronger the colour, the likelier. The last row is what the model says.",
     name: "logit-lens",
   }, place, picture, words);
-  // Show a new text; the position is its last token.
+  // Show a new text; the position is its last token, or at first the one in the address.
   lens.show = (tokens) => {
     const last = tokens.length - 1;
+    const position = lens.answer === null ? Math.min(address.getWhole("after") ?? last, last) : last;
     Object.assign(place.querySelector("input"), { max: last });
-    place.set(last);
-    read(last);
+    place.set(position);
+    address.set({ after: position === last ? null : position });
+    read(position);
   };
   lens.redraw = () => { if (lens.answer !== null) draw(lens.answer); };
   lens.leave = () => run.stop();

@@ -13,7 +13,6 @@ export function makeNextPanel(page) {
     explain: () => explainNext(page.answer, page.state),
     note: page.studio.exported ? "" : "Click a bar to take this token.",
     name: "next-token",
-    saves: false,
   }, words, chart, legend);
   return {
     node,

@@ -1,6 +1,7 @@
 // A picture and its patches: heat on top of it, patches to choose or to paint.
 import { ARROWS, clear, make, svg } from "../dom.js";
 import { number } from "../format.js";
+import { cellsBetween } from "../stroke.js";
 
 const LONG_SIDE = 320; // pixels of the longer side
 const LEAST_WRITTEN = 38; // pixels of a patch that has room for its number
@@ -139,13 +140,16 @@ export class PatchPicture {
     this.choose(patch, true);
   }
 
-  // While painting, every patch that the mouse enters.
+  // While painting, every patch on the way of the mouse.
   onMove(event) {
     if (this.painted === null || this.onPaint === null || event.buttons === 0) return;
     const patch = this.patchAt(event);
     if (patch === null || patch === this.painted) return;
+    const columns = this.grid[1];
+    const cellOf = (each) => [Math.floor(each / columns), each % columns];
+    const passed = cellsBetween(cellOf(this.painted), cellOf(patch));
     this.painted = patch;
-    this.choose(patch, false);
+    for (const [row, column] of passed) this.choose(row * columns + column, false);
   }
 
   choose(patch, isFirst) {

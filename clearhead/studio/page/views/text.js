@@ -37,6 +37,7 @@ class TextPage {
     this.error = make("div");
     const copy = makeCopy(this);
     const [tokens, heads, answer, change, effects] = [makeTokenRow, makeHeadPanels, makeAnswerPanel, makeChangePanel, makeEffectsPanel].map((makePart) => makePart(this, copy));
+    this.tokens = tokens.node;
     this.parts = [tokens, heads, answer, change, copy, effects];
     this.body = make("div", { class: "view text-body", hidden: true },
       make("div", { class: "text-first" }, heads.grid, answer.node, change.node),
@@ -102,7 +103,7 @@ class TextPage {
         this.draw(answer);
       } catch (error) {
         message(this.error, error);
-        this.body.classList.add("stale");
+        this.markStale(true);
       }
     }
     this.isAsking = false;
@@ -112,9 +113,14 @@ class TextPage {
     if (answer === null) return;
     this.answer = answer;
     this.body.hidden = false;
-    this.body.classList.remove("stale");
+    this.markStale(false);
     this.shown = this.limit(answer);
     for (const part of this.parts) part.draw(answer, this.shown);
+  }
+
+  // Whether tokens and panels are dimmed, because they belong to an earlier text.
+  markStale(isStale) {
+    for (const node of [this.tokens, this.body]) node.classList.toggle("stale", isStale);
   }
 
   // The state with indices that this answer has: the open head, the chosen cell, the position of the answer.
@@ -154,11 +160,12 @@ function readState(model) {
     temperature: address.getWithin("temperature", 1, 0.01, 100),
     other: address.get("other", ""),
     measure: address.get("measure", "heads"),
+    unit: address.get("unit") === "logits" ? "logits" : "probs",
     paint: "off",
   };
 }
 
 function writeState(state) {
   const { paint, changes, temperature, ...others } = state;
-  address.set({ ...others, changes: changes.length ? changes : null, temperature: temperature === 1 ? null : temperature, measure: state.measure === "heads" ? null : state.measure });
+  address.set({ ...others, changes: changes.length ? changes : null, temperature: temperature === 1 ? null : temperature, measure: state.measure === "heads" ? null : state.measure, unit: state.unit === "probs" ? null : state.unit });
 }

@@ -54,7 +54,7 @@ class TranslationView {
     this.stepBars = make("div");
     this.stepButtons = make("div", { class: "row" });
     this.stepPanel = panel("One step", {
-      saves: false,
+      name: "step",
       note: "The probabilities of the next word. Click another word: the translator must write it, and you see how it goes on.",
       python: () => this.answer.python,
       explain: () => this.explainStep(),

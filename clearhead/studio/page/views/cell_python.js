@@ -1,0 +1,28 @@
+// One head and one cell as Python: lines after those of "attend", which compute the weights of all heads.
+
+// The matrix of the open head, (T, S).
+export function writeHeadPython(answer, { layer, head }) {
+  const { name } = answer.layers[layer];
+  return [answer.python,
+    `head = weights[${JSON.stringify(name)}].flatten(0, -3)[${head}]  # (T, S)`,
+  ].join("\n");
+}
+
+// The steps from a query and a key to what the query takes from this key.
+export function writeCellPython(answer, shown) {
+  const { row, column } = shown;
+  const { name, q, bias } = answer.layers[shown.layer];
+  const call = `calls[${JSON.stringify(name)}]`;
+  const parts = (names) => names.map((each) => `${call}.${each}`).join(", ");
+  const takeHead = `.flatten(0, -3)[${shown.head}]`;
+  const lines = q === null ? [`v = ${call}.v${takeHead}  # (S, Dv)`] : [
+    `q, k, v = (x${takeHead} for x in (${parts(["q", "k", "v"])}))  # (T, Dh), (S, Dh), (S, Dv)`,
+    `products = q[${row}] * k[${column}]`,
+    ...(bias === null ? [] : [`bias = ${call}.bias.expand_as(weights[${JSON.stringify(name)}])${takeHead}[${row}, ${column}]`]),
+    `score = ${bias === null ? "products.sum()" : "(products.sum() + bias)"} / len(products) ** 0.5`,
+  ];
+  return [writeHeadPython(answer, shown), ...lines,
+    `weight = head[${row}, ${column}]  # of the softmax over the row`,
+    `taken = weight * v[${column}]`,
+  ].join("\n");
+}
