@@ -168,10 +168,9 @@ function explainWeights(answer, features, t, s) {
 }
 
 function readKernels() {
-  const features = address.get("features");
   const cell = (address.get("cell") ?? "").split(".").map(Number);
   return {
-    features: features in FEATURE_WORDS ? features : "positive",
+    features: address.getOneOf("features", Object.keys(FEATURE_WORDS), "positive"),
     T: address.getClamped("T", 24, 4, 64),
     D: address.getClamped("D", 16, 2, 32),
     m: 2 ** Math.round(Math.log2(address.getClamped("m", 64, 2, 2 ** MOST_DOUBLINGS))),

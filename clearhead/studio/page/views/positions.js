@@ -118,13 +118,12 @@ export function resizeWeights(weights, n) {
 }
 
 function readPositions() {
-  const scheme = address.get("scheme");
   const n = address.getClamped("n", 24, 4, 64);
   const weights = address.getJSON("weights");
   const cell = (address.get("cell") ?? "").split(".");
   const dims = address.getJSON("dims", [0, 1, 4, 5]);
   return {
-    scheme: scheme in SCHEME_WORDS ? scheme : "sinusoidal",
+    scheme: address.getOneOf("scheme", Object.keys(SCHEME_WORDS), "sinusoidal"),
     n,
     d: 2 * Math.round(address.getClamped("d", 16, 4, 64) / 2),
     base: BASES.includes(Number(address.get("base"))) ? Number(address.get("base")) : 10_000,

@@ -10,16 +10,11 @@ import { askNewest } from "./newest.js";
 import { listNumbers, NumberGrid } from "./number_grid.js";
 import { redraw } from "./redraw.js";
 import { explainEntry } from "./smallest_cell.js";
+import { COMPUTED, RULE_WORDS, readSmallest, writeSmallest } from "./smallest_state.js";
 import { Words } from "./smallest_words.js";
 
 const STEPS = 100; // of one training
 const PARAMETERS = ["Km", "Qm", "Vm", "pos"];
-const COMPUTED = ["K", "Q", "V", "Attn", "Out"];
-const RULE_WORDS = {
-  identity: "Each letter comes out as it went in: A B C C → A B C C. By hand: a letter attends to its own kind.",
-  first: "Each letter comes out as the first one: C A C → C C C. By hand: every letter attends to place 0.",
-  unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter attends to its own kind at other places; if there is none, it attends to CLS, whose value is +1.",
-};
 const MEANINGS = {
   Km: "what a token offers", Qm: "what a token asks for", Vm: "what a token passes on", pos: "the places",
   K: "= x Km", Q: "= x Qm", V: "= x Vm", Attn: "= softmax(Q Kᵀ / √d_qk)", Out: "= Attn V",
@@ -62,6 +57,15 @@ class SmallestPage {
         this.makeTraining()),
       this.makeMatrices(), this.makeExplanation()));
     this.drawControls();
+    this.explainMissing(address.get("run"), studio);
+  }
+
+  // Say why the run that the address names is not shown.
+  explainMissing(run, { models }) {
+    if (run === null || this.runs.includes(run)) return;
+    const model = models.find(({ id }) => id === run);
+    const reason = model === undefined ? "is not open in this studio" : model.kind === null ? `cannot be opened: ${model.about}` : "is not a smallest transformer";
+    this.rule.before(make("p", { class: "note", text: `The run ${run.slice(0, 80)} ${reason}. These are other matrices.`, attributes: { role: "status" } }));
   }
 
   // Parts
@@ -111,7 +115,10 @@ class SmallestPage {
 
   choose(value) {
     const isRun = value.startsWith("run ");
-    this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, matrices: null, cell: null });
+    // A run has at least 3 letters; how many is known when it is open.
+    const letters = isRun ? this.state.letters : Math.min(Math.max(this.state.letters, 4), 6);
+    const text = this.state.text.slice(0, isRun ? 3 : letters);
+    this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, letters, text, matrices: null, cell: null });
     this.drawControls();
   }
 
@@ -164,6 +171,7 @@ class SmallestPage {
 
   fail(error) {
     this.waiting.hidden = true;
+    this.resetter.disabled = this.state.matrices === null; // the way out, if the matrices are at fault
     message(this.error, error);
   }
 
@@ -282,31 +290,4 @@ const toArray = (rows) => new NumberArray([rows.length, rows[0].length], Float64
 function toMatrices(parameters) {
   const shorten = (x) => Number(x.toPrecision(6));
   return Object.fromEntries(Object.entries(parameters).filter(([, values]) => values !== null).map(([name, values]) => [name, values.toList().map((row) => row.map(shorten))]));
-}
-
-function readSmallest(runs) {
-  const run = address.get("run");
-  const isRun = runs.includes(run);
-  const oneOf = (name, options, fallback) => (options.includes(address.get(name)) ? address.get(name) : fallback);
-  const cell = (address.get("cell") ?? "").split(".");
-  return {
-    rule: oneOf("rule", Object.keys(RULE_WORDS), "first"),
-    start: isRun ? "run" : oneOf("start", ["by hand", "learned", "random"], "by hand"),
-    run: isRun ? run : null,
-    letters: Number(oneOf("letters", isRun ? [..."3456789"] : [..."456"], "4")),
-    sharpness: Number(address.get("sharpness")) || 40,
-    seed: Number(address.get("seed")) || 0,
-    text: address.get("text", "CAB"),
-    matrices: address.getJSON("matrices"),
-    cell: COMPUTED.includes(cell[0]) ? { name: cell[0], row: Number(cell[1]) || 0, column: Number(cell[2]) || 0 } : null,
-  };
-}
-
-function writeSmallest({ rule, start, run, letters, sharpness, seed, text, matrices, cell }) {
-  address.set({
-    rule, start, run, letters, text, matrices,
-    sharpness: start === "by hand" ? sharpness : null,
-    seed: start === "random" ? seed : null,
-    cell: cell === null ? null : `${cell.name}.${cell.row}.${cell.column}`,
-  });
 }
