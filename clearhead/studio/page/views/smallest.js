@@ -1,5 +1,5 @@
 // The smallest transformer: all its numbers on one page, to be changed, trained and explained.
-import { ask, stream } from "../api.js";
+import { ask, hasChoices, stream } from "../api.js";
 import { address } from "../address.js";
 import { NumberArray, argmax } from "../array.js";
 import { lineChart } from "../charts.js";
@@ -24,7 +24,7 @@ export const smallestView = {
   name: "smallest",
   title: "Smallest",
   kinds: null,
-  about: "A whole transformer with one layer and one head: small enough to see every number. Drag a cell of Km, Qm or Vm up or down and watch the answer.",
+  about: "A whole transformer with one layer and one head: small enough to see every number.",
   mount(root, studio) {
     const view = new SmallestPage(root, studio);
     view.askLater();
@@ -36,25 +36,27 @@ class SmallestPage {
   constructor(root, studio) {
     this.runs = studio.models.filter(({ kind }) => kind === "TorchTransformer").map(({ id }) => id);
     this.state = readSmallest(this.runs);
+    this.isFixed = !hasChoices("run_smallest");
     this.losses = [];
     this.training = null;
     this.isGone = false;
     // Browsers refuse an address that changes with every pixel.
     this.remember = debounce(200, () => { if (!this.isGone) writeSmallest(this.state); });
-    this.words = new Words((text) => this.set({ text }));
+    this.words = new Words(this.isFixed ? null : (text) => this.set({ text }));
     this.grids = Object.fromEntries([...PARAMETERS, ...COMPUTED].map((name) => [name, this.makeGrid(name)]));
     this.askLater = askNewest((signal) => this.compute(signal), (answer) => this.draw(answer), (error) => this.fail(error));
-    this.controls = make("div", { class: "row" });
+    this.controls = make("div", { class: "row", hidden: this.isFixed });
     this.rule = make("p", { class: "note" });
     this.waiting = make("p", { class: "checking", hidden: true, attributes: { role: "status" } });
     this.error = make("div");
     this.explanation = make("div");
     this.chart = make("div", { class: "stack" });
+    const training = this.makeTraining();
     root.append(
       make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.waiting, this.error),
       this.body = make("div", { class: "view smallest-body" }, make("div", { class: "smallest-first" },
-        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: "Click letters to change the input. Below each letter stands what it comes out as." }, this.words.node),
-        this.makeTraining()),
+        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: `${this.isFixed ? "" : "Click letters to change the input. "}Below each letter stands what it comes out as.` }, this.words.node),
+        studio.exported ? null : training),
       this.makeMatrices(), this.makeExplanation()));
     this.drawControls();
     this.explainMissing(address.get("run"), studio);
@@ -74,7 +76,7 @@ class SmallestPage {
     const grid = new NumberGrid({
       label: name,
       colour: name === "Attn" ? "weight" : "signed",
-      onEdit: PARAMETERS.includes(name) ? (row, column, value) => this.edit(name, row, column, value) : null,
+      onEdit: PARAMETERS.includes(name) && !this.isFixed ? (row, column, value) => this.edit(name, row, column, value) : null,
       onPick: COMPUTED.includes(name) ? (row, column) => this.set({ cell: { name, row, column } }, false) : null,
     });
     const shape = make("span", { class: "muted" });
@@ -87,7 +89,7 @@ class SmallestPage {
   makeMatrices() {
     const list = (names) => make("div", { class: "grids" }, names.map((name) => this.grids[name].node));
     return panel("The matrices", { name: "smallest-transformer", python: () => this.answer?.python ?? "", explainAt: () => this.explanation.closest(".panel"),
-      note: "Above: the parameters. Drag a cell up or down, or click it and use the arrow keys or type a number. Below: what they compute from this input, x = [letter, place]; click a cell to see how." },
+      note: `Above: the parameters. ${this.isFixed ? "" : "Drag a cell up or down and watch the answer, or click it and use the arrow keys or type a number. "}Below: what they compute from this input, x = [letter, place]; click a cell to see how.` },
     list(PARAMETERS), list(COMPUTED));
   }
 
