@@ -2,8 +2,10 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from clearhead.exercises.catalogue import read_entry
@@ -181,3 +183,22 @@ def test_code_of_very_many_lines_is_shown_and_refused_in_a_sentence(page):
     expect(page.locator(".code-gutter > div")).to_have_count(20_000)
     page.get_by_role("button", name="check", exact=True).click()
     expect(page.get_by_role("alert")).to_contain_text("more than 900,000 bytes")
+
+
+def test_a_report_is_saved_as_a_picture(page):
+    page.goto_view("check", seed=5)
+    panel = page.get_by_role("region", name="What was found")
+    panel.get_by_label("save as SVG").click()
+    expect(page.locator("#status")).to_contain_text("There is no picture here yet")
+    page.get_by_role("button", name="try an example").click()
+    expect(page.locator(".part-sentence")).to_be_visible()
+    with page.expect_download() as download:
+        panel.get_by_label("save as SVG").click()
+    tree = ElementTree.parse(download.value.path())
+    lines = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert page.locator(".part-sentence").inner_text() in " ".join(lines)
+    assert f"line {LINE}" in lines
+    with page.expect_download() as download:
+        panel.get_by_label("save as PNG").click()
+    colours = Image.open(download.value.path()).convert("RGB").getcolors(1 << 20)
+    assert len(colours) > 20  # words, not an empty sheet

@@ -1,9 +1,11 @@
 // Save what a panel shows: its canvases and SVGs, one below the other, as one PNG or one SVG. A grid of small
 // maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
+import { textAsSVG } from "./save_text.js";
 
 const GAP = 16;
 const GRIDS = ".heads, .picture-heads, .map-choices";
+const WORDS = ".saved-text"; // elements whose words are saved as a picture
 const GRID_NAMES = ".heads-name, .heat-choice > span";
 const TITLE = 22; // pixels above a grid
 const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
@@ -50,11 +52,11 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The visible canvases, SVGs and grids of small maps.
+// The visible canvases, SVGs, grids of small maps and words.
 function findPictures(node) {
-  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}`)].filter((each) => {
+  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${WORDS}`)].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width > 20 && box.height > 20 && each.parentElement.closest(`svg, ${GRIDS}`) === null;
+    return box.width > 20 && box.height > 20 && each.parentElement.closest(`svg, ${GRIDS}, ${WORDS}`) === null;
   });
   if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
   return found;
@@ -77,7 +79,8 @@ async function toImage(picture) {
 
 function toSVG(picture) {
   if (picture instanceof SVGElement) return copyStyled(picture);
-  return picture instanceof HTMLCanvasElement ? canvasAsSVG(picture) : gridAsSVG(picture);
+  if (picture instanceof HTMLCanvasElement) return canvasAsSVG(picture);
+  return picture.matches(WORDS) ? textAsSVG(picture) : gridAsSVG(picture);
 }
 
 // A copy of an SVG that looks the same without the style sheet of the page.

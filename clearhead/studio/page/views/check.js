@@ -43,7 +43,7 @@ class CheckPage {
         this.choice, this.about, this.code.node,
         make("p", { class: "note", id: KEYS, text: "Ctrl + Enter checks. Tab indents; to leave the box by keyboard, press Escape, then Tab." }),
         make("div", { class: "row" }, this.start, field("seed", this.seed), this.makeFileButton(), button("clear", () => this.write("")))),
-      panel("What was found", { saves: false, explainAt: () => this.findTerm() }, this.result)));
+      panel("What was found", { name: "check", explainAt: () => this.findTerm() }, this.result)));
     this.showHint();
     this.begin();
   }
