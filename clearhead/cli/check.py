@@ -80,10 +80,7 @@ def _check_parts(
     submission = read_submission(file)
     found = find_parts(submission, exercises, mapping)
     if not found:
-        raise ValueError(
-            f"{file} has no part of a known exercise; clearhead check --list names them, and "
-            f"--map EXERCISE=NAME tells which definition to check"
-        )
+        raise ValueError(f"{file} has no part of a known exercise")
     _say_start(submission.name, [name for name, definition in found.items() if definition], json)
     return check_submission(submission, exercises, map=mapping, seed=seed)
 

@@ -31,6 +31,10 @@ HINTS = {  # by a part of the error message
     "experiment must be": "clearhead lab lists the experiments",
     "data set must be": "clearhead data list names the data sets",
     "is not here yet": "clearhead data list says which data sets are here",
+    "no part of a known exercise": (
+        "clearhead check --list names the exercises; --map EXERCISE=NAME tells which definition "
+        "to check"
+    ),
     "there is no model": "clearhead runs lists your runs; clearhead studio --demo needs no model",
 }
 REPAIR = (

@@ -20,7 +20,7 @@ from clearhead.data.fetching.catalogue import find_data
 from clearhead.files.reading import quote
 from clearhead.runs.folder import is_run, list_runs
 from clearhead.studio.listing import LECTURE
-from clearhead.studio.page_views import VIEWS, WITHOUT_MODEL
+from clearhead.studio.page_views import KINDS, VIEWS, WITHOUT_MODEL
 
 PORT, N_PORTS = 8722, 100
 LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
@@ -67,7 +67,7 @@ View = Annotated[
     typer.Option(
         "--view",
         help=f"With --export: one of {', '.join(VIEWS)}. Without it: text, picture or "
-        "translation, as the model needs.",
+        "translation, as the model needs; smallest also shows a run.",
     ),
 ]
 Text = Annotated[
@@ -158,9 +158,9 @@ def _export(
     if view is not None and view not in VIEWS:
         known = ", ".join(VIEWS)
         raise ValueError(f"--view must be one of {known}, got {quote(view)}{suggest(view, VIEWS)}")
-    if view in WITHOUT_MODEL and models:
+    if view in WITHOUT_MODEL and view not in KINDS and models:
         raise ValueError(f"--view {view} shows no model: leave out {quote(models[0])}")
-    if view not in WITHOUT_MODEL and len(models) != 1:
+    if len(models) != 1 and not (view in WITHOUT_MODEL and not models):
         n = len(models)
         raise ValueError(f"--export writes the view of one model, got {n}; name exactly one")
     if view in ("positions", "kernels") and text is not None:

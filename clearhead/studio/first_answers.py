@@ -101,11 +101,17 @@ def _ask_translation(answers: Answers, model: str, text: str) -> State:
     return {"text": text}
 
 
+def _ask_smallest_run(answers: Answers, model: str, text: str) -> State:
+    found = answers.ask("run_smallest", text=text, start="run", model=model)
+    return {"text": text, "run": model, "letters": str(found["max_len"])}
+
+
 ASK: dict[str, Callable[[Answers, str, Any], State]] = {
     "text": _ask_text,
     "generate": _ask_generate,
     "picture": _ask_picture,
     "translation": _ask_translation,
+    "smallest": _ask_smallest_run,
 }
 
 

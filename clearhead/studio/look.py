@@ -4,7 +4,7 @@
     look(model, "Once upon", tokenizer).save("page.html")
 
 The page contains the answer to the view's question, so maps, lines and the explanation of every
-cell work in an exported notebook too. Controls that need a new computation are left out.
+cell work in an exported notebook too. Most controls that need a new computation are left out.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ def _choose_view(opened: Opened, view: str | None) -> str:
     if not fitting:
         known = ", ".join(dict.fromkeys(kind for kinds in KINDS.values() for kind in kinds))
         raise ValueError(f"a {kind} needs a running studio; a page without a server shows {known}")
-    if view in WITHOUT_MODEL:
+    if view in WITHOUT_MODEL and view not in KINDS:
         raise ValueError(f"view {view} shows no model: leave out {opened.source.id}")
     if view is not None and view not in fitting:
         raise ValueError(f"view {view} does not show a {kind}; choose {' or '.join(fitting)}")
@@ -71,7 +71,7 @@ def _open(model: Any, tokenizer: Tokenizer | None) -> Opened:
     kind = opened.kind
     if kind == "unknown":
         raise TypeError(f"model must be a run or a model of clearhead, got {type(model).__name__}")
-    if kind in (*KINDS["picture"], *KINDS["translation"]):
+    if kind in (*KINDS["picture"], *KINDS["translation"], *KINDS["smallest"]):
         raise ValueError(
             f"a {kind} is shown with its run, which reads its input; give the run: "
             f'look(load_run("runs/…"))'

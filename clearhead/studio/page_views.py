@@ -6,6 +6,7 @@ KINDS = {
     "generate": ("GPT",),
     "picture": ("VisionTransformer",),
     "translation": ("Seq2Seq",),
+    "smallest": ("TorchTransformer",),
 }
-WITHOUT_MODEL = ("smallest", "positions", "kernels")
-VIEWS = (*KINDS, *WITHOUT_MODEL)
+WITHOUT_MODEL = ("smallest", "positions", "kernels")  # smallest: also with a run
+VIEWS = tuple(dict.fromkeys((*KINDS, *WITHOUT_MODEL)))

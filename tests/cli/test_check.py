@@ -148,7 +148,8 @@ def test_what_is_missing_or_unknown_is_said(run, file):
     file.write_text("x = 1")
     code, out, err = run("check", str(file))
     assert code == 2
-    assert "no part of a known exercise" in err
+    assert err.splitlines()[0].endswith("no part of a known exercise")
+    assert "--map EXERCISE=NAME tells which" in err.splitlines()[1]
 
 
 def test_the_list_and_the_templates_need_no_torch(run, tmp_path):

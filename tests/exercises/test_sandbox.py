@@ -334,3 +334,11 @@ def test_what_is_hidden_is_cut_out_of_its_folder(tmp_path):
 
 def test_a_process_without_children_has_none():
     assert find_children(1 << 22) == []
+
+
+def test_code_that_does_not_fit_into_one_message_is_refused_in_a_sentence(sandbox):
+    with (
+        sandbox.open() as session,
+        pytest.raises(ValueError, match="code is too large for the sandbox; check less code"),
+    ):
+        load(session, "x = 1\n" * 200_000)

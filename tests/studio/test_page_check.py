@@ -2,7 +2,10 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
+import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from clearhead.exercises.catalogue import read_entry
@@ -107,7 +110,10 @@ def test_W21_what_code_says_is_shown_as_text(page):
 def test_what_cannot_be_checked_is_one_sentence(page):
     page.goto_view("check")
     code = page.get_by_role("textbox", name="code")
-    for text, words in (("x = 1", "no part of a known exercise"), ("", "code is missing")):
+    for text, words in (
+        ("x = 1", "known exercise. Choose the exercise above"),
+        ("", "code is missing"),
+    ):
         code.fill(text)
         page.get_by_role("button", name="check", exact=True).click()
         expect(page.get_by_role("alert")).to_contain_text(words)
@@ -124,4 +130,75 @@ def test_the_python_of_the_page_is_the_same_check(page):
     page.get_by_role("button", name="copy as Python").click()
     expect(page.locator("#status")).to_contain_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied == 'import clearhead\nclearhead.check("my_file.py", "attention", seed=7)'
+    assert 'clearhead.check(path, "attention", seed=7)' in copied
+
+
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+@pytest.mark.parametrize("start", ["", "# %%\n%matplotlib inline\nx = '\\\\n'\n\n# %%\n"])
+def test_the_python_of_the_page_gives_the_report_of_the_page(page, start, quotes):
+    page.goto_view("check", exercise="attention", seed=7)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    expect(page.get_by_label("exercise")).to_have_value("attention")
+    page.get_by_role("textbox", name="code").fill(start + EXAMPLE.replace('"""', quotes))
+    page.get_by_role("button", name="check", exact=True).click()
+    shown = page.locator("tr.expected td")
+    expect(shown).to_be_visible()
+    page.get_by_role("button", name="copy as Python").click()
+    expect(page.locator("#status")).to_contain_text("Copied")
+    made = {}
+    exec(page.evaluate("navigator.clipboard.readText()"), made)
+    (part,) = made["report"].parts
+    expect(page.locator(".part-sentence")).to_have_text(part.sentence)
+    expect(shown).to_have_text(print_value(part.example["expected"]))
+
+
+def test_the_text_of_a_notebook_becomes_its_cells(page):
+    cells = [
+        {"cell_type": "markdown", "source": "# Homework"},
+        {"cell_type": "code", "source": ["x = 1"]},
+        {"cell_type": "code", "source": EXAMPLE},
+    ]
+    page.goto_view("check")
+    code = page.get_by_role("textbox", name="code")
+    code.fill(json.dumps({"cells": cells, "nbformat": 4}))
+    expect(code).to_have_value(f"# %%\nx = 1\n\n# %%\n{EXAMPLE}")
+    code.fill('{"cells": 3}')
+    expect(code).to_have_value('{"cells": 3}')
+
+
+def test_a_line_that_is_not_python_is_marked(page):
+    page.goto_view("check")
+    page.get_by_role("textbox", name="code").fill("x = 1\n\ndef attention(q, k, v:\n    pass")
+    page.get_by_role("button", name="check", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("cannot be read as Python")
+    expect(page.locator(".code-gutter .marked")).to_have_text("3")
+    page.expected.append("status of 400")
+
+
+def test_code_of_very_many_lines_is_shown_and_refused_in_a_sentence(page):
+    page.goto_view("check")
+    code = page.get_by_role("textbox", name="code")
+    fill = "(node, text) => { node.value = text; node.dispatchEvent(new Event('input')); }"
+    code.evaluate(fill, "x = 1\n" * 200_000)
+    expect(page.locator(".code-gutter > div")).to_have_count(20_000)
+    page.get_by_role("button", name="check", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("more than 900,000 bytes")
+
+
+def test_a_report_is_saved_as_a_picture(page):
+    page.goto_view("check", seed=5)
+    panel = page.get_by_role("region", name="What was found")
+    panel.get_by_label("save as SVG").click()
+    expect(page.locator("#status")).to_contain_text("There is no picture here yet")
+    page.get_by_role("button", name="try an example").click()
+    expect(page.locator(".part-sentence")).to_be_visible()
+    with page.expect_download() as download:
+        panel.get_by_label("save as SVG").click()
+    tree = ElementTree.parse(download.value.path())
+    lines = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert page.locator(".part-sentence").inner_text() in " ".join(lines)
+    assert f"line {LINE}" in lines
+    with page.expect_download() as download:
+        panel.get_by_label("save as PNG").click()
+    colours = Image.open(download.value.path()).convert("RGB").getcolors(1 << 20)
+    assert len(colours) > 20  # words, not an empty sheet

@@ -79,3 +79,12 @@ def test_explain_goes_to_the_numbers_of_the_cell(page):
     open_view(page)
     page.get_by_role("button", name="go to the equation").last.click()
     expect(page.get_by_role("region", name="This cell")).to_be_focused()
+
+
+def test_an_address_with_an_unknown_word_shows_the_first_choice(page):
+    page.goto_view("kernels", features="constructor")
+    expect(page.locator("canvas").first).to_be_visible()
+    assert page.get_by_role("alert").count() == 0
+    expect(page.get_by_role("button", name="positive", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )

@@ -167,3 +167,12 @@ def test_explain_goes_to_the_numbers_of_the_cell(page, scheme):
     open_view(page, scheme=scheme)
     page.get_by_role("button", name="go to the equation").first.click()
     expect(page.get_by_role("region", name="This cell")).to_be_focused()
+
+
+def test_an_address_with_an_unknown_word_shows_the_first_choice(page):
+    page.goto_view("positions", scheme="constructor")
+    expect(page.locator("canvas").first).to_be_visible()
+    assert page.get_by_role("alert").count() == 0
+    expect(page.get_by_role("button", name="sinusoidal", exact=True)).to_have_attribute(
+        "aria-pressed", "true"
+    )

@@ -13,6 +13,7 @@ from playwright.sync_api import expect
 from small_runs import SMALL
 
 from clearhead.files.lock import lock_folder
+from clearhead.runs import load_run
 from clearhead.runs.folder import METRICS, RunFolder
 from clearhead.studio.listing import LECTURE
 
@@ -172,6 +173,68 @@ def test_a_training_that_has_not_begun_does_not_say_that_it_is_saved(page, folde
     page.unroute_all(behavior="wait")
 
 
+def test_a_run_whose_folder_is_deleted_is_no_longer_chosen(page, folder):
+    run = copy_run(folder, "gone-0001")
+    page.goto_view("runs", runs="nosuch-0001,gone-0001,substring")
+    expect(page.locator("#status")).to_have_text("There is no run nosuch-0001 here.")
+    expect(page.locator(".run-last tbody tr")).to_have_count(2)
+    page.get_by_role("region", name="Weights").get_by_role("button", name="gone-0001").click()
+    expect(page.locator(".histogram-large")).to_be_visible()
+    shutil.rmtree(run.path)
+    expect(page.locator("#status")).to_have_text("There is no run gone-0001 here.")
+    expect(page.locator(".run-last tbody tr")).to_have_count(1)
+    expect(page.locator(".histogram-large")).to_have_count(0)
+    assert page.evaluate("new URLSearchParams(location.hash).get('runs')") == "substring"
+    assert page.get_by_text("gone-0001", exact=True).count() == 0
+    page.goto_view("runs", runs="nosuch-0001")
+    expect(page.locator(".run-last tbody tr")).to_have_count(1)
+
+
+def test_a_run_without_a_sample_does_not_hide_those_of_another(page, folder):
+    (copy_run(folder, "early-0001") / "samples.txt").unlink()
+    page.goto_view("runs", runs="early-0001,substring")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    panel = page.get_by_role("region", name="Samples")
+    expect(panel.get_by_text("There is no sample yet.")).to_be_visible()
+    panel.get_by_role("button", name="substring").click()
+    samples = RunFolder(LECTURE / "substring").read_samples()
+    assert panel.locator(".sample").text_content() == samples[-1][1]
+    panel.get_by_label("copy as Python").click()
+    expect(page.locator("#status")).to_contain_text("Copied")
+    exec(page.evaluate("navigator.clipboard.readText()"), made := {})
+    assert made["samples"] == samples
+
+
+@pytest.mark.parametrize("name", ["Samples", "What differs", "Curves"])
+def test_without_a_run_there_is_no_python_to_copy(page, name):
+    page.goto_view("runs", runs="substring")
+    page.get_by_label("show substring").uncheck()
+    page.get_by_role("region", name=name).get_by_label("copy as Python").click()
+    expect(page.locator("#status")).to_contain_text(re.compile("Choose (a|two) runs? first"))
+
+
+def test_the_form_says_what_became_of_its_training(page):
+    """On a narrow screen the list of runs is far above the form."""
+    training = {"run": None, "command": "clearhead train", "error": None, "state": "starting"}
+
+    def answer(route):
+        route.fulfill(json={**get_runs(route), "training": training})
+
+    def get_runs(route):
+        return route.fetch(url=f"{page.url.partition('#')[0]}api/runs", method="GET").json()
+
+    page.goto_view("runs")
+    form = page.get_by_role("region", name="Start a training")
+    form.get_by_label("recipe").select_option("identity")
+    page.route("**/api/runs", answer)
+    page.route("**/api/trainings", answer)
+    form.get_by_role("button", name="start training").click()
+    expect(form.get_by_text("The training is starting")).to_be_visible()
+    training |= {"state": "ended", "error": "steps must be at least 1, got 0"}
+    expect(form.locator(".error")).to_have_text("steps must be at least 1, got 0")
+    page.unroute_all(behavior="wait")
+
+
 def test_samples_are_shown_step_by_step(page):
     page.goto_view("runs", runs="substring")
     samples = RunFolder(LECTURE / "substring").read_samples()
@@ -242,6 +305,20 @@ def test_a_run_opens_in_the_view_of_its_model(page, folder):
     page.get_by_role("button", name="open mine-0001").click()
     page.wait_for_selector("[data-view='text']")
     assert page.locator(".model-choice select").input_value() == "mine-0001"
+
+
+def test_a_run_of_the_smallest_transformer_opens_with_its_matrices(page, folder):
+    shutil.copytree(GOLDEN / "identity-0001", folder / "small-0001")
+    weights = load_run(folder / "small-0001").model.to_numpy()
+    page.goto_view("runs")
+    page.get_by_role("button", name="open small-0001").click()
+    for turn in range(2):
+        page.wait_for_selector("[data-view='smallest']")
+        chosen = page.get_by_role("button", name="small-0001", exact=True)
+        expect(chosen).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("[data-matrix=Vm] [data-cell]")).to_have_count(weights.Vm.size)
+        if turn == 0:
+            page.reload()
 
 
 def test_W21_names_and_samples_are_shown_as_text(page, folder):

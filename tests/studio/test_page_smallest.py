@@ -1,17 +1,23 @@
 """The smallest transformer in a browser: every cell is NumPy's, and a changed cell changes all."""
 
 import json
+import shutil
+from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import numpy as np
 import pytest
 from page_numbers import agrees, printed, wait_for
 from playwright.sync_api import expect
+from small_runs import BRIEFLY
 
 from clearhead.models.smallest import NumpyTransformer, designs
+from clearhead.runs.folder import RunFolder
+from clearhead.training import find_recipe, train, with_changes
 from clearhead.training.tasks.sequences import SequencePredictor
 
 expect.set_options(timeout=60_000)
+GOLDEN = Path(__file__).parents[1] / "golden"
 NOTHING = '{"Km": [[0]], "Qm": [[0]], "Vm": [[0]]}'
 COMPUTED = {"K": "K", "Q": "Q", "V": "V", "Attn": "attention", "Out": "output"}
 
@@ -275,6 +281,64 @@ def test_a_loss_of_0_is_said_in_words(page):
     page.get_by_role("button", name="train 100 steps").click()
     expect(page.get_by_text("The loss is 0: there is nothing to learn.")).to_be_visible()
     expect(page.get_by_role("button", name="train 100 steps")).to_be_enabled()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"matrices": "{}"},
+        {"matrices": "[[1]]"},
+        {"text": "XYZ"},
+        {"text": "CABCABC", "rule": "constructor"},
+        {"sharpness": -4},
+        {"start": "random", "seed": 1.5},
+        {"cell": "Attn.-1.x"},
+    ],
+)
+def test_what_an_address_cannot_mean_is_left_out(page, state):
+    open_view(page, **state)
+    assert page.get_by_role("alert").count() == 0
+    assert "undefined" not in page.inner_text("[data-view='smallest']")
+
+
+def test_matrices_that_do_not_fit_can_be_reset(page):
+    page.goto_view("smallest", matrices='{"Km": [[1]], "Qm": [[1]], "Vm": [[1]]}')
+    expect(page.get_by_role("alert")).to_contain_text("needs the sizes")
+    page.get_by_role("button", name="reset the matrices").click()
+    expect(page.locator(".count")).to_contain_text("120 of 120")
+    page.expected.append("status of 400")
+
+
+def test_from_a_run_of_other_lengths_the_way_back_is_open(page, studio):
+    """A run may have 3 to 9 letters, the matrices set by hand have 4 to 6."""
+    recipe = with_changes(find_recipe("identity"), ["data.max_len=7", *BRIEFLY])
+    run = train(recipe, Path(studio.log.name).parent / "runs", threads=1).run
+    try:
+        open_view(page, run=run.name, letters=7, text="ABCABCA")
+        expect(page.locator(".count")).to_contain_text("up to 7 letters")
+        page.get_by_role("button", name="by hand").click()
+        expect(page.locator(".count")).to_contain_text("up to 6 letters are right")
+        page.get_by_role("button", name=run.name).click()
+        expect(page.locator(".count")).to_contain_text("up to 7 letters")
+        expect(page.locator(".word-in")).to_have_count(3)
+    finally:
+        shutil.rmtree(run)
+
+
+def test_a_run_that_cannot_be_shown_is_named_with_the_reason(page, studio):
+    run = RunFolder(Path(studio.log.name).parent / "runs" / "broken-0001")
+    shutil.copytree(GOLDEN / "identity-0001", run.path)
+    shutil.rmtree(run.checkpoints)
+    try:
+        for id, words in (
+            ("broken-0001", "The run broken-0001 cannot be opened: "),
+            ("digits", "The run digits is not a smallest transformer."),
+            ("nosuch-0001", "The run nosuch-0001 is not open in this studio."),
+        ):
+            open_view(page, run=id)
+            expect(page.get_by_role("status").filter(has_text="The run")).to_contain_text(words)
+    finally:
+        shutil.rmtree(run.path)
 
 
 def test_explain_goes_to_the_numbers_of_the_cell(page):

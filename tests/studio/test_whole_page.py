@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
@@ -77,10 +78,44 @@ def test_look_says_that_pictures_and_translations_need_the_run(lecture, name):
             look(run.model, "3", tokenizer)
 
 
-def test_look_says_which_models_have_no_view_without_a_server():
+def test_look_says_that_the_smallest_transformer_needs_its_run():
     model = TorchTransformer(d_input=3, d_qk=2, d_v=3)
-    with pytest.raises(ValueError, match="a TorchTransformer needs a running studio"):
+    with pytest.raises(ValueError, match="is shown with its run, which reads its input"):
         look(model, "CAC")
+
+
+def test_a_run_of_the_smallest_transformer_is_shown_with_its_own_matrices(
+    sources, browser, tmp_path
+):
+    run = sources.open("identity-0001").run
+    path = look(run, "CABBA").save(tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(Path(path).as_uri())
+    weights = run.model.to_numpy().Vm
+    texts = page.locator("[data-matrix=Vm] .grid-number").all_text_contents()
+    numbers = [float(text.replace("−", "-")) for text in texts]
+    np.testing.assert_allclose(numbers, weights.flatten(), atol=0.0051)
+    assert page.locator(".word-in").all_text_contents() == [*"CABBA"]
+    page.close()
+
+
+@pytest.mark.parametrize("view", ["smallest", "positions", "kernels", "translation"])
+def test_a_file_with_one_answer_offers_no_other(lecture, browser, tmp_path, view):
+    """Each would end in the error that the page has no server."""
+    id, shown = EXPORTED[view]
+    path = view_page(lecture, id, view=view).save(tmp_path / "page.html")
+    page = browser.new_page()
+    page.goto(Path(path).as_uri())
+    expect(page.locator(shown).first).to_be_visible(timeout=60_000)
+    assert page.locator("input[type=range]:visible").count() == 0
+    assert page.locator("input:visible:not([readonly])").count() == 0
+    for button in page.locator("#view button:visible:enabled:not(.tool)").all():
+        button.click()
+    for cell in page.locator("[data-matrix] [tabindex='0']").all():
+        cell.focus()
+        page.keyboard.press("ArrowUp")
+    assert page.get_by_text("saved without its server").count() == 0
+    page.close()
 
 
 def test_the_python_of_a_look_begins_with_the_run(lecture):
@@ -127,7 +162,7 @@ EXPORTED = {  # view → model, and what is seen when all its answers are there
     "text": ("substring", ".head-open canvas"),
     "generate": ("shakespeare", "text=after layer 1"),
     "picture": ("digits", ".picture-strip canvas, [aria-label='pictures'] canvas"),
-    "translation": ("dates", "text=sep 21, 1883"),
+    "translation": ("dates", "output:text-is('1883-09-21')"),
     "smallest": (None, "text=Km"),
     "positions": (None, "canvas"),
     "kernels": (None, "canvas"),
@@ -157,6 +192,7 @@ def test_a_view_that_does_not_show_the_model_is_refused(lecture):
         ("digits", "text", "view text does not show a VisionTransformer; choose picture"),
         ("shakespeare", "picture", "view picture does not show a GPT; choose text or generate"),
         ("digits", "kernels", "view kernels shows no model: leave out digits"),
+        ("digits", "smallest", "view smallest does not show a VisionTransformer"),
     ):
         with pytest.raises(ValueError, match=words):
             view_page(lecture, id, view=view)

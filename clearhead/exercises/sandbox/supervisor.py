@@ -92,7 +92,11 @@ class Session:
         self.number += 1
         limit = min(time.monotonic() + self.limits.seconds, self.end)
         try:
-            self._write(frames.pack({"number": self.number, "do": do, **values}), limit)
+            request = frames.pack({"number": self.number, "do": do, **values})
+        except frames.BadFrame:
+            raise ValueError("the code is too large for the sandbox; check less code") from None
+        try:
+            self._write(request, limit)
             return read_reply(self._read(limit), self.number)
         except Stopped as fault:
             self.stopped = str(fault)

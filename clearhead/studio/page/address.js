@@ -32,6 +32,12 @@ export const address = {
     return value >= least && value <= most ? value : fallback;
   },
 
+  // One of these words; the fallback for any other.
+  getOneOf(name, words, fallback) {
+    const value = readAddress().get(name);
+    return words.includes(value) ? value : fallback;
+  },
+
   // The value of a JSON text in the address; the fallback if it is missing or not JSON.
   getJSON(name, fallback = null) {
     try {

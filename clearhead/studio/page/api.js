@@ -16,6 +16,12 @@ export const savedAnswers = readSaved();
 export const pastAnswers = new Map();
 const MOST_KEPT = 64 * 2 ** 20; // bytes of past answers; the oldest are dropped first
 
+// Whether a question can have more than one answer on this page: always, unless it was saved with one answer
+// to it. Then inputs that would need another one are left out.
+export function hasChoices(question) {
+  return savedAnswers === null || [...savedAnswers.keys()].filter((key) => key.startsWith(`${question} `)).length > 1;
+}
+
 function readSaved() {
   const holder = document.getElementById("answers");
   if (holder === null) return null;

@@ -34,7 +34,7 @@ async function start() {
   const root = document.getElementById("view");
   try {
     studio.models = (await ask("list_models")).models;
-    await openRun(address.get("model"));
+    for (const name of ["model", "run"]) await openRun(address.get(name)); // the view Smallest names its model so
   } catch (error) {
     message(root, error);
     return;

@@ -1,10 +1,13 @@
 // Save what a panel shows: its canvases, SVGs and bars, one below the other, as one PNG or one SVG. A grid of
 // small maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
+import { textAsSVG } from "./save_text.js";
 
 const GAP = 16;
 const GRIDS = ".heads, .picture-heads, .map-choices";
 const BOXES = ".bars, .legend, table.lens"; // pictures made of HTML
+const WORDS = ".saved-text"; // elements whose words are saved as a picture
+const HTML = `${BOXES}, ${WORDS}`;
 const GRID_NAMES = ".heads-name, .heat-choice > span";
 const TITLE = 22; // pixels above a grid
 const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
@@ -51,11 +54,11 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The visible canvases, SVGs, grids of small maps, and boxes.
+// The visible canvases, SVGs, grids of small maps, boxes and words.
 function findPictures(node) {
-  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${BOXES}`)].filter((each) => {
+  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${HTML}`)].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width > 20 && (box.height > 20 || each.matches(BOXES)) && each.parentElement.closest(`svg, ${GRIDS}, ${BOXES}`) === null;
+    return box.width > 20 && (box.height > 20 || each.matches(BOXES)) && each.parentElement.closest(`svg, ${GRIDS}, ${HTML}`) === null;
   });
   if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
   return found;
@@ -79,6 +82,7 @@ async function toImage(picture) {
 function toSVG(picture) {
   if (picture instanceof SVGElement) return copyStyled(picture);
   if (picture instanceof HTMLCanvasElement) return canvasAsSVG(picture);
+  if (picture.matches(WORDS)) return textAsSVG(picture);
   return picture.matches(BOXES) ? boxAsSVG(picture) : gridAsSVG(picture);
 }
 

@@ -43,7 +43,7 @@ class CheckPage {
         this.choice, this.about, this.code.node,
         make("p", { class: "note", id: KEYS, text: "Ctrl + Enter checks. Tab indents; to leave the box by keyboard, press Escape, then Tab." }),
         make("div", { class: "row" }, this.start, field("seed", this.seed), this.makeFileButton(), button("clear", () => this.write("")))),
-      panel("What was found", { saves: false, explainAt: () => this.findTerm() }, this.result)));
+      panel("What was found", { name: "check", explainAt: () => this.findTerm() }, this.result)));
     this.showHint();
     this.begin();
   }
@@ -119,8 +119,16 @@ class CheckPage {
       const report = await this.run((signal) => send("POST", "/api/check", request, { signal }));
       if (report !== undefined) this.show(report);
     } catch (error) {
-      message(this.result, error);
+      this.showError(error);
     }
+  }
+
+  // Why the code could not be checked; the line that cannot be read is marked.
+  showError({ message: words }) {
+    const line = / cannot be read as Python: .* in line (\d+)$/.exec(words);
+    if (line !== null) this.code.mark([[Number(line[1]), words]]);
+    const isUnknown = words.endsWith("no part of a known exercise");
+    message(this.result, isUnknown ? `${words}. Choose the exercise above the code; the function is then found by its parameters.` : words);
   }
 
   show(report) {
@@ -136,15 +144,32 @@ class CheckPage {
     return place;
   }
 
+  // The code as a file in a new folder, so that no file of the reader is replaced, and its check.
   writePython() {
+    const { code, kind } = packCode(this.code.text);
     const name = this.exercise === null ? "" : `, ${JSON.stringify(this.exercise.name)}`;
     const seed = this.seed.value.trim() ? `, seed=${this.seed.value.trim()}` : "";
-    return `import clearhead\nclearhead.check("my_file.py"${name}${seed})`;
+    return [
+      "import tempfile",
+      "from pathlib import Path",
+      "import clearhead",
+      `code = ${quoteCode(code)}`,
+      `path = Path(tempfile.mkdtemp(), "${kind === "notebook" ? "my_notebook.ipynb" : "my_file.py"}")`,
+      'path.write_text(code, encoding="utf-8")',
+      `report = clearhead.check(path${name}${seed})`,
+      "report",
+    ].join("\n");
   }
 
   leave() {
     this.run.stop();
   }
+}
+
+// A text as a Python literal: raw between triple quotes if that is possible, as it reads best.
+function quoteCode(code) {
+  const isPlain = !code.includes("'''") && !/['\\]$/.test(code);
+  return isPlain ? `r'''${code}'''` : JSON.stringify(code);
 }
 
 function drawExercise({ signature, formula, points, n_mistakes: n }) {

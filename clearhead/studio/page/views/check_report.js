@@ -9,7 +9,7 @@ export function drawReport(report, exercises, onLine) {
   const points = report.parts.reduce((sum, part) => sum + part.points, 0);
   const most = report.parts.reduce((sum, part) => sum + part.max_points, 0);
   const n = report.parts.filter(({ verdict }) => verdict === "passed").length;
-  return make("div", { class: "stack" },
+  return make("div", { class: "stack saved-text" },
     report.parts.map((part) => drawPart(part, exercises.find(({ name }) => name === part.exercise), onLine)),
     report.notes.map((note) => make("p", { class: "note", text: note })),
     make("p", { class: "report-sum" }, make("strong", { text: `${n} of ${report.parts.length} parts passed, ${formatPoints(points)} of ${formatPoints(most)} points` })),

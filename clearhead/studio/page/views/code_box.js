@@ -3,6 +3,7 @@ import { clear, make } from "../dom.js";
 
 const INDENT = "    ";
 const MOST_BYTES = 900_000; // the server takes 1 MiB
+const MOST_NUMBERED = 20_000; // lines that get a number
 
 // onInput(text): the user has typed, or opened or dropped a file. onFault(sentence): it cannot be read.
 export class CodeBox {
@@ -33,6 +34,7 @@ export class CodeBox {
   }
 
   update() {
+    if (isNotebook(this.text)) this.area.value = notebookToText(this.text); // the text of an .ipynb file was pasted
     this.mark([]); // the lines may have moved
     this.drawLines();
     this.onInput(this.text);
@@ -57,7 +59,7 @@ export class CodeBox {
   }
 
   drawLines() {
-    const n = this.text.split("\n").length;
+    const n = Math.min(this.text.split("\n").length, MOST_NUMBERED);
     const key = `${n} ${JSON.stringify([...this.marks])}`;
     if (key === this.drawn) return;
     this.drawn = key;
@@ -104,6 +106,16 @@ export class CodeBox {
     } catch (error) {
       this.onFault(error.message);
     }
+  }
+}
+
+// Whether a text is the content of an .ipynb file.
+function isNotebook(text) {
+  if (!/^\s*\{/.test(text)) return false; // as nearly always
+  try {
+    return Array.isArray(JSON.parse(text).cells);
+  } catch {
+    return false;
   }
 }
 

@@ -1,5 +1,5 @@
 // Kernels: softmax attention beside kernel attention, their difference, and how the error falls with m.
-import { ask } from "../api.js";
+import { ask, hasChoices } from "../api.js";
 import { address } from "../address.js";
 import { lineChart } from "../charts.js";
 import { clear, debounce, make } from "../dom.js";
@@ -58,12 +58,13 @@ class KernelsPage {
   makeControls() {
     const { features, T, D, m, length } = this.state;
     this.mSlider = slider("frequencies m", { min: 1, max: MOST_DOUBLINGS, value: Math.log2(m), format: (i) => String(2 ** i) }, (i) => this.set({ m: 2 ** i }, false));
+    const hidden = !hasChoices("compare_kernels");
     return make("section", { class: "panel stack", attributes: { "aria-label": "features" } },
-      make("div", { class: "row" },
+      make("div", { class: "row", hidden },
         tabs("features", Object.keys(FEATURE_WORDS), features, (value) => this.set({ features: value }, false)),
         button("draw others", () => this.set({ seed: this.state.seed + 1 }), { title: "other queries, keys and frequencies" })),
       this.words,
-      make("div", { class: "row" },
+      make("div", { class: "row", hidden },
         this.mSlider,
         slider("length of q and k", { min: 0.5, max: 6, step: 0.5, value: length }, (value) => this.set({ length: value })),
         slider("tokens T", { min: 4, max: 64, value: T }, (value) => this.set({ T: value })),
@@ -168,10 +169,9 @@ function explainWeights(answer, features, t, s) {
 }
 
 function readKernels() {
-  const features = address.get("features");
   const cell = (address.get("cell") ?? "").split(".").map(Number);
   return {
-    features: features in FEATURE_WORDS ? features : "positive",
+    features: address.getOneOf("features", Object.keys(FEATURE_WORDS), "positive"),
     T: address.getClamped("T", 24, 4, 64),
     D: address.getClamped("D", 16, 2, 32),
     m: 2 ** Math.round(Math.log2(address.getClamped("m", 64, 2, 2 ** MOST_DOUBLINGS))),

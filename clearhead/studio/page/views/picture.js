@@ -20,9 +20,8 @@ export const pictureView = {
 
 class PictureView {
   constructor(root, model) {
-    const map = address.get("map");
     Object.assign(this, { model, number: address.getWhole("number"), file: null }); // file: a picture in base64
-    this.mapState = { map: map in PICTURE_MAPS ? map : "mean", key: address.getWhole("key") };
+    this.mapState = { map: address.getOneOf("map", Object.keys(PICTURE_MAPS), "mean"), key: address.getWhole("key") };
     this.headState = { layer: address.getWhole("layer") ?? 0, head: address.getWhole("head") ?? 0, patch: address.getWhole("patch"), key: address.getWhole("cell") };
     this.run = latest();
     this.build(root);

@@ -1,5 +1,5 @@
 // Positions: what each scheme tells attention about the order of tokens, as pictures that follow the sliders.
-import { ask } from "../api.js";
+import { ask, hasChoices } from "../api.js";
 import { address } from "../address.js";
 import { clear, debounce, make } from "../dom.js";
 import { button, choice, message, slider, tabs, toggle } from "../panel.js";
@@ -45,8 +45,9 @@ class PositionsPage {
     this.askLater = askNewest((signal) => ask("show_positions", this.question, { signal }), (answer) => this.draw(answer), (error) => message(this.error, error));
     [this.controls, this.words, this.error] = [make("div", { class: "row" }), make("p", { class: "note" }), make("div")];
     this.body = make("div", { class: "view" });
+    this.controls.hidden = !hasChoices("show_positions");
     root.append(make("section", { class: "panel stack", attributes: { "aria-label": "scheme" } },
-      tabs("scheme", Object.keys(SCHEME_WORDS).map((name) => [name, name === "alibi" ? "ALiBi" : name === "toeplitz" ? "Toeplitz" : name]), this.state.scheme, (scheme) => this.choose(scheme)),
+      this.controls.hidden ? null : tabs("scheme", Object.keys(SCHEME_WORDS).map((name) => [name, name === "alibi" ? "ALiBi" : name === "toeplitz" ? "Toeplitz" : name]), this.state.scheme, (scheme) => this.choose(scheme)),
       this.words, this.controls, this.error), this.body);
     this.choose(this.state.scheme, false);
   }
@@ -118,13 +119,12 @@ export function resizeWeights(weights, n) {
 }
 
 function readPositions() {
-  const scheme = address.get("scheme");
   const n = address.getClamped("n", 24, 4, 64);
   const weights = address.getJSON("weights");
   const cell = (address.get("cell") ?? "").split(".");
   const dims = address.getJSON("dims", [0, 1, 4, 5]);
   return {
-    scheme: scheme in SCHEME_WORDS ? scheme : "sinusoidal",
+    scheme: address.getOneOf("scheme", Object.keys(SCHEME_WORDS), "sinusoidal"),
     n,
     d: 2 * Math.round(address.getClamped("d", 16, 4, 64) / 2),
     base: BASES.includes(Number(address.get("base"))) ? Number(address.get("base")) : 10_000,

@@ -92,6 +92,7 @@ function explainLoss(page) {
 const listPaths = (page) => page.chosen.map((id) => page.list.runs.find((run) => run.id === id)?.run).filter(Boolean);
 
 function writeCurves(page) {
+  if (!page.chosen.length) throw new Error("Choose a run first.");
   return [
     "from clearhead.runs import RunFolder",
     `paths = ${JSON.stringify(listPaths(page))}`,

@@ -64,6 +64,14 @@ export class RunData {
     this.streams.delete(id);
   }
 
+  // Runs that are gone. Another one may get the name later.
+  forget(ids) {
+    for (const id of ids) {
+      this.unfollow(id);
+      this.known.delete(id);
+    }
+  }
+
   leave() {
     for (const id of [...this.streams.keys()]) this.unfollow(id);
   }

@@ -9,7 +9,7 @@ const IS_PATH = /(path|file|folder|directory)s?$/;
 export function makeFormPanel(page) {
   const [head, body, foot] = [make("div", { class: "stack" }), make("div", { class: "stack" }), make("div", { class: "stack" })];
   const node = panel("Start a training", { python: () => writePython(form), saves: false, note: "It runs in a process of its own, one at a time, and saves as it goes. Stop it whenever you like." }, head, body, foot);
-  const form = { recipe: null, described: null, inputs: new Map() };
+  const form = { recipe: null, described: null, inputs: new Map(), hasStarted: false };
 
   const begin = async () => {
     try {
@@ -46,16 +46,18 @@ function drawForm(form, body, foot, page) {
   form.inputs.clear();
   const command = make("p", { class: "mono command" });
   const fault = make("div");
+  const state = make("div"); // on a narrow screen the list, which says the same, is far above
   const start = button("start training", () => startTraining(form, page, fault), { kind: "primary" });
   foot.refresh = () => {
     const { training } = page.list;
     start.disabled = training !== null && training.state !== "ended";
     start.title = start.disabled ? "a training is running; stop it, or wait until it ends" : "";
     command.textContent = writeCommand(form);
+    clear(state, form.hasStarted && training !== null ? make("p", { class: training.error ? "error" : "note", text: training.error ?? page.describeTraining() }) : null);
   };
   const sections = form.described.sections.map((section, i) => drawSection(form, section, i === 0, foot.refresh));
   clear(body, make("p", { class: "note", text: `Expected: ${form.described.result} after ${form.described.minutes} on two cores.` }), sections);
-  clear(foot, command, fault, make("div", { class: "row" }, start));
+  clear(foot, command, fault, make("div", { class: "row" }, start), state);
   foot.refresh();
 }
 
@@ -120,6 +122,7 @@ async function startTraining(form, page, fault) {
   clear(fault);
   try {
     await page.start({ recipe: form.recipe, changes: listChanged(form) });
+    form.hasStarted = true;
   } catch (error) {
     message(fault, error);
   }

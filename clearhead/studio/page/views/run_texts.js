@@ -5,15 +5,16 @@ import { message, panel, slider, tabs } from "../panel.js";
 
 export function makeSamplesPanel(page) {
   const body = make("div", { class: "stack" });
-  const node = panel("Samples", { python: () => writeSamples(page), saves: false, note: "What the model wrote each time it was evaluated: move the slider to see it learn." }, body);
+  const node = panel("Samples", { python: () => writeSamples(page, own), saves: false, note: "What the model wrote each time it was evaluated: move the slider to see it learn." }, body);
   let [own, first, place, isLast] = [null, null, 0, true];
 
   const draw = () => {
     if (!page.chosen.includes(own) || first !== page.chosen[0]) own = page.chosen[0] ?? null;
     first = page.chosen[0];
     const { samples } = page.data.get(own);
+    const choose = page.chosen.length > 1 ? tabs("run", page.chosen, own, (id) => { [own, isLast] = [id, true]; draw(); }) : null;
     if (!samples.length) {
-      clear(body, make("p", { class: "note", text: own === null ? "Choose a run above." : "There is no sample yet." }));
+      clear(body, choose, make("p", { class: "note", text: own === null ? "Choose a run above." : "There is no sample yet." }));
       return;
     }
     if (isLast || place >= samples.length) place = samples.length - 1;
@@ -23,9 +24,9 @@ export function makeSamplesPanel(page) {
       [place, isLast] = [i, i === samples.length - 1];
       text.textContent = samples[i].text;
     });
-    clear(body,
-      page.chosen.length > 1 ? tabs("run", page.chosen, own, (id) => { [own, isLast] = [id, true]; draw(); }) : null,
-      move, text);
+    const isMoved = body.contains(document.activeElement) && document.activeElement.type === "range";
+    clear(body, choose, move, text);
+    if (isMoved) move.querySelector("input").focus(); // a new sample must not take the keyboard away
   };
 
   // Draw only if something has changed: a slider must not be replaced while it is moved.
@@ -38,8 +39,9 @@ export function makeSamplesPanel(page) {
   return { node, draw: drawChanged };
 }
 
-function writeSamples(page) {
-  const path = page.list.runs.find(({ id }) => id === page.chosen[0])?.run ?? "";
+function writeSamples(page, own) {
+  const path = page.list.runs.find(({ id }) => id === own)?.run;
+  if (path === undefined) throw new Error("Choose a run first.");
   return `from clearhead.runs import RunFolder\nsamples = RunFolder(${JSON.stringify(path)}).read_samples()`;
 }
 
@@ -75,6 +77,7 @@ function drawDifferences(pair, differences) {
 }
 
 function writeDifferences(page) {
+  if (page.chosen.length < 2) throw new Error("Choose two runs first.");
   const paths = page.chosen.slice(0, 2).map((id) => page.list.runs.find((run) => run.id === id)?.run ?? "");
   return [
     "from clearhead.runs import RunFolder",

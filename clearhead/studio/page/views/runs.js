@@ -79,6 +79,7 @@ class RunsPage {
     if (this.isLeft) return;
     this.list = list;
     const ids = list.runs.map(({ id }) => id);
+    this.leaveOutGone(ids);
     if (!this.hasChosen && ids.length) this.choose([ids[0]]);
     const started = this.choosesNext ? list.training?.run : null;
     if (started && list.training.state !== "ended") {
@@ -87,6 +88,16 @@ class RunsPage {
     }
     this.data.update(this.chosen.map((id) => list.runs.find((run) => run.id === id)).filter(Boolean));
     this.draw();
+  }
+
+  // Chosen runs that are not there: a folder was deleted, or the address names a run of another studio.
+  leaveOutGone(ids) {
+    const gone = this.chosen.filter((id) => !ids.includes(id));
+    if (!gone.length) return;
+    this.choose(this.chosen.filter((id) => ids.includes(id)));
+    this.hasChosen = this.chosen.length > 0;
+    this.data.forget(gone);
+    showStatus(`There is no run ${gone.map((id) => id.slice(0, 80)).join(", ")} here.`);
   }
 
   choose(ids) {
@@ -105,23 +116,29 @@ class RunsPage {
   render() {
     if (this.isLeft) return;
     this.table.draw(this.list);
-    clear(this.training, this.drawTraining(this.list));
+    clear(this.training, this.drawTraining());
     for (const part of this.parts) part.draw();
   }
 
   // What the studio is training now, or why the last training ended.
-  drawTraining({ runs, training }) {
+  drawTraining() {
+    const { training } = this.list;
     if (training === null) return null;
     if (training.error) return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
+    return make("p", { class: "note training-words", title: training.command, text: this.describeTraining() });
+  }
+
+  describeTraining() {
+    const { runs, training } = this.list;
     const run = runs.find(({ id }) => id === training.run);
     const hasBegun = run?.step > 0 || this.data.get(training.run).metrics.length > 0;
     const words = {
-      starting: "The training is starting; its run appears below in a moment.",
+      starting: "The training is starting; its run appears in the list in a moment.",
       training: hasBegun ? `${training.run} is being trained.` : `${training.run} prepares its data and takes its first steps …`,
       stopping: hasBegun ? "The training finishes its step and saves." : "The training stops.",
       ended: run?.step > 0 ? `The training of ${run.id} has ended; everything is saved.` : "The training ended before its first step; there was nothing to save.",
     };
-    return make("p", { class: "note training-words", title: training.command, text: words[training.state] });
+    return words[training.state];
   }
 
   async start(training) {
@@ -155,7 +172,8 @@ class RunsPage {
       const { models } = this.studio;
       const place = models.findIndex((each) => each.id === model.id);
       models.splice(place < 0 ? models.length : place, 1, model);
-      location.hash = new URLSearchParams({ view: FITTING_VIEWS[model.kind] ?? "text", model: model.id });
+      const view = FITTING_VIEWS[model.kind] ?? "text";
+      location.hash = new URLSearchParams({ view, [view === "smallest" ? "run" : "model"]: model.id });
     } catch (error) {
       message(this.error, error);
     }

@@ -1,5 +1,5 @@
 // The smallest transformer: all its numbers on one page, to be changed, trained and explained.
-import { ask, stream } from "../api.js";
+import { ask, hasChoices, stream } from "../api.js";
 import { address } from "../address.js";
 import { NumberArray, argmax } from "../array.js";
 import { lineChart } from "../charts.js";
@@ -10,16 +10,11 @@ import { askNewest } from "./newest.js";
 import { listNumbers, NumberGrid } from "./number_grid.js";
 import { redraw } from "./redraw.js";
 import { explainEntry } from "./smallest_cell.js";
+import { COMPUTED, RULE_WORDS, readSmallest, writeSmallest } from "./smallest_state.js";
 import { Words } from "./smallest_words.js";
 
 const STEPS = 100; // of one training
 const PARAMETERS = ["Km", "Qm", "Vm", "pos"];
-const COMPUTED = ["K", "Q", "V", "Attn", "Out"];
-const RULE_WORDS = {
-  identity: "Each letter comes out as it went in: A B C C → A B C C. By hand: a letter attends to its own kind.",
-  first: "Each letter comes out as the first one: C A C → C C C. By hand: every letter attends to place 0.",
-  unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter attends to its own kind at other places; if there is none, it attends to CLS, whose value is +1.",
-};
 const MEANINGS = {
   Km: "what a token offers", Qm: "what a token asks for", Vm: "what a token passes on", pos: "the places",
   K: "= x Km", Q: "= x Qm", V: "= x Vm", Attn: "= softmax(Q Kᵀ / √d_qk)", Out: "= Attn V",
@@ -29,7 +24,7 @@ export const smallestView = {
   name: "smallest",
   title: "Smallest",
   kinds: null,
-  about: "A whole transformer with one layer and one head: small enough to see every number. Drag a cell of Km, Qm or Vm up or down and watch the answer.",
+  about: "A whole transformer with one layer and one head: small enough to see every number.",
   mount(root, studio) {
     const view = new SmallestPage(root, studio);
     view.askLater();
@@ -41,27 +36,38 @@ class SmallestPage {
   constructor(root, studio) {
     this.runs = studio.models.filter(({ kind }) => kind === "TorchTransformer").map(({ id }) => id);
     this.state = readSmallest(this.runs);
+    this.isFixed = !hasChoices("run_smallest");
     this.losses = [];
     this.training = null;
     this.isGone = false;
     // Browsers refuse an address that changes with every pixel.
     this.remember = debounce(200, () => { if (!this.isGone) writeSmallest(this.state); });
-    this.words = new Words((text) => this.set({ text }));
+    this.words = new Words(this.isFixed ? null : (text) => this.set({ text }));
     this.grids = Object.fromEntries([...PARAMETERS, ...COMPUTED].map((name) => [name, this.makeGrid(name)]));
     this.askLater = askNewest((signal) => this.compute(signal), (answer) => this.draw(answer), (error) => this.fail(error));
-    this.controls = make("div", { class: "row" });
+    this.controls = make("div", { class: "row", hidden: this.isFixed });
     this.rule = make("p", { class: "note" });
     this.waiting = make("p", { class: "checking", hidden: true, attributes: { role: "status" } });
     this.error = make("div");
     this.explanation = make("div");
     this.chart = make("div", { class: "stack" });
+    const training = this.makeTraining();
     root.append(
       make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.waiting, this.error),
       this.body = make("div", { class: "view smallest-body" }, make("div", { class: "smallest-first" },
-        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: "Click letters to change the input. Below each letter stands what it comes out as." }, this.words.node),
-        this.makeTraining()),
+        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: `${this.isFixed ? "" : "Click letters to change the input. "}Below each letter stands what it comes out as.` }, this.words.node),
+        studio.exported ? null : training),
       this.makeMatrices(), this.makeExplanation()));
     this.drawControls();
+    this.explainMissing(address.get("run"), studio);
+  }
+
+  // Say why the run that the address names is not shown.
+  explainMissing(run, { models }) {
+    if (run === null || this.runs.includes(run)) return;
+    const model = models.find(({ id }) => id === run);
+    const reason = model === undefined ? "is not open in this studio" : model.kind === null ? `cannot be opened: ${model.about}` : "is not a smallest transformer";
+    this.rule.before(make("p", { class: "note", text: `The run ${run.slice(0, 80)} ${reason}. These are other matrices.`, attributes: { role: "status" } }));
   }
 
   // Parts
@@ -70,7 +76,7 @@ class SmallestPage {
     const grid = new NumberGrid({
       label: name,
       colour: name === "Attn" ? "weight" : "signed",
-      onEdit: PARAMETERS.includes(name) ? (row, column, value) => this.edit(name, row, column, value) : null,
+      onEdit: PARAMETERS.includes(name) && !this.isFixed ? (row, column, value) => this.edit(name, row, column, value) : null,
       onPick: COMPUTED.includes(name) ? (row, column) => this.set({ cell: { name, row, column } }, false) : null,
     });
     const shape = make("span", { class: "muted" });
@@ -83,7 +89,7 @@ class SmallestPage {
   makeMatrices() {
     const list = (names) => make("div", { class: "grids" }, names.map((name) => this.grids[name].node));
     return panel("The matrices", { name: "smallest-transformer", python: () => this.answer?.python ?? "", explainAt: () => this.explanation.closest(".panel"),
-      note: "Above: the parameters. Drag a cell up or down, or click it and use the arrow keys or type a number. Below: what they compute from this input, x = [letter, place]; click a cell to see how." },
+      note: `Above: the parameters. ${this.isFixed ? "" : "Drag a cell up or down and watch the answer, or click it and use the arrow keys or type a number. "}Below: what they compute from this input, x = [letter, place]; click a cell to see how.` },
     list(PARAMETERS), list(COMPUTED));
   }
 
@@ -111,7 +117,10 @@ class SmallestPage {
 
   choose(value) {
     const isRun = value.startsWith("run ");
-    this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, matrices: null, cell: null });
+    // A run has at least 3 letters; how many is known when it is open.
+    const letters = isRun ? this.state.letters : Math.min(Math.max(this.state.letters, 4), 6);
+    const text = this.state.text.slice(0, isRun ? 3 : letters);
+    this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, letters, text, matrices: null, cell: null });
     this.drawControls();
   }
 
@@ -164,6 +173,7 @@ class SmallestPage {
 
   fail(error) {
     this.waiting.hidden = true;
+    this.resetter.disabled = this.state.matrices === null; // the way out, if the matrices are at fault
     message(this.error, error);
   }
 
@@ -282,31 +292,4 @@ const toArray = (rows) => new NumberArray([rows.length, rows[0].length], Float64
 function toMatrices(parameters) {
   const shorten = (x) => Number(x.toPrecision(6));
   return Object.fromEntries(Object.entries(parameters).filter(([, values]) => values !== null).map(([name, values]) => [name, values.toList().map((row) => row.map(shorten))]));
-}
-
-function readSmallest(runs) {
-  const run = address.get("run");
-  const isRun = runs.includes(run);
-  const oneOf = (name, options, fallback) => (options.includes(address.get(name)) ? address.get(name) : fallback);
-  const cell = (address.get("cell") ?? "").split(".");
-  return {
-    rule: oneOf("rule", Object.keys(RULE_WORDS), "first"),
-    start: isRun ? "run" : oneOf("start", ["by hand", "learned", "random"], "by hand"),
-    run: isRun ? run : null,
-    letters: Number(oneOf("letters", isRun ? [..."3456789"] : [..."456"], "4")),
-    sharpness: Number(address.get("sharpness")) || 40,
-    seed: Number(address.get("seed")) || 0,
-    text: address.get("text", "CAB"),
-    matrices: address.getJSON("matrices"),
-    cell: COMPUTED.includes(cell[0]) ? { name: cell[0], row: Number(cell[1]) || 0, column: Number(cell[2]) || 0 } : null,
-  };
-}
-
-function writeSmallest({ rule, start, run, letters, sharpness, seed, text, matrices, cell }) {
-  address.set({
-    rule, start, run, letters, text, matrices,
-    sharpness: start === "by hand" ? sharpness : null,
-    seed: start === "random" ? seed : null,
-    cell: cell === null ? null : `${cell.name}.${cell.row}.${cell.column}`,
-  });
 }

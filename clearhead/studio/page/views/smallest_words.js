@@ -6,7 +6,7 @@ import { redraw } from "./redraw.js";
 
 const ALPHABET = ["A", "B", "C"];
 
-// onText(text): another input was chosen.
+// onText(text): another input was chosen; null if there is no choice.
 export class Words {
   constructor(onText) {
     this.onText = onText;
@@ -17,7 +17,7 @@ export class Words {
     this.bar = make("span", { class: "bar-fill" });
     this.mistakes = make("div", { class: "row mistakes" });
     this.node = make("div", { class: "words-panel" },
-      make("div", { class: "stack" }, make("div", { class: "row" }, this.adders, this.remover), this.row),
+      make("div", { class: "stack" }, make("div", { class: "row", hidden: onText === null }, this.adders, this.remover), this.row),
       make("div", { class: "stack" }, this.count, make("span", { class: "bar-track" }, this.bar), this.mistakes));
   }
 
@@ -34,7 +34,7 @@ export class Words {
     const output = nameOutput(answer.outputs, [...answer.Out.part(t).data]);
     const wanted = nameOutput(answer.outputs, [...answer.targets.part(t).data]);
     return make("div", { class: isRight ? "word" : "word wrong", dataset: { token: String(t) } },
-      token === "CLS" ? make("span", { class: "chip word-in", text: token, title: "stands before every sequence" })
+      token === "CLS" || this.onText === null ? make("span", { class: "chip word-in", text: token, title: token === "CLS" ? "stands before every sequence" : "" })
         : make("button", { type: "button", class: "chip word-in", text: token, title: "another letter", ariaLabel: `letter ${t}: ${token}; press for the next letter`, on: { click: () => this.turn(answer, t) } }),
       make("span", { class: "word-arrow", text: "↓", attributes: { "aria-hidden": "true" } }),
       make("span", { class: "word-out", text: output.name }),
@@ -54,7 +54,7 @@ export class Words {
     this.bar.style.width = `${(100 * right) / n}%`;
     this.bar.classList.toggle("bar-negative", right < n);
     clear(this.mistakes, mistakes.length ? make("span", { class: "muted", text: "wrong:" }) : null,
-      mistakes.map((text) => make("button", { type: "button", class: "chip small", text, title: "look at this sequence", on: { click: () => this.onText(text) } })),
+      mistakes.map((text) => make("button", { type: "button", class: "chip small", text, disabled: this.onText === null, title: "look at this sequence", on: { click: () => this.onText(text) } })),
       n - right > mistakes.length ? make("span", { class: "muted", text: `and ${n - right - mistakes.length} more` }) : null);
   }
 }

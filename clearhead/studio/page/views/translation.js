@@ -1,6 +1,6 @@
 // The translation view: what a translator writes, where each word looked, what else it could have written.
 import { address } from "../address.js";
-import { ask, latest } from "../api.js";
+import { ask, hasChoices, latest } from "../api.js";
 import { bars } from "../charts.js";
 import { clear, debounce, make } from "../dom.js";
 import { number, tokenName } from "../format.js";
@@ -36,10 +36,11 @@ class TranslationView {
 
   build(root) {
     const shared = { args: () => ({ model: this.model, text: this.text }), onChange: () => this.keep() };
-    this.input = make("input", { type: "text", class: "sentence-input", value: this.text, attributes: { maxlength: 2000, spellcheck: "false", autocomplete: "off" }, on: { input: () => this.setText(this.input.value) } });
+    this.isFixed = !hasChoices("translate");
+    this.input = make("input", { type: "text", readOnly: this.isFixed, class: "sentence-input", value: this.text, attributes: { maxlength: 2000, spellcheck: "false", autocomplete: "off" }, on: { input: () => this.setText(this.input.value) } });
     const holder = field("sentence", this.input);
     holder.classList.add("wide");
-    const tries = this.examples.map((text) => make("button", { type: "button", class: "chip small", text, on: { click: () => { this.input.value = text; this.setText(text, true); } } }));
+    const tries = (this.isFixed ? [] : this.examples).map((text) => make("button", { type: "button", class: "chip small", text, on: { click: () => { this.input.value = text; this.setText(text, true); } } }));
     this.written = make("div", { class: "stack" });
     this.error = make("div");
     this.alignment = new TranslationAlignment({ layer: address.getWhole("layer"), head: address.getWhole("head"), place: address.getWhole("place") }, { ...shared, onStep: (step) => this.choose(step) });
@@ -55,7 +56,7 @@ class TranslationView {
     this.stepButtons = make("div", { class: "row" });
     this.stepPanel = panel("One step", {
       name: "step",
-      note: "The probabilities of the next word. Click another word: the translator must write it, and you see how it goes on.",
+      note: `The probabilities of the next word.${this.isFixed ? "" : " Click another word: the translator must write it, and you see how it goes on."}`,
       python: () => this.answer.python,
       explain: () => this.explainStep(),
     }, this.stepButtons, this.stepWords, this.stepBars);
@@ -151,7 +152,7 @@ class TranslationView {
       make("span", { text: `step ${step} of ${answer.ids.length - 1}` }),
       make("button", { type: "button", class: "button", text: "›", ariaLabel: "the next step", disabled: step === answer.ids.length - 1, on: { click: () => this.choose(step + 1) } }));
     this.stepWords.textContent = `${before ? `After “${before}”` : "At the beginning"}, ${this.describeStep(names[0])}`;
-    clear(this.stepBars, bars({ labels: names, values: probs, chosen: ids.indexOf(answer.ids[step]), max: 1, label: "probabilities of the next word", onPick: (i) => this.force(ids[i]) }));
+    clear(this.stepBars, bars({ labels: names, values: probs, chosen: ids.indexOf(answer.ids[step]), max: 1, label: "probabilities of the next word", onPick: this.isFixed ? null : (i) => this.force(ids[i]) }));
     refreshExplanation(this.stepPanel);
   }
 

@@ -1,5 +1,5 @@
 // Beam search: sliders, the sentences it finds, and the tree of the beams it keeps.
-import { ask, latest } from "../api.js";
+import { ask, hasChoices, latest } from "../api.js";
 import { clear, debounce, make } from "../dom.js";
 import { number, tokenName } from "../format.js";
 import { message, panel, refreshExplanation, slider } from "../panel.js";
@@ -22,7 +22,7 @@ export class TranslationBeams {
       python: () => this.answer.python,
       explain: () => this.explain(),
     },
-    make("div", { class: "row" },
+    make("div", { class: "row", hidden: !hasChoices("search_beams") },
       slider("beams", { min: 1, max: 8, value: state.n_beams }, (value) => this.set({ n_beams: value })),
       slider("length penalty", { min: 0, max: 2, step: 0.1, value: state.length_penalty, format: (x) => x.toFixed(1) }, (value) => this.set({ length_penalty: value }))),
     this.error, this.tree.node, this.words, this.table);
