@@ -1,13 +1,11 @@
 // Save what a panel shows: its canvases, SVGs and bars, one below the other, as one PNG or one SVG. A grid of
 // small maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
-import { textAsSVG } from "./save_text.js";
+import { boxAsSVG } from "./save_box.js";
 
 const GAP = 16;
 const GRIDS = ".heads, .picture-heads, .map-choices";
-const BOXES = ".bars, .legend, table.lens"; // pictures made of HTML
-const WORDS = ".saved-text"; // elements whose words are saved as a picture
-const HTML = `${BOXES}, ${WORDS}`;
+const BOXES = ".bars, .legend, table.lens, .saved-text"; // pictures made of HTML
 const GRID_NAMES = ".heads-name, .heat-choice > span";
 const TITLE = 22; // pixels above a grid
 const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
@@ -54,11 +52,11 @@ export function saveBlob(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The visible canvases, SVGs, grids of small maps, boxes and words.
+// The visible canvases, SVGs, grids of small maps, and boxes.
 function findPictures(node) {
-  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${HTML}`)].filter((each) => {
+  const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${BOXES}`)].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width > 20 && (box.height > 20 || each.matches(BOXES)) && each.parentElement.closest(`svg, ${GRIDS}, ${HTML}`) === null;
+    return box.width > 20 && (box.height > 20 || each.matches(BOXES)) && each.parentElement.closest(`svg, ${GRIDS}, ${BOXES}`) === null;
   });
   if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
   return found;
@@ -82,8 +80,7 @@ async function toImage(picture) {
 function toSVG(picture) {
   if (picture instanceof SVGElement) return copyStyled(picture);
   if (picture instanceof HTMLCanvasElement) return canvasAsSVG(picture);
-  if (picture.matches(WORDS)) return textAsSVG(picture);
-  return picture.matches(BOXES) ? boxAsSVG(picture) : gridAsSVG(picture);
+  return picture.matches(BOXES) ? boxAsSVG(picture, copyStyled) : gridAsSVG(picture);
 }
 
 // A copy of an SVG that looks the same without the style sheet of the page.
@@ -122,34 +119,6 @@ function gridAsSVG(grid) {
       const { x, y, width: wide, height: tall } = placeOf(name);
       return write(name.textContent, x + wide / 2, y + tall / 2, { "text-anchor": "middle", "dominant-baseline": "middle" });
     }));
-}
-
-// The coloured boxes, texts and small SVGs inside a box, each at its place.
-function boxAsSVG(box) {
-  const { left, top, width, height } = box.getBoundingClientRect();
-  const placeOf = (node) => {
-    const place = node.getBoundingClientRect();
-    return { x: place.left - left, y: place.top - top, width: place.width, height: place.height };
-  };
-  const parts = [...box.querySelectorAll("*")].flatMap((node) => {
-    if (node instanceof SVGElement) return node.ownerSVGElement === null ? [placeSVG(copyStyled(node), placeOf(node))] : [];
-    const { backgroundColor: fill, opacity, borderRadius } = getComputedStyle(node);
-    const paper = svg("rect", { ...placeOf(node), fill, opacity, rx: parseFloat(borderRadius) || 0 });
-    return [paper, ...[...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE).map((child) => textAsSVG(child, placeOf))];
-  });
-  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }, parts);
-}
-
-const placeSVG = (picture, { x, y }) => svg("svg", { x, y, overflow: "visible" }, picture);
-
-// A text node where its element shows it; what is cut there is cut here.
-function textAsSVG(text, placeOf) {
-  const range = document.createRange();
-  range.selectNodeContents(text);
-  const [place, own] = [placeOf(range), placeOf(text.parentElement)];
-  const { color: fill, fontSize, fontFamily, fontWeight } = getComputedStyle(text.parentElement);
-  const style = { fill, "font-size": fontSize, "font-family": fontFamily, "font-weight": fontWeight, "dominant-baseline": "central", "xml:space": "preserve" };
-  return svg("svg", own, svg("text", { ...style, x: place.x - own.x, y: place.y - own.y + place.height / 2 }, text.data));
 }
 
 // A matrix draws itself as SVG; the picture of any other canvas is put into one.
