@@ -12,13 +12,13 @@ export function boxAsSVG(box, copySVG) {
     const style = getComputedStyle(node);
     const paper = svg("rect", { ...own, fill: style.backgroundColor, opacity: style.opacity, rx: parseFloat(style.borderRadius) || 0 });
     const texts = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE);
-    return [paper, ...texts.map((text) => svg("svg", own, writeLines(text, style, own, placeOf)))]; // what the page cuts is cut here
+    return [paper, ...texts.map((text) => svg("svg", own, drawTextLines(text, style, own, placeOf)))]; // what the page cuts is cut here
   });
   return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }, parts);
 }
 
 // The lines of a text node, in its style, inside the box of its element.
-function writeLines(node, { color, fontSize, fontFamily, fontWeight }, own, placeOf) {
+function drawTextLines(node, { color, fontSize, fontFamily, fontWeight }, own, placeOf) {
   const style = { fill: color, "font-size": fontSize, "font-family": fontFamily, "font-weight": fontWeight, "dominant-baseline": "central" };
   return splitLines(node).map(({ text, box }) => {
     const { x, y, height } = placeOf(box);
