@@ -80,13 +80,18 @@ def pick_device(name: str = "auto", place: Place | None = None) -> torch.device:
             ) from reason
     is_numbered = device.type == "cpu" or ":" in str(device)
     if place is not None and place.local_size > 1 and not is_numbered:
-        if (n := torch.accelerator.device_count()) < place.local_size:
-            raise ValueError(
-                f"{place.local_size} processes on a machine need a {device.type} device each, but "
-                f"it has {n}; start {n}, or give --device cpu"
-            )
+        check_device_count(device.type, place.local_size)
         return torch.device(device.type, place.local_rank)
     return device
+
+
+def check_device_count(kind: str, processes: int) -> None:
+    """Refuse more processes on this machine than it has devices of this kind."""
+    if (n := torch.accelerator.device_count()) < processes:
+        raise ValueError(
+            f"{processes} processes on a machine need a {kind} device each, but it has {n}; "
+            f"start {n}, or give --device cpu"
+        )
 
 
 def widen(x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from clearhead.cli.streams import find_raw
 
+KB_BELOW = 100_000  # fewer bytes are given in kB
 Show = Callable[[str, int, int], None]  # words, bytes done, bytes in all
 
 
@@ -61,7 +62,8 @@ class ByteLines:
             self.end_line()
             print(words, file=sys.stderr, flush=True)
             return
-        line = f"{words}: {done / 1e6:.1f} of {total / 1e6:.1f} MB, {100 * done // total} %"
+        line = f"{words}: {_count_bytes(done, total)} of {format_size(total)}"
+        line += f", {100 * done // total} %"
         if self.is_terminal:
             print(f"\r{line:79.79}", end="", file=find_raw(sys.stderr), flush=True)
             self.is_line_open = True
@@ -77,5 +79,11 @@ class ByteLines:
 
 
 def format_size(n_bytes: int) -> str:
-    """1,115,394 → 1.1 MB."""
-    return f"{n_bytes / 1e6:.1f} MB"
+    """1,115,394 → 1.1 MB; 42 → 0.042 kB."""
+    unit = "MB" if n_bytes >= KB_BELOW else "kB"
+    return f"{_count_bytes(n_bytes, n_bytes)} {unit}"
+
+
+def _count_bytes(n_bytes: int, total: int) -> str:
+    """A part of `total`, in the unit that format_size gives to the total."""
+    return f"{n_bytes / 1e6:.1f}" if total >= KB_BELOW else f"{n_bytes / 1e3:.3g}"

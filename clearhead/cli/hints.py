@@ -91,6 +91,10 @@ def choose_hint(error: Exception, arguments: Sequence[str], command: Any) -> str
     if path[1:] in (["train"], ["launch"], ["plan"]):
         recipe = next((word for word in arguments[1:] if word in RECIPES), None)
         option = getattr(error, "option_name", None)
+        if option in _list_options(command.commands["launch"]):
+            value = _find_value(option, arguments)
+            start = f"clearhead launch {option} {value} train {recipe or 'RECIPE'}"
+            return f"an option of launch stands before train: {start}"
         if option and (setting := find_setting(option)):
             value = _find_value(option, arguments)
             show = f"clearhead recipes show {recipe or 'RECIPE'}"

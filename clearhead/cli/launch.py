@@ -15,6 +15,7 @@ from clearhead import __version__
 from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.launch_checks import (
     check_command,
+    check_device,
     check_engine,
     check_engine_name,
     check_numbers,
@@ -26,6 +27,7 @@ from clearhead.files.reading import quote
 from clearhead.files.writing import replace_file
 from clearhead.parallel.schedulers import Job, quote_words, write_ray, write_sky, write_slurm
 
+LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 ENDINGS = {"slurm": "sbatch", "sky": "yaml", "ray": "py"}
 PROGRAMS = {"slurm": ["sbatch"], "sky": ["sky", "jobs", "launch"], "ray": [sys.executable]}
 INSTALL = {
@@ -116,9 +118,10 @@ def launch(
     scheduler_option: Options = None,
 ) -> None:
     """Train one run on several processes or machines: clearhead launch --processes 2 train …"""
-    # Before torch is imported: if a machine is lost, its warnings would hide our sentence below
-    # C++ stacks.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # torch reads this level when it is imported. If a machine is lost or cannot be reached, torch
+    # would hide our sentence below C++ stacks.
+    level = os.environ.get(LOG_LEVEL, "ERROR")
+    os.environ.setdefault(LOG_LEVEL, "FATAL")
     check_engine_name(engine)
     check_numbers(processes=processes, nodes=nodes, gpus_per_node=gpus_per_node)
     check_numbers(least=0, restarts=restarts)
@@ -139,6 +142,8 @@ def launch(
     elif dry_run:
         typer.echo(write_torchrun(job, node_rank, rendezvous))
     else:
+        check_device(values["device"], processes)  # imports torch
+        os.environ[LOG_LEVEL] = level  # of the processes, where a GPU's errors are worth reading
         _start(job, node_rank or 0, rendezvous or "localhost:0")
 
 

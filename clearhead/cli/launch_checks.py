@@ -8,7 +8,7 @@ import typer
 
 from clearhead.cli import train
 from clearhead.cli.interrupts import exit_on_interrupt
-from clearhead.cli.options import check_threads
+from clearhead.cli.options import WRONG_DEVICE, check_threads
 from clearhead.config import suggest
 
 if TYPE_CHECKING:
@@ -122,6 +122,27 @@ def check_command(values: dict[str, Any], size: int) -> tuple[str, Path]:
     _check_parallel(with_changes(recipe, changes), size)
     title = Path(name).stem if name is not None else run.path.name if run is not None else ""
     return "clearhead-" + re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"), out
+
+
+def check_device(name: str, processes: int) -> None:
+    """Refuse a --device that this machine does not have, or has too few of.
+
+    Nothing is computed on it here: each GPU belongs to one of the processes.
+    """
+    with exit_on_interrupt():
+        import torch
+
+        from clearhead.runtime import check_device_count
+
+    has_one = torch.accelerator.is_available()
+    found = torch.accelerator.current_accelerator() if has_one else None
+    kind = name.partition(":")[0]
+    if kind == "cpu" or (kind == "auto" and found is None):
+        return
+    if found is None or kind not in ("auto", found.type):
+        raise ValueError(WRONG_DEVICE.format(name))
+    if ":" not in name:
+        check_device_count(found.type, processes)
 
 
 def _check_parallel(recipe: "Recipe", size: int) -> None:

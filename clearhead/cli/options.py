@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 NO_TERMINAL = 1000  # columns where output is not wrapped, such as in a pipe
 LEAST_ROOM = 24  # columns of a wrapped text; with less room it gets a line of its own
+WRONG_DEVICE = "--device {!r:.40} cannot be used on this machine; use auto or cpu"
 _SEED = typer.Option("--seed", help="Random seed; the same seed gives the same numbers.")
 Out = Annotated[Path, typer.Option("--out", help="Folder for pictures.")]
 Seed = Annotated[int, _SEED]
@@ -104,9 +105,7 @@ def find_device(device: str) -> "torch.device":
             return found
     except ValueError as fault:
         reason = fault
-    raise ValueError(
-        f"--device {device!r:.40} cannot be used on this machine; use auto or cpu"
-    ) from reason
+    raise ValueError(WRONG_DEVICE.format(device)) from reason
 
 
 def check_threads(threads: str) -> None:

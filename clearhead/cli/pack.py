@@ -19,6 +19,7 @@ from clearhead.timing import Timer, format_duration
 if TYPE_CHECKING:
     from clearhead.data.token_file import TokenFile
 
+MAX_WORKERS = 256  # each is a process
 TOKENIZERS = ("char", "bytes", "byte-pairs")
 
 
@@ -97,8 +98,8 @@ def _check_options(tokenizer: str, vocab_size: int | None, workers: int, target:
         )
     if vocab_size is not None and tokenizer != "byte-pairs":
         raise ValueError(f"--vocab-size is for byte-pairs, not for {tokenizer:.80}; leave it out")
-    if workers < 1:
-        raise ValueError(f"--workers must be at least 1, got {workers}")
+    if not 1 <= workers <= MAX_WORKERS:
+        raise ValueError(f"--workers must be 1 to {MAX_WORKERS}, got {workers}")
     if target.suffix != ".tokens":
         raise ValueError(f"--out must end with .tokens, got {quote(target)}")
     if target.exists():
@@ -118,8 +119,8 @@ def _describe_tokens(tokens: "TokenFile") -> dict[str, Any]:
 
 
 def _sum_up(tokens: "TokenFile") -> str:
-    kinds = f"{len(tokens):,} tokens of {tokens.vocab_size:,} kinds"
-    return f"{quote(tokens.path)}: {kinds}, {format_size(tokens.n_bytes)}"
+    counts = f"{len(tokens):,} tokens, vocabulary of {tokens.vocab_size:,}"
+    return f"{quote(tokens.path)}: {counts}, {format_size(tokens.n_bytes)}"
 
 
 @contextmanager

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clearhead.parallel.plan import ModeCost, StepPlan
 
 MACHINE = 8  # cards of a machine
+MAX_GPUS = 10_000
 RecipeName = Annotated[
     str,
     typer.Argument(
@@ -46,9 +47,10 @@ def plan(
     for change in given:
         if "=" not in change:
             raise ValueError(f"a change is written section.name=value, got {change!r:.80}")
+    gpu = gpu.lower()  # A100, H100, …: the names of data sheets
     check_card(gpu)
-    if gpus < 1:
-        raise ValueError(f"--gpus must be at least 1, got {gpus}")
+    if not 1 <= gpus <= MAX_GPUS:
+        raise ValueError(f"--gpus must be 1 to {MAX_GPUS:,}, got {gpus:,}")
     with exit_on_interrupt():
         from clearhead.parallel.plan import make_plan
         from clearhead.parallel.planning.cards import find_card
@@ -124,7 +126,9 @@ def _print_plan(step_plan: "StepPlan", name: str, command: str | None) -> None:
     precision = "bfloat16" if step_plan.mixed else "float32"
     size = f"{times}{c.batch_size}"
     typer.echo(f"{name}: {step_plan.n_parameters:,} parameters; examples of a step: {size}")
-    where = "processes on this machine" if card.name == "cpu" else f"× {card.name}"
+    where = f"× {card.name}"
+    if card.name == "cpu":
+        where = "process on this machine" if step_plan.n == 1 else "processes on this machine"
     memory = format_bytes(card.memory)
     typer.echo(f"{step_plan.n} {where}, {memory} each; products in {precision}")
     typer.echo("\nmemory of a process at the worst moment of a step")
@@ -184,10 +188,12 @@ def _say_advice(step_plan: "StepPlan", command: str | None) -> str:
             f"nothing fits: the least is {format_bytes(least)}, and no smaller batch is small "
             f"enough; take a smaller model, shorter inputs, more GPUs or larger ones"
         )
+    several = " on each machine, with its own --node-rank" if "--node-rank" in command else ""
+    line = f"type{several}: {command}"
     if not advice.changes:
-        return f"type: {command}"
+        return line
     total, changes = format_bytes(advice.cost.memory.total), " ".join(advice.changes)
-    return f"nothing fits as it is; with {changes} it takes {total}\ntype: {command}"
+    return f"nothing fits as it is; with {changes} it takes {total}\n{line}"
 
 
 def format_bytes(n: float) -> str:

@@ -30,7 +30,7 @@ import numpy as np
 
 from clearhead.data.token_encoders import Ids, make_encoder
 from clearhead.data.tokenizers import load_tokenizer
-from clearhead.files.reading import prefix_errors
+from clearhead.files.reading import BadFile, prefix_errors
 from clearhead.shapes import check_above_zero, check_positive
 
 REQUEST, ANSWER = struct.Struct("<Q"), struct.Struct("<cQ")
@@ -152,7 +152,10 @@ def _read(pipe: IO[bytes], n: int) -> bytes:
 
 def work(path: str) -> None:
     """Encode the pieces that come from standard input, until it ends."""
-    encoder = make_encoder(load_tokenizer(path))
+    try:
+        encoder = make_encoder(load_tokenizer(path))
+    except BadFile:  # the other process has ended, and its folder is gone
+        sys.exit(1)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     with suppress(EOFError, BrokenPipeError):  # the other process has ended
         while True:

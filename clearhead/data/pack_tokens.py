@@ -61,6 +61,9 @@ def pack_texts(
     if not files:
         raise ValueError("files must name at least one text file, got none")
     sizes = [_measure(path) for path in files]
+    if not any(sizes):
+        names = "is" if len(files) == 1 else "and all other files are"
+        raise BadFile(f"{quote(files[0])} {names} empty; give a text")
     with create_folder(out) as folder:
         made = choose_tokenizer(tokenizer, files, vocab_size, tell)
         encoder = make_encoder(made)

@@ -8,6 +8,8 @@ replicated.py   training.parallel=ddp: each process has the whole model
 sharded.py      training.parallel=fsdp: each process has a part of every weight
 shards.py       the checkpoint files of a sharded model
 launch.py       starting the processes of this machine, and starting them again after a fault
+agent.py        PyTorch's agent with our ranks, restarts and signals
+machines.py     how several machines meet, and how they notice that the first one is lost
 faults.py       how the processes ended: which one is the cause, and whether to start again
 schedulers.py   job files for Slurm, SkyPilot and Ray
 plan.py         memory and time of a step in each mode, and which mode to take

@@ -252,6 +252,8 @@ class Processes(Group):
 
     def say_first(self, sentence: str) -> bool:
         """True for the first process that says this sentence, False for all later ones."""
+        if self.signs.is_cut_off:  # the others cannot be asked
+            return True
         return ask_store(lambda: self.store.add(f"said/{sentence}", 1) == 1, otherwise=True)
 
     # Faults

@@ -25,6 +25,11 @@ from clearhead.parallel.meeting import NoAnswer, read_key
 BEAT = 1.0  # seconds between signs of life
 ANSWER_WITHIN = 10.0  # seconds that a process waits for the store after a fault
 
+SILENCE = (
+    "the machine of rank 0 does not answer: it has stopped, or the network is cut; the same "
+    "command resumes the run"
+)
+
 Answer = TypeVar("Answer")
 
 
@@ -34,6 +39,7 @@ class Signs:
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: float) -> None:
         self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
         self.n_exchanges = 0  # begun so far; all processes make the same ones
+        self.is_cut_off = False  # whether the store has stopped answering
         self._end = threading.Event()
         self.thread = threading.Thread(target=self._beat, daemon=True)
         self.thread.start()
@@ -61,11 +67,8 @@ class Signs:
             if not isinstance(fault, dist.DistError) and "gloo" not in str(fault):
                 raise
             message = str(fault).splitlines()[0]
-            silence = (
-                "the machine of rank 0 does not answer: it has stopped, or the network is cut; "
-                "the same command resumes the run"
-            )
-            reason = ask_store(lambda: self._find_reason(message), otherwise=silence)
+            reason = ask_store(lambda: self._find_reason(message), otherwise=SILENCE)
+            self.is_cut_off = reason == SILENCE
             raise NoAnswer(reason) from None
 
     def _beat(self) -> None:
@@ -123,7 +126,9 @@ def _list_ranks(ranks: list[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
-def ask_store(question: Callable[[], Answer], otherwise: Answer) -> Answer:
+def ask_store(
+    question: Callable[[], Answer], otherwise: Answer, seconds: float = ANSWER_WITHIN
+) -> Answer:
     """The answer to a question about the store; `otherwise` if there is none in time.
 
     torch waits for a silent store without limit, so a thread asks it.
@@ -138,6 +143,6 @@ def ask_store(question: Callable[[], Answer], otherwise: Answer) -> Answer:
 
     threading.Thread(target=ask, daemon=True).start()
     try:
-        return answers.get(timeout=ANSWER_WITHIN)
+        return answers.get(timeout=seconds)
     except Empty:
         return otherwise

@@ -116,7 +116,7 @@ class ShardedStorage(DiskStorage):
     def _write(self, snapshot: Snapshot, staged: Path | None) -> None:
         """Write the shards of this process into the folder that the first process has made."""
         name = self.group.ask_first(lambda: staged and staged.name)  # paths may differ by machine
-        folder = self.checkpoints / name
+        folder = Path(os.path.realpath(self.checkpoints)) / name  # as errors name it
         target = self.checkpoints / name_step(snapshot.state.step)
         parts = {"model": snapshot.model, "optimizer": snapshot.optimizer}
 

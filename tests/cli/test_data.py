@@ -82,8 +82,9 @@ def test_a_set_is_fetched_and_its_place_is_the_last_line(toy, home):
     assert "source: these tests" in done.stdout
     assert (home / "toy" / "notes").read_bytes() == NOTES
     progress = done.stderr.splitlines()
-    assert progress[0].startswith("toy: 0.0 MB from npm toy 1.2")
-    assert any("toy-1.2.tgz: 0.0 of 0.0 MB, 100 %" in line for line in progress)
+    assert progress[0].startswith("toy: ")
+    assert " kB from npm toy 1.2" in progress[0]
+    assert any("toy-1.2.tgz: " in line and " kB, 100 %" in line for line in progress)
     assert "here" in run("list").stdout
     assert run("get", "toy").stderr == ""
     assert "was here already" in run("get", "toy").stdout

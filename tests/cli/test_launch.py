@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from small_runs import SMALL, assert_a_mistake, run_outside, small_run, start_outside
 
 import clearhead
@@ -411,6 +412,9 @@ MISTAKES = {
     ("train", "substring", "nosuch"): "a change is written section.name=value, got 'nosuch'",
     ("train", "substring", "--threads", "0"): "--threads must be auto or a number",
     ("train", "--resume", "nosuch"): "nosuch",
+    (*RECIPE, "--device", "cuda"): "--device 'cuda' cannot be used on this machine; use auto",
+    (*RECIPE, "--device", "cuda:1"): "--device 'cuda:1' cannot be used on this machine",
+    (*RECIPE, "--device", "gpu"): "--device 'gpu' cannot be used on this machine",
     (): "Missing argument",
 }
 
@@ -429,6 +433,25 @@ def test_a_wrong_setting_is_said_once_before_any_process_starts(here, run, monke
     assert_a_mistake(code, out, err)
     assert "training.lr must be a number, got 'abc'" in err
     assert "hint: clearhead recipes show substring lists its settings" in err
+
+
+def test_too_few_gpus_are_said_once_before_any_process_starts(here, run, monkeypatch):
+    monkeypatch.setattr(command, "_start", lambda *words: pytest.fail("started"))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    code, out, err = run("launch", "--processes", 2, *RECIPE)
+    assert_a_mistake(code, out, err)
+    assert "2 processes on a machine need a cuda device each, but it has 1; start 1, or" in err
+
+
+def test_a_first_machine_that_cannot_be_reached_is_one_sentence(here, monkeypatch):
+    """Without the C++ stacks that torch prints about its connection."""
+    monkeypatch.delenv(command.LOG_LEVEL, raising=False)
+    place = ("--nodes", "2", "--node-rank", "1", "--rendezvous", "localhost:1", "--timeout", "1")
+    code, _, err = run_outside("launch", *place, *RECIPE)
+    way_out = "start the command on machine 0, or correct --rendezvous"
+    assert (code, err) == (8, f"error: no connection at localhost:1; {way_out}\n")
 
 
 def test_the_help_of_the_command_is_that_of_train(run):

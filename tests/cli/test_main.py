@@ -425,6 +425,15 @@ def test_a_home_that_cannot_be_is_a_mistake(run, tmp_path, monkeypatch, verb, ho
             ["train", "substring", "--nothing"],
             "clearhead train --help lists its arguments and options",
         ),
+        (
+            ["train", "substring", "--processes", "2"],
+            "an option of launch stands before train: "
+            "clearhead launch --processes 2 train substring",
+        ),
+        (
+            ["launch", "train", "--nodes=3"],
+            "an option of launch stands before train: clearhead launch --nodes 3 train RECIPE",
+        ),
     ],
 )
 def test_the_hint_is_about_the_verb_that_was_asked(run, arguments, hint):

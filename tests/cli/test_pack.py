@@ -27,11 +27,13 @@ def test_a_text_becomes_a_token_file_and_the_next_command_is_named(run, play):
     code, out, err = run("data", "pack", "play.txt", "--tokenizer", "char")
     assert code == 0
     counts, following = out.splitlines()
-    assert counts.startswith("play.tokens: 1,160 tokens of 21 kinds, 0.0 MB, from 0.0 MB of text, ")
+    assert counts.startswith(
+        "play.tokens: 1,160 tokens, vocabulary of 21, 2.32 kB, from 1.16 kB of text, "
+    )
     assert following == "next: clearhead train shakespeare-char data.path=play.tokens"
     assert err.splitlines() == [
-        "finding the characters: 0.0 of 0.0 MB, 100 %",
-        "encoding: 0.0 of 0.0 MB, 100 %",
+        "finding the characters: 1.16 of 1.16 kB, 100 %",
+        "encoding: 1.16 of 1.16 kB, 100 %",
     ]
     tokens = TokenFile("play.tokens")
     assert tokens.load_tokenizer().decode(tokens.read(0, len(tokens))) == TEXT
@@ -77,7 +79,10 @@ def test_a_saved_tokenizer_is_used(run, play):
         (["play.txt", "--tokenizer", "no.json"], "no.json is not there"),
         (["play.txt", "--out", "play"], "--out must end with .tokens, got play"),
         (["play.txt", "--out", "old.tokens"], "old.tokens exists already; delete it or give"),
-        (["play.txt", "--workers", "0"], "--workers must be at least 1, got 0"),
+        (["play.txt", "--workers", "1000"], "--workers must be 1 to 256, got 1000"),
+        (["empty.txt"], "empty.txt is empty; give a text"),
+        (["empty.txt", "empty.txt"], "empty.txt and all other files are empty; give a text"),
+        (["play.txt", "--workers", "0"], "--workers must be 1 to 256, got 0"),
         (["play.txt", "--vocab-size", "9"], "--vocab-size must be at least 257, got 9"),
         (
             ["play.txt", "--tokenizer", "char", "--vocab-size", "300"],
@@ -93,6 +98,7 @@ def test_a_saved_tokenizer_is_used(run, play):
 def test_a_mistake_is_one_line_and_leaves_nothing(run, play, options, words):
     Path("old.tokens").mkdir()
     Path("bad.txt").write_bytes(b"ab\xff")
+    Path("empty.txt").touch()
     before = sorted(os.listdir())
     code, out, err = run("data", "pack", *options)
     assert (code, out) == (2, "")
@@ -107,8 +113,8 @@ def test_verify_says_what_is_right_and_what_has_changed(run, play):
     run("data", "pack", "play.txt", "--tokenizer", "char", "--quiet")
     code, out, err = run("data", "verify", "play.tokens")
     assert code == 0
-    assert out == "play.tokens: 1,160 tokens of 21 kinds, 0.0 MB: every SHA-256 is right\n"
-    assert err == "play.tokens/tokens-00000.bin: 0.0 of 0.0 MB, 100 %\n"
+    assert out == "play.tokens: 1,160 tokens, vocabulary of 21, 2.32 kB: every SHA-256 is right\n"
+    assert err == "play.tokens/tokens-00000.bin: 2.32 of 2.32 kB, 100 %\n"
     assert json.loads(run("data", "verify", "play.tokens", "--json")[1])["tokens"] == 1160
     with open("play.tokens/tokens-00000.bin", "r+b") as file:
         file.write(b"\x01\x00")

@@ -16,8 +16,8 @@ MEMORY = ["moment", "weights", "gradient", "optimizer", "buffers", "activations"
 
 def typed(out):
     """The line to type."""
-    (line,) = [line for line in out.splitlines() if line.startswith("type: ")]
-    return line.removeprefix("type: ")
+    (line,) = [line for line in out.splitlines() if line.startswith("type")]
+    return line.partition(": ")[2]
 
 
 def test_the_table_has_a_row_for_each_mode_and_ends_with_the_line_to_type(run):
@@ -98,7 +98,8 @@ def test_nothing_fits(run):
 
 
 def test_several_machines(run):
-    out = run("plan", "vit-digits", "--gpus", 24, "--gpu", "h100")[1]
+    out = run("plan", "vit-digits", "--gpus", 24, "--gpu", "H100")[1]
+    assert "\ntype on each machine, with its own --node-rank: clearhead launch" in out
     assert typed(out).startswith(
         "clearhead launch --nodes 3 --node-rank 0 --rendezvous HOST:29500 --processes 8 train"
     )
@@ -125,6 +126,12 @@ def test_this_machine(run):
     assert "products in float32" in out
 
 
+def test_one_process_of_this_machine(run):
+    out = run("plan", "identity-sgd", "--gpu", "cpu")[1]
+    assert "\n1 process on this machine, " in out
+    assert "type: clearhead train identity-sgd" in out
+
+
 def test_a_recipe_of_ones_own(run, tmp_path):
     path = tmp_path / "parity.py"
     run("recipes", "new", path)
@@ -138,7 +145,8 @@ def test_a_recipe_of_ones_own(run, tmp_path):
     [
         (["nosuch"], "there is no recipe 'nosuch'"),
         (["vit-digits", "--gpu", "a10o"], "--gpu must be one of v100, t4, "),
-        (["vit-digits", "--gpus", "0"], "--gpus must be at least 1, got 0"),
+        (["vit-digits", "--gpus", "0"], "--gpus must be 1 to 10,000, got 0"),
+        (["vit-digits", "--gpus", "10001"], "--gpus must be 1 to 10,000, got 10,001"),
         (["vit-digits", "--gpus", "two"], "--gpus must be a whole number, got 'two'"),
         (["vit-digits", "lr"], "a change is written section.name=value, got 'lr'"),
         (["vit-digits", "training.parallel=all"], "parallel must be one of"),

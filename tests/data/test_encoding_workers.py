@@ -114,6 +114,14 @@ def test_T25_a_hung_worker_is_an_error_within_the_timeout(tokenizer):
     assert not any(is_running(process.pid) for process in workers.processes)
 
 
+def test_a_worker_that_starts_when_all_is_over_ends_without_a_word(tmp_path):
+    """The other process was interrupted and has deleted the tokenizer."""
+    command = [sys.executable, "-m", "clearhead.data.encoding_workers", tmp_path / "gone.json"]
+    environment = os.environ | {"PYTHONPATH": str(Path(clearhead.__file__).parents[1])}
+    done = subprocess.run(command, input=b"", capture_output=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
 def test_T25_a_worker_ends_with_a_process_that_was_killed(tokenizer):
     program = (
         "import sys\nfrom clearhead.data.encoding_workers import *\n"

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from parallel.real_agent import Agent
-from parallel.small_processes import list_hashes, make_command
+from parallel.small_processes import count_lines, list_hashes, make_command
 
 from clearhead.runs import find_runs
 
@@ -34,13 +34,20 @@ def describe_moment(out):
     return "during a save" if list(runs[-1].checkpoints.glob("*.part")) else "while it trains"
 
 
-def choose_moment(out, randomly, longest):
-    """Wait for a random time; every third time, then for a checkpoint that is being written."""
-    time.sleep(randomly.uniform(0.2, longest))
+def choose_moment(agent, out, randomly, longest):
+    """Wait for a random time: every third time since the start; else since the first steps that
+    are made after the start, and half of these times then for a checkpoint that is being written.
+    """
+    kind, before = randomly.choice(["start", "steps", "save"]), count_lines(out)
+    limit = time.monotonic() + 60.0
+    while kind != "start" and count_lines(out) == before and time.monotonic() < limit:
+        if agent.process.poll() is not None:
+            return
+        time.sleep(0.01)
+    time.sleep(randomly.uniform(0.0, longest if kind == "start" else 1.0))
     limit = time.monotonic() + 2.0
-    if randomly.random() < 1 / 3:
-        while "save" not in describe_moment(out) and time.monotonic() < limit:
-            time.sleep(0.0005)
+    while kind == "save" and "save" not in describe_moment(out) and time.monotonic() < limit:
+        time.sleep(0.0005)
 
 
 def kill_one(agent, out, randomly):
@@ -66,7 +73,7 @@ def run_with_kills(size, words, out, folder, randomly, most, own):
         attempts += 1
         agent = Agent(size, words, folder, restarts=100, own=own)
         while agent.process.poll() is None and len(kills) < most:
-            choose_moment(out, randomly, 9.0)
+            choose_moment(agent, out, randomly, 9.0)
             if (found := kill_one(agent, out, randomly)) is not None:
                 kills.append(found)
                 print(f"{len(kills):3} {found[0]:10} {found[1]}", flush=True)

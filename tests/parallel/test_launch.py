@@ -58,8 +58,11 @@ while True:
 LAUNCH = """
 import json, sys, time
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import DynamicRendezvousHandler
+from clearhead.parallel import agent, machines
 from clearhead.parallel.launch import launch
 options = json.loads(sys.argv[1])
+agent.END_WITHIN = options.pop("end_within", agent.END_WITHIN)
+machines.ANSWER_WITHIN = options.pop("answer_within", machines.ANSWER_WITHIN)
 seconds, shutdown = options.pop("seconds_to_leave", 0), DynamicRendezvousHandler.shutdown
 DynamicRendezvousHandler.shutdown = lambda self: time.sleep(seconds) or shutdown(self)
 sys.exit(launch(sys.argv[2:], **options))
@@ -356,6 +359,17 @@ def test_a_second_signal_kills_all(tmp_path):
     assert not any(map(is_running, pids))
 
 
+def test_after_a_signal_a_process_that_hangs_is_killed_soon_after_the_others_have_ended(tmp_path):
+    launcher, pids = launch_stoppable(tmp_path, end_within=1.0)
+    ranks = {read_environment(pid)["RANK"]: pid for pid in pids}
+    os.kill(ranks["1"], signal.SIGSTOP)
+    launcher.terminate()
+    sentences = ["rank 0 has saved", "rank 1 was killed: it did not end after SIGTERM"]
+    assert launcher.communicate(timeout=30)[1].splitlines() == sentences
+    assert launcher.returncode == 143
+    assert not any(map(is_running, pids))
+
+
 def test_an_ignored_signal_stays_ignored(tmp_path):
     """As Ctrl-C is for a command in the background of a script, and SIGHUP after nohup."""
     script = tmp_path / "stoppable.py"
@@ -502,8 +516,34 @@ def test_a_machine_ends_without_a_traceback_when_machine_0_is_killed(tmp_path):
     first.communicate()
     errors = second.communicate(timeout=60)[1]
     assert second.returncode == 8
-    assert "error: the other nodes have ended" in errors
+    assert "error: the other machines have ended" in errors
     assert "Traceback" not in errors
+
+
+def test_a_machine_ends_when_machine_0_falls_silent(tmp_path):
+    """As when the network is cut: its connections stay open, and nothing answers."""
+    place = f"localhost:{find_port()}"
+    options = {"nodes": 2, "rendezvous": place, "timeout": 2, "processes": 1, "answer_within": 1}
+    program = f"import os, time; open(f'{tmp_path}/{{os.getpid()}}', 'w'); time.sleep(600)"
+    launchers = [
+        launch_outside([sys.executable, "-c", program], node_rank=rank, **options)
+        for rank in range(2)
+    ]
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2, 60)
+    first, second = launchers
+    try:
+        first.send_signal(signal.SIGSTOP)
+        errors = second.communicate(timeout=60)[1]
+    finally:
+        first.send_signal(signal.SIGCONT)
+        first.terminate()
+        first.communicate(timeout=60)
+    assert second.returncode == 8
+    assert errors.endswith(
+        f"error: machine 0 at {place} has not answered for 4 seconds: it has stopped, or the "
+        f"network is cut; the same command resumes the run\n"
+    )
+    wait_until(lambda: not any(is_running(int(path.name)) for path in tmp_path.iterdir()))
 
 
 def test_machines_start_again_together(tmp_path):
@@ -523,14 +563,14 @@ def test_a_final_error_ends_all_machines(tmp_path):
     (first, second), facts = launch_nodes(tmp_path, deeds, {"node_rank": 0}, {"node_rank": 1})
     assert second == (3, "")
     assert first[0] == 3  # so that no scheduler starts the job again
-    assert "the other nodes have ended" in first[1]
+    assert "the other machines have ended" in first[1]
     assert "0-1" not in facts
 
 
 def test_two_machines_with_the_same_number_are_refused(tmp_path):
     nodes = [{"node_rank": rank} for rank in (1, 0, 1)]
     ends, facts = launch_nodes(tmp_path, {}, *nodes, processes=1)
-    expected = "node_rank must be a different number on each node, 0 to 2, got 0, 1, 1"
+    expected = "node_rank must be a different number on each machine, 0 to 2, got 0, 1, 1"
     assert all(expected in err for _, err in ends)
     assert facts == {}
 
@@ -538,7 +578,9 @@ def test_two_machines_with_the_same_number_are_refused(tmp_path):
 def test_machines_with_different_numbers_of_processes_are_refused(tmp_path):
     nodes = {"node_rank": 0, "processes": 1}, {"node_rank": 1, "processes": 2}
     ends, facts = launch_nodes(tmp_path, {}, *nodes)
-    assert all("processes must be the same number on each node, got 1, 2" in err for _, err in ends)
+    assert all(
+        "processes must be the same number on each machine, got 1, 2" in err for _, err in ends
+    )
     assert facts == {}
 
 
@@ -549,7 +591,7 @@ def test_a_machine_that_never_comes_is_missed_in_time(tmp_path):
     code = launch(command, processes=1, nodes=2, rendezvous=place, timeout=2, tell=sentences.append)
     assert (code, sentences) == (
         8,
-        [f"error: not all 2 nodes reached {place} within 2 seconds"],
+        [f"error: not all 2 machines reached {place} within 2 seconds"],
     )
 
 
@@ -558,7 +600,7 @@ def test_a_first_machine_that_cannot_be_reached_is_named(tmp_path):
     options = {"nodes": 2, "node_rank": 1, "rendezvous": place, "timeout": 2}
     assert launch(["true"], processes=1, **options, tell=sentences.append) == 8
     assert sentences == [
-        f"error: no connection at {place}; start node 0, or correct the address",
+        f"error: no connection at {place}; start the command on machine 0, or correct --rendezvous",
     ]
 
 

@@ -203,7 +203,14 @@ def limit_files(step, which):
 
 def test_a_full_disk_of_one_rank_ends_all_and_the_checkpoint_before_stays(stopped, folder):
     copy, words = resume(stopped, folder)
-    ranks = Ranks(2, words, folder, prepare=limit_files(8, which=1))
+    limit = limit_files(8, which=1)
+
+    def prepare(rank):
+        os.chdir(folder)
+        limit(rank)
+
+    relative = [str(copy.relative_to(folder)) if word == str(copy) else word for word in words]
+    ranks = Ranks(2, relative, folder, prepare=prepare)
     assert ranks.end() == [8, 4], ranks.read()
     assert ranks.read(0).endswith(
         "error: rank 0: rank 1 ended with an error; its own message names it\n"
