@@ -1,7 +1,7 @@
 """What a checkpoint costs a training: waiting for it, or writing it in the background.
 
-The model is a GPT of ten million parameters, whose optimizer has twice as many numbers. The save
-comes after the first of the measured steps, so that the others can go on while it is written.
+The model is a GPT of ten million parameters, for which the optimizer keeps twice as many numbers.
+The save comes after the first of the measured steps: the others can go on while it is written.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ STEPS = 10  # between two saves
 MODEL = ("model.d_model=384", "model.n_layers=6", "model.n_heads=6", "data.context=64")
 TRAINING = ("training.optimizer=adamw", "training.accumulate=1", "training.workers=1")
 N_CHARACTERS = 100_000
-MODES = {"waits": False, "background": True}
+MODES = {"waits": False, "background": True}  # whether a save is written in the background
 
 
 def saving(seconds: float, changes: tuple[str, ...] = (*MODEL, *TRAINING)) -> Rows:
@@ -27,14 +27,14 @@ def saving(seconds: float, changes: tuple[str, ...] = (*MODEL, *TRAINING)) -> Ro
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         text.write_text(draw_text(N_CHARACTERS), encoding="utf-8")
-        given = (*changes, f"data.path={text}")
-        runs = {name: _prepare(Path(folder) / name, given, mode) for name, mode in MODES.items()}
+        changes = (*changes, f"data.path={text}")
+        runs = {name: _prepare(Path(folder) / name, changes, mode) for name, mode in MODES.items()}
         works: dict[str, Work] = {
-            name: partial(_step, training, has_save=True) for name, training in runs.items()
+            name: partial(_make_steps, training, has_save=True) for name, training in runs.items()
         }
-        works["none"] = partial(_step, runs["waits"], has_save=False)
-        # Otherwise the write in the background would slow down what is measured after it.
-        works["end"] = runs["background"].storage.finish
+        works["none"] = partial(_make_steps, runs["waits"], has_save=False)
+        # Without this wait, the write in the background would slow down the next measurement.
+        works["finish"] = runs["background"].storage.finish
         best = best_seconds(works, seconds=seconds, rounds=3)
     without = (f"{STEPS} steps without a save", best["none"])
     return [
@@ -52,8 +52,8 @@ def _prepare(folder: Path, changes: tuple[str, ...], in_background: bool) -> Tra
     return Training(recipe, recipe.data.open(), storage)
 
 
-def _step(training: Training, *, has_save: bool) -> None:
-    """Make the steps, and a save after the first one if wanted."""
+def _make_steps(training: Training, *, has_save: bool) -> None:
+    """Make STEPS steps; has_save: with a save after the first one."""
     for number in range(STEPS):
         training.update(training.next_plans())
         training.state.step += 1

@@ -1,8 +1,8 @@
 """The page of the studio in a browser: the first paint, all maps after a letter, zooming.
 
     first paint     first contentful paint, from opening the link
-    maps            from the last letter typed to the frame that shows the last of the 36 maps: of a
-                    letter after a pause, and of the last of several letters
+    maps            from the last letter typed to the frame that shows the last of the 36 maps; once
+                    after a single letter, once after several
     zooming         the time between two frames while every frame zooms a matrix of 256 × 256 cells
 
 Chromium runs without a window. Playwright is a dependency of development only: where it or Chromium
@@ -29,13 +29,13 @@ LENGTH, SIDE = 128, 256  # tokens of the text for the maps, and for the matrix t
 N_LAYERS, N_HEADS, D_MODEL = 6, 6, 384
 N_TIMES = 5  # a page is opened, a letter typed
 N_LETTERS, BETWEEN = 5, 150  # letters typed one after the other; milliseconds between them
-AT_REST = 400  # milliseconds, after which the page asks nothing more
+AT_REST = 400  # milliseconds after the last letter; then the page asks nothing more
 N_FRAMES = 120
 MISSING = "the page is not measured: {} is missing (`make browser` installs it)"
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]  # as root in a container
 
 # delay: a promise of the time from the last letter typed to the frame after the last map was drawn.
-# Maps of an earlier text are smaller: a letter is a token.
+# Only maps of the new text count. A letter is a token, so those of an earlier text are smaller.
 WATCH_MAPS = """
     let typed, finish, length, left = 0;
     const begin = ({ target }) => {
@@ -144,7 +144,10 @@ def _measure_first_paint(browser: Any, studio: Running) -> float:
 
 
 def _measure_maps(browser: Any, studio: Running, n_times: int, n_letters: int = 1) -> list[float]:
-    """The delays after so many letters, typed one after the other; the text ends at LENGTH."""
+    """The seconds until all maps are drawn, each time after n_letters letters typed in a row.
+
+    The text has LENGTH tokens in the end.
+    """
     page = _open_text(browser, studio, LENGTH - n_times * n_letters)
     page.get_by_label("text", exact=True).press("End")
     found = []

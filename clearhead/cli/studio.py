@@ -20,7 +20,7 @@ from clearhead.data.fetching.catalogue import find_data
 from clearhead.files.reading import quote
 from clearhead.runs.folder import is_run, list_runs
 from clearhead.studio.listing import LECTURE
-from clearhead.studio.page_views import KINDS, VIEWS, WITHOUT_MODEL
+from clearhead.studio.page_views import NEED_NO_MODEL, SHOW_NO_MODEL, VIEWS
 
 PORT, N_PORTS = 8722, 100
 LOOPBACK = (None, "127.0.0.1", "localhost", "::1")
@@ -66,8 +66,8 @@ View = Annotated[
     str | None,
     typer.Option(
         "--view",
-        help=f"With --export: one of {', '.join(VIEWS)}. Without it: text, picture or "
-        "translation, as the model needs; smallest also shows a run.",
+        help=f"With --export: one of {', '.join(VIEWS)}. Without it: text, picture, translation "
+        "or smallest, as the model needs.",
     ),
 ]
 Text = Annotated[
@@ -158,12 +158,12 @@ def _export(
     if view is not None and view not in VIEWS:
         known = ", ".join(VIEWS)
         raise ValueError(f"--view must be one of {known}, got {quote(view)}{suggest(view, VIEWS)}")
-    if view in WITHOUT_MODEL and view not in KINDS and models:
+    if view in SHOW_NO_MODEL and models:
         raise ValueError(f"--view {view} shows no model: leave out {quote(models[0])}")
-    if len(models) != 1 and not (view in WITHOUT_MODEL and not models):
+    if len(models) > 1 or (not models and view not in NEED_NO_MODEL):
         n = len(models)
         raise ValueError(f"--export writes the view of one model, got {n}; name exactly one")
-    if view in ("positions", "kernels") and text is not None:
+    if view in SHOW_NO_MODEL and text is not None:
         raise ValueError(f"--view {view} reads no text: leave out --text")
     found = _find_model(models[0])[:1] if models else []
     options.set_threads(threads)

@@ -1,9 +1,9 @@
 """A run folder that the training loop writes to, and from which a run is restored.
 
 With training.save_in_background=true the tensors of a checkpoint are copied, and a thread writes
-the copy while the training goes on. A checkpoint counts as saved only when it has been read back,
-as always, and old ones are removed only then. The next save first waits for the one before, and
-raises its error.
+the copy while the training goes on. As without it, a checkpoint counts as saved only when it has
+been read back, and old ones are removed only then. The next save first waits for the one before,
+and raises its error.
 """
 
 import os
@@ -70,7 +70,10 @@ class DiskStorage(RunFolder):
         self.cut_back(training.state.sizes, self.tell)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint, then remove old ones; NaN and infinities are never saved."""
+        """Write a checkpoint, now or in the background, then remove old ones.
+
+        NaN and infinities are never saved.
+        """
         self.finish()
         with self._explain_deletion():
             os.stat(self.checkpoints)  # or else `_write_checkpoint` would make the folder again
@@ -85,14 +88,14 @@ class DiskStorage(RunFolder):
         self.pending = self.writer.submit(self._add_checkpoint, run, copy)
 
     def finish(self) -> None:
-        """Wait until the last checkpoint is written; raises the error if that failed."""
+        """Wait until the last checkpoint is written, and raise the error if that failed."""
         pending, self.pending = self.pending, None
         if pending is not None:
             with self._explain_deletion():
                 pending.result()
 
     def close(self) -> None:
-        """Wait for a checkpoint that is still being written; an error is told, not raised."""
+        """Wait for a checkpoint that is still being written; report an error, do not raise it."""
         try:
             self.finish()
         except (OSError, RunDeleted) as fault:
@@ -116,6 +119,7 @@ class DiskStorage(RunFolder):
             ) from None
 
     def _add_checkpoint(self, run: str, snapshot: Snapshot) -> None:
+        """Write a checkpoint, then remove old ones; run: the identity of the run."""
         state = snapshot.state
         self._write_checkpoint(run, snapshot)
         self.last_step = state.step

@@ -197,8 +197,10 @@ def _open_storage(
 ) -> tuple[DiskStorage, bool]:
     """The storage of a run, and whether this process reads and writes it."""
     if config.parallel != "fsdp":
-        options: Any = {"keep": config.keep, "in_background": config.save_in_background}
-        return DiskStorage(folder.path, **options, tell=tell), group.rank == 0
+        storage = DiskStorage(
+            folder.path, keep=config.keep, in_background=config.save_in_background, tell=tell
+        )
+        return storage, group.rank == 0
     from clearhead.parallel.sharded import Sharded  # few runs need it, and it takes half a second
     from clearhead.runs.sharding import ShardedStorage
 
@@ -266,8 +268,9 @@ def _name_checkpoint(training: Training) -> Iterator[None]:
         last = training.saved[0] if training.saved else None
         if isinstance(training.storage, DiskStorage):
             last = training.storage.last_step  # a save in the background may have failed
-        none = "there is no checkpoint yet"
-        known = none if last is None else f"the last checkpoint is that of step {last}"
+        known = "there is no checkpoint yet"
+        if last is not None:
+            known = f"the last checkpoint is that of step {last}"
         raise NotFinite(f"{fault}; {known}") from None
 
 

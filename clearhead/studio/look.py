@@ -14,7 +14,7 @@ from clearhead.inspection.viewer import AttentionView
 from clearhead.interop import Loaded
 from clearhead.runs import Run
 from clearhead.studio.first_answers import answer_view
-from clearhead.studio.page_views import KINDS, TEXT_KINDS, WITHOUT_MODEL
+from clearhead.studio.page_views import KINDS, SHOW_NO_MODEL, TEXT_KINDS
 from clearhead.studio.sources import Opened, Source, Sources, write_run_lines
 from clearhead.studio.whole_page import write_whole
 
@@ -51,7 +51,7 @@ def _choose_view(opened: Opened, view: str | None) -> str:
     if not fitting:
         known = ", ".join(dict.fromkeys(kind for kinds in KINDS.values() for kind in kinds))
         raise ValueError(f"a {kind} needs a running studio; a page without a server shows {known}")
-    if view in WITHOUT_MODEL and view not in KINDS:
+    if view in SHOW_NO_MODEL:
         raise ValueError(f"view {view} shows no model: leave out {opened.source.id}")
     if view is not None and view not in fitting:
         raise ValueError(f"view {view} does not show a {kind}; choose {' or '.join(fitting)}")

@@ -8,5 +8,6 @@ KINDS = {
     "translation": ("Seq2Seq",),
     "smallest": ("TorchTransformer",),
 }
-WITHOUT_MODEL = ("smallest", "positions", "kernels")  # smallest: also with a run
-VIEWS = tuple(dict.fromkeys((*KINDS, *WITHOUT_MODEL)))
+SHOW_NO_MODEL = ("positions", "kernels")
+NEED_NO_MODEL = ("smallest", *SHOW_NO_MODEL)  # the view Smallest can show a run, or no model
+VIEWS = (*KINDS, *SHOW_NO_MODEL)

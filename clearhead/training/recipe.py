@@ -104,8 +104,8 @@ class TrainingConfig(Config):
             )
         if self.save_in_background and self.parallel == "fsdp":
             raise ValueError(
-                "save_in_background is for one writing process, and with parallel=fsdp all write; "
-                "leave one out, or set a larger save_every"
+                "save_in_background is for one writing process, but with parallel=fsdp all write; "
+                "leave it out (a larger save_every makes the saves cost less)"
             )
         if min(self.warmup, self.cooldown) < 0 or self.warmup + self.cooldown > 1:
             raise ValueError(

@@ -64,7 +64,7 @@ def test_a_checkpoint_holds_the_step_of_its_save_although_training_goes_on(
     slow_disk.set()
     run_tiny(folder / "waits", tiny(save_every=6, eval_every=50, keep=5))
     slow_disk.clear()
-    watch_steps(monkeypatch, 11, slow_disk.set)  # without a background it would never begin
+    watch_steps(monkeypatch, 11, slow_disk.set)  # a training that waits would never begin it
     run_tiny(folder / "goes on", background(save_every=6, eval_every=50, keep=5))
     for step in (6, 12):
         one, other = (
@@ -149,7 +149,9 @@ def test_T12_a_signal_ends_a_run_only_when_its_checkpoint_is_written(folder):
     assert not list(run.path.rglob("*.part"))
 
 
-def infinite_at(monkeypatch, step):
+def make_infinite(monkeypatch, step):
+    """The loss of this step is infinite, counted from 0; two batches make a step."""
+
     def loss(self, before, model, batch):
         calls.append(model.training)
         return before(self, model, batch) * (float("inf") if sum(calls) == 2 * step + 1 else 1)
@@ -161,7 +163,7 @@ def infinite_at(monkeypatch, step):
 def test_T19_an_error_of_the_training_waits_for_the_checkpoint_and_names_it(
     folder, monkeypatch, slow_disk
 ):
-    infinite_at(monkeypatch, 5)
+    make_infinite(monkeypatch, 5)
     watch_steps(monkeypatch, 5, lambda: threading.Timer(0.3, slow_disk.set).start())
     with pytest.raises(NotFinite, match=r"at step 5.*; the last checkpoint is that of step 4$"):
         run_tiny(folder, background(save_every=4, eval_every=50))
@@ -181,7 +183,7 @@ def test_T32_a_failed_write_is_not_named_as_the_last_checkpoint(folder, monkeypa
 
     save = storage.save
     monkeypatch.setattr(storage, "save", fail_later)
-    infinite_at(monkeypatch, 5)
+    make_infinite(monkeypatch, 5)
     told = []
     with pytest.raises(NotFinite, match=r"the last checkpoint is that of step 2$"):
         run_tiny(folder, background(save_every=2, eval_every=50), tell=told.append)

@@ -295,7 +295,7 @@ def test_a_loss_of_0_is_said_in_words(page):
         {"cell": "Attn.-1.x"},
     ],
 )
-def test_what_an_address_cannot_mean_is_left_out(page, state):
+def test_impossible_values_in_the_address_are_ignored(page, state):
     open_view(page, **state)
     assert page.get_by_role("alert").count() == 0
     assert "undefined" not in page.inner_text("[data-view='smallest']")
@@ -309,7 +309,7 @@ def test_matrices_that_do_not_fit_can_be_reset(page):
     page.expected.append("status of 400")
 
 
-def test_from_a_run_of_other_lengths_the_way_back_is_open(page, studio):
+def test_weights_set_by_hand_can_be_chosen_after_a_run_of_other_lengths(page, studio):
     """A run may have 3 to 9 letters, the matrices set by hand have 4 to 6."""
     recipe = with_changes(find_recipe("identity"), ["data.max_len=7", *BRIEFLY])
     run = train(recipe, Path(studio.log.name).parent / "runs", threads=1).run

@@ -131,8 +131,8 @@ def test_the_python_of_a_cell_computes_its_numbers(page, studio, model):
     shown = dict(text.split(" = ") for text in texts)
     assert agrees(shown["score"], python["score"])
     assert agrees(shown["weight"], python["weight"])
-    taken = [cells[2] for cells in read_table(page, 4)]
-    assert all(map(agrees, taken, python["taken"]))
+    contribution = [cells[2] for cells in read_table(page, 4)]
+    assert all(map(agrees, contribution, python["contribution"]))
 
 
 def test_the_bars_of_a_row_are_its_weights(page, answer):
@@ -261,7 +261,7 @@ def test_a_view_is_found_as_it_was_left(page):
     wait_for(page, CHIPS, list("ROMEO:"))
     page.get_by_label("model", exact=True).select_option("substring")
     wait_for(page, CHIPS, ["[CLS]", "c", "a", "b", "|", "a", "b"])
-    views.get_by_role("button", name="Text").click()  # the link of the open view begins it anew
+    views.get_by_role("button", name="Text").click()  # the button of the open view resets it
     page.get_by_text("layer 0 · head 3 (of 0–3)").wait_for()
 
 

@@ -101,7 +101,7 @@ def test_a_run_of_the_smallest_transformer_is_shown_with_its_own_matrices(
 
 @pytest.mark.parametrize("view", ["smallest", "positions", "kernels", "translation"])
 def test_a_file_with_one_answer_offers_no_other(lecture, browser, tmp_path, view):
-    """Each would end in the error that the page has no server."""
+    """A control for another answer would end in the error that the page has no server."""
     id, shown = EXPORTED[view]
     path = view_page(lecture, id, view=view).save(tmp_path / "page.html")
     page = browser.new_page()

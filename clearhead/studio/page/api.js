@@ -16,8 +16,8 @@ export const savedAnswers = readSaved();
 export const pastAnswers = new Map();
 const MOST_KEPT = 64 * 2 ** 20; // bytes of past answers; the oldest are dropped first
 
-// Whether a question can have more than one answer on this page: always, unless it was saved with one answer
-// to it. Then inputs that would need another one are left out.
+// Whether this page can answer a question for more than one input: always, unless it was saved with a single answer
+// to the question. Then the inputs that would need another answer are left out.
 export function hasChoices(question) {
   return savedAnswers === null || [...savedAnswers.keys()].filter((key) => key.startsWith(`${question} `)).length > 1;
 }

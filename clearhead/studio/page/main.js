@@ -27,14 +27,14 @@ const VIEWS = [
 ];
 
 const studio = { models: [], model: null, exported: savedAnswers !== null, goTo };
-const leftStates = new Map(); // the state in which a view, or a view with a model, was left
+const leftStates = new Map(); // by the name of a view, or of a view and a model: its state when the user left it
 let leaveView = null;
 
 async function start() {
   const root = document.getElementById("view");
   try {
     studio.models = (await ask("list_models")).models;
-    for (const name of ["model", "run"]) await openRun(address.get(name)); // the view Smallest names its model so
+    for (const name of ["model", "run"]) await openRun(address.get(name)); // the view Smallest has its model under "run"
   } catch (error) {
     message(root, error);
     return;
@@ -124,7 +124,7 @@ function chooseModel(fitting) {
 }
 
 // The state in which a view opens: the one in which it was left, or a new one, with the same model if it fits.
-// The link of the open view begins it anew.
+// The button of the view that is open resets it.
 function chooseState(view) {
   const isOpen = view.name === address.get("view");
   if (!isOpen && leftStates.has(view.name)) return leftStates.get(view.name);

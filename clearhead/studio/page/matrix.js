@@ -273,7 +273,8 @@ export class Matrix {
     }
   }
 
-  // Paint the cells from the last painted one to this one.
+  // Paint the cells from the last painted one to this one. place: null outside the matrix; the
+  // next cell then begins a new stroke.
   paintTo(place) {
     const cells = place === null ? [] : this.painted === null ? [place] : cellsBetween(this.painted, place);
     this.painted = place;

@@ -1,11 +1,11 @@
-// Save what a panel shows: its canvases, SVGs and bars, one below the other, as one PNG or one SVG. A grid of
-// small maps keeps its rows and columns, and the names beside them.
+// Save what a panel shows: its canvases, its SVGs and what it draws with HTML, one below the other, as one PNG or one
+// SVG. A grid of small maps keeps its rows and columns, and the names beside them.
 import { make, svg } from "./dom.js";
 import { boxAsSVG } from "./save_box.js";
 
 const GAP = 16;
 const GRIDS = ".heads, .picture-heads, .map-choices";
-const BOXES = ".bars, .legend, table.lens, .saved-text"; // pictures made of HTML
+const BOXES = ".bars, .legend, table.lens, .saved-text"; // drawn with HTML; saved as they look
 const GRID_NAMES = ".heads-name, .heat-choice > span";
 const TITLE = 22; // pixels above a grid
 const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];

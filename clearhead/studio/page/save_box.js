@@ -1,4 +1,4 @@
-// A part of the page that is made of HTML, such as bars or a table, as an SVG.
+// A part of the page that is drawn with HTML, such as bars or a table, as an SVG.
 import { svg } from "./dom.js";
 
 // The coloured boxes, texts and small SVGs inside a box, each at its place. copySVG: copies an SVG with its style.
@@ -8,11 +8,15 @@ export function boxAsSVG(box, copySVG) {
   const placeOf = (place) => ({ x: place.left - corner.left, y: place.top - corner.top, width: place.width, height: place.height });
   const parts = [...box.querySelectorAll("*")].flatMap((node) => {
     const own = placeOf(node.getBoundingClientRect());
-    if (node instanceof SVGElement) return node.ownerSVGElement === null ? [svg("svg", { x: own.x, y: own.y, overflow: "visible" }, copySVG(node))] : [];
+    if (node instanceof SVGElement) {
+      const isInside = node.ownerSVGElement !== null; // copied with the SVG around it
+      return isInside ? [] : [svg("svg", { x: own.x, y: own.y, overflow: "visible" }, copySVG(node))];
+    }
     const style = getComputedStyle(node);
-    const paper = svg("rect", { ...own, fill: style.backgroundColor, opacity: style.opacity, rx: parseFloat(style.borderRadius) || 0 });
+    const background = svg("rect", { ...own, fill: style.backgroundColor, opacity: style.opacity, rx: parseFloat(style.borderRadius) || 0 });
     const texts = [...node.childNodes].filter((child) => child.nodeType === Node.TEXT_NODE);
-    return [paper, ...texts.map((text) => svg("svg", own, drawTextLines(text, style, own, placeOf)))]; // what the page cuts is cut here
+    // An inner <svg> cuts off a text that is wider than its element, as the page does.
+    return [background, ...texts.map((text) => svg("svg", own, drawTextLines(text, style, own, placeOf)))];
   });
   return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` }, parts);
 }

@@ -1,4 +1,4 @@
-// The cells between two places of a mouse: while it moves fast, it is seen only at some of them.
+// The cells that the mouse passes between two events: if it moves fast, the browser reports only a few of its places.
 
 // The cells on the straight line from one to the other, [row, column], without the first.
 export function cellsBetween([row, column], [toRow, toColumn]) {

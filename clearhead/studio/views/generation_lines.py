@@ -53,7 +53,7 @@ def write_cache(
             "per_token = sum(k[0, :, 0].numel() + v[0, :, 0].numel() for k, v in layers)",
             "computed = per_token * tokens.size(1)",
             f"lengths = range(tokens.size(1) - {n_new}, tokens.size(1) + 1)",
-            "without = per_token * sum(lengths)  # numbers, if each new token reads all again",
+            "without = per_token * sum(lengths)  # each new token would compute all tokens again",
         ],
     )
 

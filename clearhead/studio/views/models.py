@@ -12,7 +12,7 @@ from clearhead.runs.folder import RunFolder
 from clearhead.studio.sources import Opened, Source, Sources
 
 N_EXAMPLES = 6
-N_WORDS = 5  # of a line that a run has written
+N_WORDS = 5  # of a prompt that is the beginning of a line in a sample
 PROMPTS = [
     "ROMEO:",
     "To be, or not to be",
@@ -72,7 +72,7 @@ def _find_prompts(opened: Opened, texts: Iterable[str]) -> list[str]:
 
 
 def _read_openings(opened: Opened) -> list[str]:
-    """The first words of each line of the last sample of a run; of other weights none."""
+    """The first words of each line in the last sample of a run; none for other weights."""
     if opened.run is None:
         return []
     with suppress(BadFile, OSError):

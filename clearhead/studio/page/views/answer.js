@@ -45,7 +45,7 @@ export function makeAnswerPanel(page) {
   };
 }
 
-// The rows of the chart: texts, probs, logits, and before the change the same.
+// The rows of the chart: the texts, their probabilities and logits, and both before the change, if there is one.
 function readRows(answer, position) {
   const found = answer.compared ?? answer.answer;
   const at = (array) => [...(array.shape.length === 1 ? array : array.part(position)).data];

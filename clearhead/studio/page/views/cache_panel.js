@@ -28,11 +28,12 @@ export function makeCachePanel(page) {
   };
 }
 
-// A row for each layer, a slot for each token that fits. room: pixels; text keeps its size on a narrow screen.
+// A row for each layer, a slot for each token that fits. room: the pixels there are for the picture; on a narrow
+// screen the slots shrink, not the text.
 function drawSlots(answer, nPrompt, room) {
   const { cache, max_len: length, names } = answer;
-  const all = Math.min(SLOTS.width, Math.max(SLOTS.least, room));
-  const step = (all - SLOTS.name - SLOTS.right) / length;
+  const width = Math.min(SLOTS.width, Math.max(SLOTS.least, room));
+  const step = (width - SLOTS.name - SLOTS.right) / length;
   const height = cache.bytes.length * (SLOTS.height + SLOTS.gap);
   const rows = cache.bytes.map((bytes, layer) => {
     const y = layer * (SLOTS.height + SLOTS.gap);
@@ -44,9 +45,9 @@ function drawSlots(answer, nPrompt, room) {
       part(0, nPrompt, "prompt"),
       part(nPrompt, names.length, "new"),
       lines,
-      svg("text", { class: "slot-bytes", x: all, y: y + 12, "text-anchor": "end" }, `${whole(bytes)} bytes`));
+      svg("text", { class: "slot-bytes", x: width, y: y + 12, "text-anchor": "end" }, `${whole(bytes)} bytes`));
   });
-  return svg("svg", { class: "slots-picture", viewBox: `0 0 ${all} ${height}`, role: "img", "aria-label": `${names.length} of ${length} tokens in the cache of each layer` }, rows);
+  return svg("svg", { class: "slots-picture", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${names.length} of ${length} tokens in the cache of each layer` }, rows);
 }
 
 function listFigures(cache, n) {

@@ -144,7 +144,7 @@ class CheckPage {
     return place;
   }
 
-  // The code as a file in a new folder, so that no file of the reader is replaced, and its check.
+  // Lines that write the code to a file in a new folder, so that no file of the reader is overwritten, and check it.
   writePython() {
     const { code, kind } = packCode(this.code.text);
     const name = this.exercise === null ? "" : `, ${JSON.stringify(this.exercise.name)}`;
@@ -166,7 +166,7 @@ class CheckPage {
   }
 }
 
-// A text as a Python literal: raw between triple quotes if that is possible, as it reads best.
+// A text as a Python literal: between triple quotes and raw if that is possible, because it is the easiest to read.
 function quoteCode(code) {
   const isPlain = !code.includes("'''") && !/['\\]$/.test(code);
   return isPlain ? `r'''${code}'''` : JSON.stringify(code);

@@ -111,7 +111,7 @@ export class CodeBox {
 
 // Whether a text is the content of an .ipynb file.
 function isNotebook(text) {
-  if (!/^\s*\{/.test(text)) return false; // as nearly always
+  if (!/^\s*\{/.test(text)) return false; // nearly every text ends here, without the slow JSON.parse
   try {
     return Array.isArray(JSON.parse(text).cells);
   } catch {

@@ -1,4 +1,4 @@
-// The equations behind the answer of a model, and behind what a change to it does, with their numbers.
+// The equations of a model's answer, and of the effect of a change on it, with their numbers.
 import { make } from "../dom.js";
 import { number, tokenName } from "../format.js";
 
@@ -6,7 +6,7 @@ const writeLines = (...texts) => make("div", { class: "mono equation", text: tex
 
 const writeDifference = (a, b) => `${number(a)} − ${b < 0 ? `(${number(b)})` : number(b)}`;
 
-// How far the metric moves when one head is silenced. found: of measure_heads.
+// How far the metric moves when one head is silenced. found: the answer to "measure_heads".
 export function explainSilence(found, layer, head) {
   const [before, after] = [found.unchanged, found.values.at(layer, head)];
   return writeLines(
@@ -16,7 +16,7 @@ export function explainSilence(found, layer, head) {
     `effect = m′ − m = ${writeDifference(after, before)} = ${number(found.effect.at(layer, head))}`);
 }
 
-// How much of the way from A to B the metric goes when one activation is copied. name: of what is copied.
+// How much of the way from A to B the metric goes when one activation is copied. name: what is copied.
 export function explainCopy(found, layer, i, name) {
   const [a, b, copied] = [found.unchanged, found.goal, found.values.at(layer, i)];
   const start = [
@@ -29,7 +29,7 @@ export function explainCopy(found, layer, i, name) {
   return writeLines(...start, `(m′ − m_A) / (m_B − m_A) = (${writeDifference(copied, a)}) / (${writeDifference(b, a)}) = ${number(found.recovered.at(layer, i))}`);
 }
 
-// The probabilities of the answer from its logits z. rows: {texts, logits, probs}; isYesNo: of a single logit.
+// The probabilities of the answer from its logits z. isYesNo: the model has a single logit, that of yes.
 export function explainAnswer({ texts, logits, probs }, temperature, isYesNo) {
   const scale = temperature === 1 ? "" : ` / ${number(temperature, 2)}`;
   if (isYesNo) {

@@ -18,7 +18,7 @@ const MEASURES = {
   parts: { name: "the logit as a sum", question: "attribute", draw: drawParts },
 };
 const MOST_WORK = 4e9; // multiplications of a measurement that starts by itself
-const MEASURE_AFTER = 150; // milliseconds without another answer: a measurement would keep the next letter waiting
+const MEASURE_AFTER = 150; // milliseconds without another letter: a measurement would delay the answer to it
 const MOST_PARTS = 16;
 const MOST_LAYER_TOKENS = 12;
 
@@ -48,9 +48,9 @@ class EffectsPanel {
     else if (estimateWork(answer, shown.measure) > MOST_WORK) {
       clear(this.result, button("measure", () => this.measure(question, key)), make("p", { class: "note", text: "The model is large: this takes a few seconds." }));
     } else {
-      const isSame = this.found !== null && this.measured === shown.measure; // a new text, not another tab
-      this.result.classList.toggle("stale", isSame);
-      this.timer = setTimeout(() => this.measure(question, key), isSame ? MEASURE_AFTER : 0);
+      const isSameTab = this.found !== null && this.measured === shown.measure; // so the text or a change is new
+      this.result.classList.toggle("stale", isSameTab);
+      this.timer = setTimeout(() => this.measure(question, key), isSameTab ? MEASURE_AFTER : 0);
     }
   }
 
@@ -90,7 +90,7 @@ class EffectsPanel {
     }
   }
 
-  // Mark the open head.
+  // Mark the open head, and update an open explanation.
   show() {
     this.drawn?.mark?.(this.page.shown);
     refreshExplanation(this.node);

@@ -83,7 +83,7 @@ class GeneratePage {
 
   // Questions
 
-  // Read the prompt, and go along a path of token ids after it.
+  // Read the prompt, then append the tokens of a path: their ids.
   async start(path) {
     try {
       const found = await this.read((signal) => ask("start_text", { model: this.studio.model.id, text: this.state.text }, { signal }));

@@ -5,8 +5,8 @@ import { button, panel, slider, tabs } from "../panel.js";
 
 export function makeChangePanel(page, copy) {
   const title = make("h3");
-  const silence = button("", () => toggleSilence(page));
-  const whole = button("", () => toggleSilence(page, null));
+  const silence = button("", () => toggleSilence(page), { title: "the output of a silent head is 0" });
+  const whole = button("", () => toggleSilence(page, null), { title: "the output of every head of a silent layer is 0" });
   const sharpen = slider("sharpen", { min: 0, max: 5, step: 0.1, value: 1, format: (x) => `× ${x.toFixed(1)}` }, (factor) => setFactor(page, factor));
   const temperature = slider("temperature", { min: 0.1, max: 3, step: 0.1, value: 1, format: (x) => x.toFixed(1) }, (value) => page.set({ temperature: value }, true));
   const list = make("ul", { class: "changes", attributes: { "aria-label": "active changes" } });
@@ -94,7 +94,7 @@ function removeAll(page) {
   page.set({ changes: [], tokens: null, temperature: 1 }, true);
 }
 
-// Cells were painted on the open head: choose the last, and forbid or allow each, or take back the opposite edit.
+// Cells were painted on the open head: choose the last one; forbid or allow each, or undo the opposite edit of it.
 export function paintCells(page, painted) {
   const { layer, head, paint } = page.shown;
   const { name, allowed } = page.answer.layers[layer];
@@ -102,12 +102,12 @@ export function paintCells(page, painted) {
   const isAllowed = ([row, column]) => allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
   const findEdit = (allow) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === allow);
   const [same, opposite] = [findEdit(isAllowing), findEdit(!isAllowing)];
-  const [cells, rest] = [[...(same?.cells ?? [])], [...(opposite?.cells ?? [])]];
+  const [cells, oppositeCells] = [[...(same?.cells ?? [])], [...(opposite?.cells ?? [])]];
   let isChanged = false;
   for (const cell of painted) {
     const isCell = ([row, column]) => row === cell[0] && column === cell[1];
-    const place = rest.findIndex(isCell);
-    if (place >= 0) rest.splice(place, 1);
+    const i = oppositeCells.findIndex(isCell);
+    if (i >= 0) oppositeCells.splice(i, 1);
     else if (!cells.some(isCell) && isAllowed(cell) !== isAllowing) cells.push(cell);
     else continue;
     isChanged = true;
@@ -117,7 +117,7 @@ export function paintCells(page, painted) {
   if (!isChanged) return;
   const others = page.state.changes.filter((change) => change !== same && change !== opposite);
   const edit = (own, allow) => (own.length ? [{ kind: "mask", layer: name, head, cells: own, allow }] : []);
-  page.set({ changes: [...others, ...edit(rest, !isAllowing), ...edit(cells, isAllowing)] }, true);
+  page.set({ changes: [...others, ...edit(oppositeCells, !isAllowing), ...edit(cells, isAllowing)] }, true);
 }
 
 // The list of changes

@@ -14,7 +14,7 @@ import { largest } from "../thumb.js";
 const FEATURE_WORDS = {
   positive: "Positive random features: φ(x) = exp(W x − ‖x‖²/2√D) / √m estimates the softmax kernel exp(q·k/√D) by m random frequencies W, and is never negative.",
   fourier: "Random Fourier features: sines and cosines of m random frequencies estimate the softmax kernel exp(q·k/√D). An estimate may fall below 0 (orange).",
-  elu: "φ(x) = elu(x) + 1, D features. This is a kernel of its own, not an estimate of the softmax: the difference stays.",
+  elu: "φ(x) = elu(x) + 1, D features. This is a kernel of its own, not an estimate of the softmax, so a difference always remains.",
   quadratic: "φ(q)·φ(k) = (q·k + 1)², exactly, with (D+1)(D+2)/2 features. This is a kernel of its own: it also rewards q and k that point in opposite directions.",
 };
 const MOST_DOUBLINGS = 10; // m is at most 2^10

@@ -140,7 +140,7 @@ export class PatchPicture {
     this.choose(patch, true);
   }
 
-  // While painting, every patch on the way of the mouse.
+  // While painting, choose every patch that the mouse passes.
   onMove(event) {
     if (this.painted === null || this.onPaint === null || event.buttons === 0) return;
     const patch = this.patchAt(event);

@@ -107,7 +107,10 @@ export class PictureMaps {
   // The weight of the chosen patch in every head.
   explainMean(value) {
     const words = `The mean over all heads of all layers is ${value}.`;
-    if (this.heads === null) return make("p", { text: `${words} Below, a patch looks; let the class token look again to see the weight in each head here.` });
+    if (this.heads === null) {
+      const who = this.answer.pool === "class" ? "the class token looks" : "all patches look";
+      return make("p", { text: `${words} In “Every head” below, a patch looks; press “${who}” there to see the weight in each head here.` });
+    }
     const [L, H] = this.answer.weights.shape;
     const rows = Array.from({ length: L }, (_, l) => make("tr", {}, make("th", { text: `layer ${l}` }),
       Array.from({ length: H }, (_unused, h) => make("td", { text: number(this.heads(l, h)[this.state.key]) }))));

@@ -44,7 +44,7 @@ export function makeTableParts(page) {
 }
 
 export function describeSpread(spread) {
-  const size = `Two pairs of positions with the same distance differ by at most ${number(spread)}`;
+  const size = `Products of positions at the same distance differ by at most ${number(spread)}`;
   return spread < 1e-9 ? `${size}: only the distance counts.` : `${size}: not only the distance counts.`;
 }
 

@@ -13,7 +13,7 @@ const SCHEME_WORDS = {
   learned: "Learned: a table of numbers, drawn at random before the training. A row is added to the token at that position; there is no row beyond the last.",
   rotary: "Rotary: nothing is added. The numbers of q and k are turned in pairs, like clock hands, by an angle that grows with the position.",
   toeplitz: "Toeplitz: one learned number m for every distance is added to q · k. Its matrix is the same along every diagonal.",
-  alibi: "ALiBi: every step of distance lowers the score by a fixed slope, which each head has of its own. Nothing is learned.",
+  alibi: "ALiBi: every step of distance lowers the score by a fixed slope; each head has its own. Nothing is learned.",
 };
 const BASES = [2, 10, 100, 1000, 10_000, 100_000, 1_000_000];
 // The settings that each scheme has.

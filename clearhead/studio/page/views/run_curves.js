@@ -81,10 +81,10 @@ function explainLoss(page) {
   const [step, loss] = readSeries(metrics, name).at(-1);
   const isSquared = SQUARED.includes(config?.data?.kind);
   const [words, lines] = isSquared
-    ? ["The loss is the mean of (output − target)² over all outputs.", [`√${name} = √${number(loss)} = ${number(Math.sqrt(loss))}: how far an output is off, by the root of this mean`]]
+    ? ["The loss is the mean of (output − target)² over all outputs.", [`√${name} = √${number(loss)} = ${number(Math.sqrt(loss))}: the root mean square error of an output`]]
     : ["The loss is the mean of −ln p over all examples; p is the probability that the model gives to the right answer (the right token, class or word).", [
       `exp(−${name}) = exp(−${number(loss)}) = ${number(Math.exp(-loss))}: the geometric mean of these p`,
-      `exp(${name}) = exp(${number(loss)}) = ${number(Math.exp(loss))}: the perplexity; as uncertain as a choice among so many equally likely answers`,
+      `exp(${name}) = exp(${number(loss)}) = ${number(Math.exp(loss))}: the perplexity; as uncertain as a choice among that many equally likely answers`,
     ]];
   return make("div", { class: "stack" }, make("p", { text: `${id}, step ${step}. ${words}` }), lines.map((text) => make("p", { class: "mono", text })));
 }

@@ -64,7 +64,7 @@ export class RunData {
     this.streams.delete(id);
   }
 
-  // Runs that are gone. Another one may get the name later.
+  // Forget runs that no longer exist: a new run may get the same name later.
   forget(ids) {
     for (const id of ids) {
       this.unfollow(id);

@@ -12,9 +12,9 @@ export function makeSamplesPanel(page) {
     if (!page.chosen.includes(own) || first !== page.chosen[0]) own = page.chosen[0] ?? null;
     first = page.chosen[0];
     const { samples } = page.data.get(own);
-    const choose = page.chosen.length > 1 ? tabs("run", page.chosen, own, (id) => { [own, isLast] = [id, true]; draw(); }) : null;
+    const chooser = page.chosen.length > 1 ? tabs("run", page.chosen, own, (id) => { [own, isLast] = [id, true]; draw(); }) : null;
     if (!samples.length) {
-      clear(body, choose, make("p", { class: "note", text: own === null ? "Choose a run above." : "There is no sample yet." }));
+      clear(body, chooser, make("p", { class: "note", text: own === null ? "Choose a run above." : "There is no sample yet." }));
       return;
     }
     if (isLast || place >= samples.length) place = samples.length - 1;
@@ -24,9 +24,9 @@ export function makeSamplesPanel(page) {
       [place, isLast] = [i, i === samples.length - 1];
       text.textContent = samples[i].text;
     });
-    const isMoved = body.contains(document.activeElement) && document.activeElement.type === "range";
-    clear(body, choose, move, text);
-    if (isMoved) move.querySelector("input").focus(); // a new sample must not take the keyboard away
+    const hasFocus = body.contains(document.activeElement) && document.activeElement.type === "range";
+    clear(body, chooser, move, text);
+    if (hasFocus) move.querySelector("input").focus(); // a new sample must not take the focus away
   };
 
   // Draw only if something has changed: a slider must not be replaced while it is moved.

@@ -79,7 +79,7 @@ class RunsPage {
     if (this.isLeft) return;
     this.list = list;
     const ids = list.runs.map(({ id }) => id);
-    this.leaveOutGone(ids);
+    this.dropMissing(ids);
     if (!this.hasChosen && ids.length) this.choose([ids[0]]);
     const started = this.choosesNext ? list.training?.run : null;
     if (started && list.training.state !== "ended") {
@@ -90,14 +90,14 @@ class RunsPage {
     this.draw();
   }
 
-  // Chosen runs that are not there: a folder was deleted, or the address names a run of another studio.
-  leaveOutGone(ids) {
-    const gone = this.chosen.filter((id) => !ids.includes(id));
-    if (!gone.length) return;
+  // Drop the chosen runs that do not exist: a folder was deleted, or the address names a run of another studio.
+  dropMissing(ids) {
+    const missing = this.chosen.filter((id) => !ids.includes(id));
+    if (!missing.length) return;
     this.choose(this.chosen.filter((id) => ids.includes(id)));
     this.hasChosen = this.chosen.length > 0;
-    this.data.forget(gone);
-    showStatus(`There is no run ${gone.map((id) => id.slice(0, 80)).join(", ")} here.`);
+    this.data.forget(missing);
+    showStatus(`There is no run ${missing.map((id) => id.slice(0, 80)).join(", ")} here.`);
   }
 
   choose(ids) {
@@ -128,6 +128,7 @@ class RunsPage {
     return make("p", { class: "note training-words", title: training.command, text: this.describeTraining() });
   }
 
+  // The state of the training in a sentence.
   describeTraining() {
     const { runs, training } = this.list;
     const run = runs.find(({ id }) => id === training.run);

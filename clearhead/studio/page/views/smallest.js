@@ -36,7 +36,7 @@ class SmallestPage {
   constructor(root, studio) {
     this.runs = studio.models.filter(({ kind }) => kind === "TorchTransformer").map(({ id }) => id);
     this.state = readSmallest(this.runs);
-    this.isFixed = !hasChoices("run_smallest");
+    this.isFixed = !hasChoices("run_smallest"); // whether input and matrices cannot be changed
     this.losses = [];
     this.training = null;
     this.isGone = false;
@@ -55,7 +55,7 @@ class SmallestPage {
     root.append(
       make("section", { class: "panel stack", attributes: { "aria-label": "task" } }, this.controls, this.rule, this.waiting, this.error),
       this.body = make("div", { class: "view smallest-body" }, make("div", { class: "smallest-first" },
-        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: `${this.isFixed ? "" : "Click letters to change the input. "}Below each letter stands what it comes out as.` }, this.words.node),
+        panel("Input and output", { saves: false, python: () => this.answer?.python ?? "", note: `${this.isFixed ? "" : "Click letters to change the input. "}Below each letter stands its output.` }, this.words.node),
         studio.exported ? null : training),
       this.makeMatrices(), this.makeExplanation()));
     this.drawControls();
@@ -67,7 +67,7 @@ class SmallestPage {
     if (run === null || this.runs.includes(run)) return;
     const model = models.find(({ id }) => id === run);
     const reason = model === undefined ? "is not open in this studio" : model.kind === null ? `cannot be opened: ${model.about}` : "is not a smallest transformer";
-    this.rule.before(make("p", { class: "note", text: `The run ${run.slice(0, 80)} ${reason}. These are other matrices.`, attributes: { role: "status" } }));
+    this.rule.before(make("p", { class: "note", text: `The run ${run.slice(0, 80)} ${reason}. The matrices below are not its own.`, attributes: { role: "status" } }));
   }
 
   // Parts
@@ -112,12 +112,12 @@ class SmallestPage {
       tabs("weights", starts, start === "run" ? `run ${run}` : start, (value) => this.choose(value)),
       start === "run" ? null : choice("longest", [[4, "4 letters"], [5, "5 letters"], [6, "6 letters"]], letters, (value) => this.set({ letters: Number(value), text: this.state.text.slice(0, value), matrices: null, cell: null })),
       start === "by hand" ? slider("sharpness", { min: 0.5, max: 40, step: 0.5, value: sharpness }, (value) => this.set({ sharpness: value, matrices: null })) : null,
-      start === "random" ? button("draw others", () => this.set({ seed: seed + 1, matrices: null })) : null);
+      start === "random" ? button("draw others", () => this.set({ seed: seed + 1, matrices: null }), { title: "other random weights" }) : null);
   }
 
   choose(value) {
     const isRun = value.startsWith("run ");
-    // A run has at least 3 letters; how many is known when it is open.
+    // Every run reads texts of up to 3 letters; whether it reads longer ones is known only when it is open.
     const letters = isRun ? this.state.letters : Math.min(Math.max(this.state.letters, 4), 6);
     const text = this.state.text.slice(0, isRun ? 3 : letters);
     this.set({ start: isRun ? "run" : value, run: isRun ? value.slice(4) : null, letters, text, matrices: null, cell: null });
@@ -173,7 +173,7 @@ class SmallestPage {
 
   fail(error) {
     this.waiting.hidden = true;
-    this.resetter.disabled = this.state.matrices === null; // the way out, if the matrices are at fault
+    this.resetter.disabled = this.state.matrices === null; // a reset helps if the matrices are wrong
     message(this.error, error);
   }
 

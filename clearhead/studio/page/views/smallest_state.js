@@ -1,9 +1,9 @@
-// What the view of the smallest transformer shows, as its address holds it.
+// The state of the view Smallest in the address: which rule, weights, input and cell it shows.
 import { address } from "../address.js";
 
 export const COMPUTED = ["K", "Q", "V", "Attn", "Out"];
 export const RULE_WORDS = {
-  identity: "Each letter comes out as it went in: A B C C → A B C C. By hand: a letter attends to its own kind.",
+  identity: "Each letter comes out unchanged: A B C C → A B C C. By hand: a letter attends to its own kind.",
   first: "Each letter comes out as the first one: C A C → C C C. By hand: every letter attends to place 0.",
   unique: "+1 for a letter that occurs once, −1 for a repeated one: A B B → +1 −1 −1. By hand: a letter attends to its own kind at other places; if there is none, it attends to CLS, whose value is +1.",
 };

@@ -1,4 +1,4 @@
-// Input and output of the smallest transformer: letters to click, and what each token comes out as.
+// Input and output of the smallest transformer: letters to click, and the output of each token.
 import { clear, make } from "../dom.js";
 import { number } from "../format.js";
 import { button } from "../panel.js";
@@ -6,7 +6,7 @@ import { redraw } from "./redraw.js";
 
 const ALPHABET = ["A", "B", "C"];
 
-// onText(text): another input was chosen; null if there is no choice.
+// onText(text): another input was chosen. Without it (null) the input cannot be changed.
 export class Words {
   constructor(onText) {
     this.onText = onText;

@@ -118,7 +118,7 @@ class TextPage {
     for (const part of this.parts) part.draw(answer, this.shown);
   }
 
-  // Whether tokens and panels are dimmed, because they belong to an earlier text.
+  // Dim the tokens and the panels if they belong to an earlier text.
   markStale(isStale) {
     for (const node of [this.tokens, this.body]) node.classList.toggle("stale", isStale);
   }

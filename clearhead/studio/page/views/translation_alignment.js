@@ -20,7 +20,7 @@ export class TranslationAlignment {
     this.words = make("p", { attributes: { "aria-live": "polite" } });
     this.node = panel("Where each word looked", {
       name: "alignment",
-      note: "Above, the sentence; below, the translation. The thicker a line, the more the word took from there. Point at a word to see only its lines. A line may end beside the token that a word comes from: what the encoder holds at a token also tells of those around it (in a GRU: of those before it).",
+      note: "Above, the sentence; below, the translation. The thicker a line, the more the word took from there. Point at a word to see only its lines. A line may end next to the token that a word comes from: the encoder's state at a token also holds the tokens around it (in a GRU: those before it).",
       python: () => this.answer.python,
       explain: () => this.explain(),
     }, this.choices, this.lines.node, this.words, this.matrix.node);
