@@ -53,7 +53,10 @@ class Sizes:
         self.count = cache(self._count)
 
     def change(self, training: TrainingConfig) -> "Sizes":
-        """The same model, trained with other settings."""
+        """The same model, trained with other settings.
+
+        Passes are counted as before: `count` cuts its examples from batches of the first settings.
+        """
         other = copy(self)
         other.recipe = replace(self.recipe, training=training)
         return other
