@@ -138,8 +138,8 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
     mode, of one matrix beside the steps of all matrices of its shape.
     """
     S, c = sizes.hold(1).gradient, sizes.recipe.training
-    copied = sizes.largest_shape if mode in ("none", "ddp") else sizes.largest_matrix
-    kept = sizes.largest_shape if mode == "exact" else 0
+    copied = sizes.most_in_a_shape if mode in ("none", "ddp") else sizes.most_in_a_matrix
+    kept = sizes.most_in_a_shape if mode == "exact" else 0
     update = FLOAT * (MUON_COPIES * copied + kept) * (c.optimizer == "muon")
     if mode == "none":
         return {"pass": S * (c.accumulate > 1), "exchange": S, "update": update}
@@ -152,7 +152,7 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
         gathered = S + S // n if n > 1 else 0
         exchange = max(waiting + 1, sent) * S
         return {"pass": waiting * S, "exchange": exchange, "update": max(update, gathered)}
-    block, rest = sizes.units
+    block, rest = sizes.block_sizes
     width = 2 if mixed else FLOAT
     gathered = width * (2 * block + rest)
     whole = S if c.accumulate > 1 else FLOAT * max(block, rest)
