@@ -151,7 +151,8 @@ def _train(
         environment["processes"] = group.size
     if is_first and folder is None:
         folder = new_run(out, recipe.name, lambda new: _fill(new, task, start, environment))
-    folder = RunFolder(group.ask_first(lambda: str(folder and folder.path)))
+    path = None if folder is None else str(folder.path)
+    folder = RunFolder(group.ask_first(lambda: path))  # only the first process knew it
     with folder.lock() if is_first else nullcontext():
         differences: list[str] = []
         if is_first and not is_new:
