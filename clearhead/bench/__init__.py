@@ -9,6 +9,7 @@ studio_load.py  a studio that many clients ask at once
 studio_page.py  the page of the studio in a browser
 training.py    training: the loop, its data, the start of a command
 saving.py      what a checkpoint costs a training
+group.py       how a comparison starts several processes, and how it reads their memory
 processes.py   training on two processes
 sharding.py    the memory of a process that trains a part of a model
 plan.py        the memory that clearhead plan computes, against the measured one

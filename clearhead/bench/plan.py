@@ -1,18 +1,16 @@
 """What `clearhead plan` computes, against the memory that the processes of a run really take.
 
 The growth of the resident memory of the first process is measured, from before its model is built
-to the highest point of three steps. By default the C library of Linux keeps much of the
-memory that a program frees, which says nothing about its tensors; here it returns larger pieces at
-once. Without that setting the processes were measured at 1.0 to 1.6 times the plan.
+to the highest point of three steps. By default the C library of Linux keeps much of the memory that
+a program frees, so a process has more memory than its tensors need; here the library returns larger
+pieces at once. Without that setting the processes were measured at 1.0 to 1.6 times the plan.
 """
 
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from clearhead.bench.group import read_memory, run_group
 from clearhead.bench.row import Row, Rows
 
 MODES = {"none": 1, "exact": 2, "ddp": 2, "fsdp": 2}  # and the number of processes
@@ -28,6 +26,8 @@ MODELS["large batch"] += ["training.accumulate=1", "training.optimizer=adamw"]
 MODELS["muon"] += ["training.accumulate=2", "training.optimizer=muon"]
 N_KINDS, N_CHARACTERS = 1000, 200_000  # of the generated text
 N_STEPS = 3
+# The C library returns each freed piece of 64 kB or more to the system at once.
+RETURNS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 AIM = "aim ≥ 0.9×: the reserve"
 
 
@@ -55,22 +55,7 @@ def plan(seconds: float) -> Rows:
 
 def _measure(changes: list[str], size: int, n_parameters: int) -> float:
     """The memory of the first process of a group of this size."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size)}
-    common |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    common |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    group = [
-        subprocess.Popen(
-            [sys.executable, "-m", "clearhead.bench.plan", *changes],
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(size)
-    ]
-    texts = [process.communicate()[0] for process in group]
-    if any(process.returncode for process in group):
-        raise RuntimeError(f"a process failed, of those with {' '.join(changes)}")
+    texts = run_group("clearhead.bench.plan", changes, size, variables=RETURNS_MEMORY)
     memory, found = map(int, texts[0].split())
     if found != n_parameters:
         raise RuntimeError(f"{found} parameters were trained, but {n_parameters} planned")
@@ -91,13 +76,13 @@ def _run(changes: list[str]) -> None:
     task = recipe.data.open()
     warm_up()
     with join_group(recipe.training.parallel, torch.device("cpu"), read_place()) as group:
-        before = _read_memory("VmRSS")
+        before = read_memory("VmRSS")
         training = Training(recipe, task, group=group)
         training.join()
         for _ in range(N_STEPS):
             training.update(training.next_plans())
             training.state.step += 1
-        print(_read_memory("VmHWM") - before, training.model.n_parameters)
+        print(read_memory("VmHWM") - before, training.model.n_parameters)
 
 
 def warm_up() -> None:
@@ -107,13 +92,6 @@ def warm_up() -> None:
     weight = torch.ones(8, 8, requires_grad=True)
     (weight @ weight).sum().backward()
     torch.optim.AdamW([weight], fused=True).step()
-
-
-def _read_memory(name: str) -> int:
-    """Resident bytes of this process: VmRSS now, VmHWM at most; Linux tells them."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    (line,) = (line for line in lines if line.startswith(name))
-    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

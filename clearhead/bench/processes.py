@@ -5,15 +5,13 @@ and the best round of each counts. On a machine with two cores, nothing else sho
 """
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from clearhead.bench.group import LIMIT, run_group
 from clearhead.bench.row import Row, Rows
 from clearhead.bench.training import draw_text
 
@@ -48,20 +46,8 @@ def processes(seconds: float) -> Rows:
 
 def _measure(recipe: str, mode: str, size: int, seconds: float) -> float:
     """The seconds of a step, by a group of this size."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(size)}
-    common |= {"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "clearhead.bench.processes", recipe, mode, str(seconds)]
-    group = [
-        subprocess.Popen(
-            command,
-            env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(size)
-    ]
-    texts = [process.communicate()[0] for process in group]
+    arguments = [recipe, mode, str(seconds)]
+    texts = run_group("clearhead.bench.processes", arguments, size, limit=LIMIT + seconds)
     return float(json.loads(texts[0]))
 
 

@@ -7,13 +7,11 @@ of the optimizer are nearly all of it.
 """
 
 import json
-import os
-import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from clearhead.bench.group import read_memory, run_group
 from clearhead.bench.row import Row, Rows
 from clearhead.bench.training import draw_text
 
@@ -22,7 +20,6 @@ CHANGES = ["model.d_model=768", "model.n_layers=12", "model.n_heads=8", "trainin
 CHANGES += ["training.steps=3", "training.eval_every=3", "training.save_every=3"]
 CHANGES += ["training.accumulate=1", "training.optimizer=adamw", "training.workers=1"]
 N_CHARACTERS = 4000  # of the generated text
-LIMIT = 1200  # seconds; a process that hangs would hang the comparison
 
 
 def sharding(seconds: float) -> Rows:
@@ -34,21 +31,10 @@ def sharding(seconds: float) -> Rows:
 
 def _measure(mode: str) -> list[float]:
     """By how many bytes each process grew in a run."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(N_PROCESSES)}
-    common |= {"LOCAL_WORLD_SIZE": str(N_PROCESSES), "MASTER_ADDR": "127.0.0.1"}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "text.txt").write_text(draw_text(N_CHARACTERS), encoding="utf-8")
-        group = [
-            subprocess.Popen(
-                [sys.executable, "-m", "clearhead.bench.sharding", mode, folder],
-                env={**common, "MASTER_PORT": port, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-            )
-            for rank in range(N_PROCESSES)
-        ]
-        return [float(json.loads(each.communicate(timeout=LIMIT)[0])) for each in group]
+        texts = run_group("clearhead.bench.sharding", [mode, folder], N_PROCESSES)
+    return [float(json.loads(text)) for text in texts]
 
 
 def _run(mode: str, folder: str) -> None:
@@ -63,12 +49,6 @@ def _run(mode: str, folder: str) -> None:
     before = read_memory("VmRSS")
     train(recipe, Path(folder) / "runs", device="cpu", threads=1)
     print(read_memory("VmHWM") - before)
-
-
-def read_memory(name: str) -> int:
-    """Bytes of this process: "VmRSS", those it has now; "VmHWM", the most it has had."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":

@@ -64,9 +64,9 @@ def get(
         print_json({**facts, "was_here": fetched.was_here, "path": str(fetched.path)})
         return
     if not quiet:
-        seconds = "was here already" if fetched.was_here else format_duration(timer.seconds)
+        took = "was here already" if fetched.was_here else format_duration(timer.seconds)
         n_files = f"{len(data.files)} file{'s' * (len(data.files) > 1)}"
-        typer.echo(f"{name}: {n_files}, {format_size(data.n_kept)}, {seconds}")
+        typer.echo(f"{name}: {n_files}, {format_size(data.n_kept)}, {took}")
         typer.echo(f"source: {data.source}\nlicence: {data.licence}")
         if name in NEXT:
             typer.echo(f"next: {NEXT[name]}")

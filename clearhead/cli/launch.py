@@ -135,7 +135,7 @@ def launch(
     options = {name: value for name, value in limits.items() if value is not None} | options
     values = parse_command(command)
     name, out = check_command(values, nodes * processes)
-    words = [*command, *(["--debug"] if "--debug" in sys.argv else [])]  # taken out by main
+    words = [*command, *(["--debug"] if "--debug" in sys.argv else [])]  # main has removed it
     job = Job(words, name, processes, nodes, restarts, timeout, gpus_per_node, options)
     if engine != "local":
         _submit(engine, job, out, dry_run)

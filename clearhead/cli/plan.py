@@ -10,13 +10,12 @@ from clearhead.cli.interrupts import exit_on_interrupt
 from clearhead.cli.options import Json, print_json, print_table
 from clearhead.cli.recipes import build_recipe, check_recipe
 from clearhead.cli.train import Changes
-from clearhead.parallel.planning.cards import CARD_NAMES, check_card
+from clearhead.parallel.planning.cards import CARD_NAMES, CARDS_OF_A_MACHINE, check_card
 from clearhead.training.recipes import RECIPES
 
 if TYPE_CHECKING:
     from clearhead.parallel.plan import ModeCost, StepPlan
 
-MACHINE = 8  # cards of a machine
 MAX_GPUS = 10_000
 RecipeName = Annotated[
     str,
@@ -86,7 +85,7 @@ def write_command(step_plan: "StepPlan", name: str, given: list[str]) -> str | N
 def _choose_processes(n: int, gpu: str) -> list[str]:
     """The options of launch; more processes than a machine has cards need several machines."""
     nodes = 1
-    while gpu != "cpu" and (n % nodes or n // nodes > MACHINE):
+    while gpu != "cpu" and (n % nodes or n // nodes > CARDS_OF_A_MACHINE):
         nodes += 1
     processes = ["--processes", str(n // nodes)]
     if nodes == 1:
@@ -121,34 +120,10 @@ def _cost_to_json(cost: "ModeCost") -> dict[str, Any]:
 
 
 def _print_plan(step_plan: "StepPlan", name: str, command: str | None) -> None:
-    c, card = step_plan.recipe.training, step_plan.card
-    times = f"{c.accumulate} × " if c.accumulate > 1 else ""
-    precision = "bfloat16" if step_plan.mixed else "float32"
-    size = f"{times}{c.batch_size}"
-    typer.echo(f"{name}: {step_plan.n_parameters:,} parameters; examples of a step: {size}")
-    where = f"× {card.name}"
-    if card.name == "cpu":
-        where = "process on this machine" if step_plan.n == 1 else "processes on this machine"
-    memory = format_bytes(card.memory)
-    typer.echo(f"{step_plan.n} {where}, {memory} each; products in {precision}")
-    typer.echo("\nmemory of a process at the worst moment of a step")
-    parts = ("weights", "gradient", "optimizer", "buffers", "activations", "total")
-    rows: list[tuple[str, ...]] = [("mode", *parts, "moment", f"of {memory}", "")]
-    for mode, cost in step_plan.costs.items():
-        cells = [format_bytes(getattr(cost.memory, part)) for part in parts]
-        share = format_share(cost.memory.total / card.memory)
-        note = "" if cost.fits else "does not fit"
-        rows.append((mode, *cells, cost.memory.moment, share, note))
-    print_table(rows)
-    typer.echo("\ntime of a step")
-    spans = ("passes", "update", "exchange", "total")
-    rows = [("mode", "passes × examples", *spans, "")]
-    for mode, cost in step_plan.costs.items():
-        cells = [format_seconds(getattr(cost.time, span)) for span in spans]
-        hidden = cost.time.hidden
-        note = f"{format_seconds(hidden)} of the exchange overlap the passes" if hidden else ""
-        rows.append((mode, f"{cost.share.n_passes} × {cost.share.n_examples}", *cells, note))
-    print_table(rows)
+    _print_title(step_plan, name)
+    _print_memory(step_plan)
+    _print_time(step_plan)
+    c = step_plan.recipe.training
     typer.echo(f"\n{_say_assumptions(step_plan)}")
     if step_plan.n > c.batch_size:
         examples = "1 example" if c.batch_size == 1 else f"{c.batch_size} examples"
@@ -157,6 +132,44 @@ def _print_plan(step_plan: "StepPlan", name: str, command: str | None) -> None:
             f"it has {examples}; take a larger training.batch_size"
         )
     typer.echo(_say_advice(step_plan, command))
+
+
+def _print_title(step_plan: "StepPlan", name: str) -> None:
+    """What is planned: the model, the examples of a step, the cards and the precision."""
+    c, card, n = step_plan.recipe.training, step_plan.card, step_plan.n
+    times = f"{c.accumulate} × " if c.accumulate > 1 else ""
+    size = f"{times}{c.batch_size}"
+    typer.echo(f"{name}: {step_plan.n_parameters:,} parameters; examples of a step: {size}")
+    where = f"× {card.name}"
+    if card.name == "cpu":
+        where = "process on this machine" if n == 1 else "processes on this machine"
+    precision = "bfloat16" if step_plan.mixed else "float32"
+    typer.echo(f"{n} {where}, {format_bytes(card.memory)} each; products in {precision}")
+
+
+def _print_memory(step_plan: "StepPlan") -> None:
+    typer.echo("\nmemory of a process at the worst moment of a step")
+    available = step_plan.card.memory
+    parts = ("weights", "gradient", "optimizer", "buffers", "activations", "total")
+    rows: list[tuple[str, ...]] = [("mode", *parts, "moment", f"of {format_bytes(available)}", "")]
+    for mode, cost in step_plan.costs.items():
+        cells = [format_bytes(getattr(cost.memory, part)) for part in parts]
+        share = format_share(cost.memory.total / available)
+        note = "" if cost.fits else "does not fit"
+        rows.append((mode, *cells, cost.memory.moment, share, note))
+    print_table(rows)
+
+
+def _print_time(step_plan: "StepPlan") -> None:
+    typer.echo("\ntime of a step")
+    spans = ("passes", "update", "exchange", "total")
+    rows: list[tuple[str, ...]] = [("mode", "passes × examples", *spans, "")]
+    for mode, cost in step_plan.costs.items():
+        cells = [format_seconds(getattr(cost.time, span)) for span in spans]
+        hidden = cost.time.hidden
+        note = f"{format_seconds(hidden)} of the exchange overlap the passes" if hidden else ""
+        rows.append((mode, f"{cost.share.n_passes} × {cost.share.n_examples}", *cells, note))
+    print_table(rows)
 
 
 def _say_assumptions(step_plan: "StepPlan") -> str:
@@ -181,19 +194,31 @@ def _say_assumptions(step_plan: "StepPlan") -> str:
 
 
 def _say_advice(step_plan: "StepPlan", command: str | None) -> str:
+    """The line to type, after what must change; or a way out if nothing fits.
+
+    A mode may fit that the advice does not consider, because the recipe names another one.
+    """
     advice = step_plan.advice
+    fitting = [mode for mode, cost in step_plan.costs.items() if cost.fits]
     if command is None or advice.cost is None:
+        others = "take a smaller model, shorter inputs, more GPUs or larger ones"
+        if fitting:
+            words = " or ".join(f"training.parallel={mode}" for mode in fitting)
+            return f"no smaller batch is small enough; {words} fits, or {others}"
         least = min(cost.memory.total for cost in step_plan.costs.values())
         return (
             f"nothing fits: the least is {format_bytes(least)}, and no smaller batch is small "
-            f"enough; take a smaller model, shorter inputs, more GPUs or larger ones"
+            f"enough; {others}"
         )
     several = " on each machine, with its own --node-rank" if "--node-rank" in command else ""
     line = f"type{several}: {command}"
     if not advice.changes:
         return line
     total, changes = format_bytes(advice.cost.memory.total), " ".join(advice.changes)
-    return f"nothing fits as it is; with {changes} it takes {total}\n{line}"
+    start = "nothing fits as it is"
+    if fitting:
+        start = f"as it is, {advice.mode} does not fit ({' and '.join(fitting)} would)"
+    return f"{start}; with {changes} it takes {total}\n{line}"
 
 
 def format_bytes(n: float) -> str:

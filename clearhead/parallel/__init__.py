@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NoAnswer", "join_group", "make_plan"]
 
+# Imported when asked for: the command line names the cards of planning/ without importing torch.
 _HOMES = {"group": ["join_group"], "meeting": ["NoAnswer"], "plan": ["make_plan"]}
 
 

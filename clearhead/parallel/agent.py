@@ -38,7 +38,7 @@ SAVE_WITHIN = 120  # seconds that processes have to save after a signal
 END_WITHIN = 10.0  # seconds that they have to end after the first of them has
 END = "clearhead/end"  # a key of the store: the exit code of a final error
 LEAVE_WITHIN = 5.0  # seconds that machine 0 waits for the others at the end of a run
-LOOK_EVERY = 0.05  # seconds between two looks
+LOOK_EVERY = 0.05  # seconds between two checks
 OTHERS_ENDED = "error: the other machines have ended; their messages name the cause"
 Tell = Callable[[str], None]
 
@@ -109,7 +109,7 @@ class Agent(LocalElasticAgent):
         return 128 + number
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        """Look at the processes, and decide whether they may start again."""
+        """Check the processes; if one has failed, decide whether they may start again."""
         running = self._find_running()
         result = super()._monitor_workers(worker_group)  # ends the others if one has failed
         if result.is_failed():
@@ -238,7 +238,8 @@ class _NoLogs(LogsSpecs):
 def handle_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[list[str]]:
     """Handle Ctrl-C and SIGTERM in a `with` block, unless they were ignored; gives their names."""
     before = {number: signal.getsignal(number) for number in STOPPING}
-    ours = [number for number in STOPPING if before[number] is not signal.SIG_IGN]
+    ignored = (signal.SIG_IGN, None)  # None: a handler from outside Python, which we cannot restore
+    ours = [number for number in STOPPING if before[number] not in ignored]
     for number in ours:
         signal.signal(number, handle)
     try:
@@ -249,5 +250,6 @@ def handle_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[
 
 
 def raise_signal(number: int, frame: FrameType | None) -> None:
+    """A handler that raises SignalException, which torch's agent expects."""
     name = signal.Signals(number).name
     raise SignalException(f"received {name}", signal.Signals(number))

@@ -13,19 +13,23 @@ def find_cause(codes: Mapping[int, int], ended_by_us: Container[int] = ()) -> tu
     """The process whose end explains the others: its rank and exit code, below 0 for a signal.
 
     When one process dies, those that wait for it end with LOST, or are aborted by the network
-    library, and the agent stops the rest. ended_by_us: ranks that the agent has stopped; a signal
-    that ended one of them was ours.
+    library, and the agent stops the rest. So these ends explain the least. Of the others, an error
+    with a reason explains more than a signal, and a signal more than an unknown error.
+
+    ended_by_us: ranks that the agent has stopped; a signal that ended one of them was ours.
     """
     ours = (-signal.SIGKILL, -signal.SIGTERM)
-    first = {r: code for r, code in codes.items() if not (r in ended_by_us and code in ours)}
-    codes = first or codes
+    alone = {r: code for r, code in codes.items() if not (r in ended_by_us and code in ours)}
+    codes = alone or codes
     consequences = [LOST, -signal.SIGABRT, *STOPPED, *(-number for number in STOPPING)]
 
-    def weigh(rank: int) -> tuple[int, int]:
+    def weigh(rank: int) -> tuple[int, int]:  # the least one is the cause
         code = codes[rank]
         if code in consequences:
             return 3 + consequences.index(code), rank
-        return (0 if not is_curable(code) else 1 if code < 0 else 2), rank
+        if not is_curable(code):
+            return 0, rank
+        return (1 if code < 0 else 2), rank
 
     rank = min(codes, key=weigh)
     return rank, codes[rank]

@@ -39,7 +39,9 @@ from clearhead.training.optimizer import Optimizer
 from clearhead.training.recipe import TrainingConfig
 from clearhead.training.tasks.task import Task
 
-current: "Processes | None" = None  # the group of this process; stays set after an error
+# The group of this process. It stays set after an error, for the command line, which asks it by
+# `say_first` whether to print the message.
+current: "Processes | None" = None
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def join_group(parallel: str | None, device: torch.device, place: Place) -> Iter
     group = current = _find_kind(parallel, place)(device, place)
     try:
         yield group
-        group.wait()  # without this, one of two processes sometimes ends by SIGABRT
+        group.wait()  # without this, one of two processes sometimes ended by SIGABRT
         current = None
     except BaseException as fault:
         group.signs.say_end(fault)
@@ -84,15 +86,14 @@ class Processes(Group):
     def __init__(self, device: torch.device, place: Place) -> None:
         self.rank, self.size, self.device = place.rank, place.size, device
         self.timeout = read_timeout()
-        self.parent = os.getppid()
+        self.parent = os.getppid()  # the program that started this process
         self.seconds_exchanging = 0.0
         self.store = meet(place, self.timeout)
+        backend = "gloo"
+        if device.type != "cpu":
+            backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
+            torch.accelerator.set_device_index(device.index or 0)
         with explain_absence(self.store, self.size, self.timeout):
-            backend = "gloo"
-            if device.type != "cpu":
-                backend += f",{device.type}:{dist.get_default_backend_for_device(device)}"
-                backend = f"cpu:{backend}"
-                torch.accelerator.set_device_index(device.index or 0)
             dist.init_process_group(
                 backend,
                 store=dist.PrefixStore("exchange", self.store),
@@ -133,12 +134,15 @@ class Processes(Group):
     # What all processes do together
 
     def add_up(self, parts: Mapping[Span, Tensor], n: int, length: int) -> Tensor:
-        """Each process gets the gradients of its own parameters, and all that follows them."""
+        """Each process gets the gradients of its own parameters, and all that follows them.
+
+        A vector has the gradients of all parameters, and then numbers that every process needs.
+        """
         slices = self.owners.slices
-        shares = [share_chunks(n, rank, self.size) for rank in range(self.size)]
-        spans = [list_subtrees(share, (0, n)) for share in shares]
-        rest = length - slices[-1][1]
+        rest = length - slices[-1][1]  # how many numbers every process needs
         lengths = [end - start + rest for start, end in slices]
+        shares = [share_chunks(n, rank, self.size) for rank in range(self.size)]
+        spans = [list_subtrees(share, (0, n)) for share in shares]  # by rank: what it has added up
         own = spans[self.rank]
         pieces = [
             piece
@@ -146,7 +150,7 @@ class Processes(Group):
             for span in own
             for piece in (parts[span][start:end], parts[span][-rest:])
         ]
-        sent = torch.cat([torch.empty(0, device=self.device), *pieces])
+        sent = torch.cat([torch.empty(0, device=self.device), *pieces])  # maybe there are none
         counts = [len(found) * lengths[self.rank] for found in spans]
         received = sent.new_empty(sum(counts))
         with self.exchanging():
@@ -190,7 +194,7 @@ class Processes(Group):
             except Stop as fault:
                 message, stop = json.dumps({"stop": True}), fault
         reply = json.loads(self._tell_all(message))
-        if stop is not None or "stop" in reply:
+        if "stop" in reply:
             raise stop or Stop
         return reply["answer"]
 

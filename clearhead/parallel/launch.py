@@ -12,7 +12,7 @@ are the differences from torchrun:
 - Ranks follow the number of the machine, so rank 0, which writes the run, stays on machine 0.
 - After a signal the processes have two minutes to save the run, and 10 seconds to end after the
   first of them has. A second signal kills them.
-- If machine 0 is lost without a word, the other machines end within the time limit.
+- If machine 0 is lost without a word, the other machines end soon after the time limit.
 - It prints a sentence for each event instead of a log.
 """
 
@@ -30,6 +30,7 @@ from clearhead.parallel.agent import OTHERS_ENDED, Agent, Tell, handle_signals, 
 from clearhead.parallel.faults import LOST
 from clearhead.parallel.machines import NoConnection, make_rendezvous, watch_first_machine
 
+# Environment variables of the processes.
 TIMEOUT = "CLEARHEAD_TIMEOUT"  # seconds that a process waits for another
 AGENT = "CLEARHEAD_AGENT"  # process id of the agent; its processes end when it does
 
@@ -90,6 +91,7 @@ def launch(
 
 
 def _silence_logs() -> None:
+    """Drop what torch's agent logs: our sentences take its place."""
     logger = logging.getLogger("torch.distributed.elastic")
     logger.propagate = False
     logger.addHandler(logging.NullHandler())
@@ -97,6 +99,7 @@ def _silence_logs() -> None:
 
 @contextmanager
 def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """In a `with` block, set these variables; its end also undoes all other changes."""
     before = dict(os.environ)
     os.environ.update(values)
     try:

@@ -55,10 +55,10 @@ def make_rendezvous(
 def watch_first_machine(
     rendezvous: str, timeout: float, end: Callable[[str], None]
 ) -> Iterator[None]:
-    """In a `with` block, call `end` with a sentence if machine 0 gives no answer for so long.
+    """In a `with` block, call `end` with a sentence if machine 0 does not answer for too long.
 
-    It is called in a thread, a little later than `timeout`: the processes of this machine get the
-    chance to name the cause first.
+    `end` is called once, in a thread, a little later than after `timeout` seconds. So the processes
+    of this machine can name the cause first.
     """
     limit, done = timeout + 2 * ANSWER_WITHIN, threading.Event()
     store = _connect(rendezvous, timeout)
@@ -70,6 +70,7 @@ def watch_first_machine(
                     f"error: machine 0 at {rendezvous} has not answered for {limit:g} seconds: it "
                     f"has stopped, or the network is cut; the same command resumes the run"
                 )
+                return
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -91,7 +92,7 @@ def _connect(rendezvous: str, timeout: float) -> Store:
 
 
 def _has_answered(store: Store) -> bool:
-    """An error is an answer, too: torch then raises one for its own connection."""
+    """True even after an error: the connection is then closed, which the agent notices itself."""
     with suppress(RuntimeError):
         store.check(["clearhead"])
     return True

@@ -25,8 +25,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from clearhead.runtime import Place
 
-TIMEOUT = 600.0  # seconds, unless CLEARHEAD_TIMEOUT is set
-LOOK_EVERY = 0.02  # seconds between two looks at the store
+DEFAULT_TIMEOUT = 600.0  # seconds, unless CLEARHEAD_TIMEOUT is set
+LOOK_EVERY = 0.02  # seconds between two questions to the store
 
 
 class NoAnswer(RuntimeError):
@@ -65,6 +65,7 @@ def agree_on_word(store: dist.Store, place: Place, seconds: float) -> dist.Store
 
 
 def _wait_a_little(limit: float) -> None:
+    """Wait until the next question to the store; an error if the time is over."""
     if time.monotonic() > limit:
         raise RuntimeError("nobody answered")
     time.sleep(LOOK_EVERY)
@@ -97,10 +98,10 @@ def explain_absence(store: dist.Store | None, size: int, seconds: float) -> Iter
 
 
 def read_timeout() -> float:
-    """How many seconds a process waits for another: CLEARHEAD_TIMEOUT, or else TIMEOUT."""
+    """How many seconds a process waits for another: CLEARHEAD_TIMEOUT, or DEFAULT_TIMEOUT."""
     text = os.environ.get("CLEARHEAD_TIMEOUT", "")
     try:
-        seconds = float(text or TIMEOUT)
+        seconds = float(text or DEFAULT_TIMEOUT)
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds <= 86400:

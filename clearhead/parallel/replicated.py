@@ -78,9 +78,9 @@ class PartGradients(Gradients):
                 loss = self.compute_loss(batch)
                 (loss * (n * size / n_terms)).backward()  # the exchange divides by size
             losses.append(float(loss.detach()))
-        every = self._collect(losses)
-        mean = sum(loss * n for loss, n in zip(every, terms, strict=True)) / n_terms
-        return StepLoss([torch.tensor(loss) for loss in every], torch.tensor(mean))
+        all_losses = self._collect(losses)
+        mean = sum(loss * n for loss, n in zip(all_losses, terms, strict=True)) / n_terms
+        return StepLoss([torch.tensor(loss) for loss in all_losses], torch.tensor(mean))
 
     def prepare(self, batch: Batch) -> None:
         """Called before each step, with one of its batches."""
@@ -102,13 +102,13 @@ class PartGradients(Gradients):
         return make_batch(parts[number] if len(parts[number]) else next(others))
 
     def _count(self, part: Plan, batch: Batch) -> float:
+        """The terms of the loss of a part: its weight; 0 if it only borrows an example."""
         return float(self.task.count_terms(batch)) if len(part) else 0.0
 
     def _collect(self, own: Sequence[float]) -> list[float]:
         """The numbers of all processes, in the order of the parts."""
-        return [
-            number for row in zip(*self.group.gather_numbers(own), strict=True) for number in row
-        ]
+        by_rank = self.group.gather_numbers(own)  # part i belongs to rank i % size
+        return [number for row in zip(*by_rank, strict=True) for number in row]
 
 
 class ReplicatedGradients(PartGradients):
@@ -151,7 +151,7 @@ class ReplicatedGradients(PartGradients):
         return self.replica.no_sync() if wanted else nullcontext()
 
     def norm(self) -> Tensor:
-        """The length of the gradient, on the CPU, as the losses are."""
+        """The length of the gradient, on the CPU, where the losses are, too."""
         return super().norm().cpu()
 
 

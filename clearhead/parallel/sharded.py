@@ -45,6 +45,7 @@ from clearhead.parallel.group import Processes
 from clearhead.parallel.meeting import NoAnswer
 from clearhead.parallel.replicated import PartGradients
 from clearhead.parallel.shards import take_rows
+from clearhead.parallel.signs import ENDED
 from clearhead.runtime import Place
 from clearhead.shapes import all_finite
 from clearhead.training.gradient import Gradients, MakeBatch, StepLoss, choose_mixed
@@ -146,7 +147,7 @@ class Sharded(Processes):
         if fault is not None:
             raise fault
         if failed is not None:
-            raise NoAnswer(f"rank {failed[0]} ended with an error; its own message names it")
+            raise NoAnswer(ENDED.format(failed[0]))
 
 
 def _return_freed_memory() -> None:

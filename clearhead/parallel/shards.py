@@ -12,7 +12,7 @@ reads these files, too. They are written and read here, by files/tensors.py: DCP
 as pickles, needs the package safetensors, and does not check what a file says.
 
 What is not sharded, such as a buffer, is whole in the first file. Where a tensor has fewer rows
-than there are processes, some files have none of them. A reader with any number of processes puts
+than there are processes, some files have no row of it. A reader with any number of processes puts
 the rows together, and refuses files in which rows are missing, appear twice or do not fit.
 """
 
@@ -55,7 +55,7 @@ def write_shard(path: Path, tensors: Mapping[str, Tensor], *, is_first: bool) ->
             own[name], first = tensor, 0
         else:
             continue
-        offsets[name] = {OFFSETS: [first, *[0] * tensor.ndim][: tensor.ndim]}
+        offsets[name] = {OFFSETS: [first, *[0] * tensor.ndim][: tensor.ndim]}  # [] without axes
     metadata = {INFO: json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
     write_tensors(path, own, metadata=metadata)
 
@@ -157,16 +157,17 @@ def _find_pieces(files: Iterable[Path]) -> Pieces:
         for piece in pieces:
             where = f"{quote(piece.file)}: {name!r:.80}"
             if piece.first != end:
-                word = "is missing before" if piece.first > end else "is there twice, in"
+                word = "is missing before" if piece.first > end else "is there a second time in"
                 raise BadFile(f"{where}: row {min(piece.first, end)} {word} this shard")
-            one, other = piece.info, pieces[0].info
-            if (one.dtype, one.shape[1:], bool(one.shape)) != (
-                *(other.dtype, other.shape[1:]),
-                bool(other.shape),
-            ):
+            if _describe_row(piece.info) != _describe_row(pieces[0].info):
                 raise BadFile(f"{where} does not fit the shard in {quote(pieces[0].file)}")
             end = piece.end
     return found
+
+
+def _describe_row(info: TensorInfo) -> tuple[torch.dtype, Sequence[int] | None]:
+    """The dtype and the shape of a row: the same in all shards; None for a tensor without axes."""
+    return info.dtype, info.shape[1:] if info.shape else None
 
 
 def _read_starts(file: Path, header: Mapping[str, TensorInfo]) -> dict[str, int]:

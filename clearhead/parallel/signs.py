@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch.distributed as dist
 
@@ -25,12 +25,20 @@ from clearhead.parallel.meeting import NoAnswer, read_key
 BEAT = 1.0  # seconds between signs of life
 ANSWER_WITHIN = 10.0  # seconds that a process waits for the store after a fault
 
+ENDED = "rank {} ended with an error; its own message names the cause"
 SILENCE = (
     "the machine of rank 0 does not answer: it has stopped, or the network is cut; the same "
     "command resumes the run"
 )
 
 Answer = TypeVar("Answer")
+
+
+class Sign(NamedTuple):
+    """The last sign of life of a process."""
+
+    number: int  # 0 before the first one
+    n_exchanges: int  # that the process had begun
 
 
 class Signs:
@@ -72,19 +80,18 @@ class Signs:
             raise NoAnswer(reason) from None
 
     def _beat(self) -> None:
+        """Write signs until `stop` is called."""
         number = 0
         with suppress(RuntimeError):  # the store is gone, so this process ends soon, too
             while not self._end.wait(BEAT):
                 number += 1
                 self.store.set(f"beat/{self.rank}", f"{number} {self.n_exchanges}")
 
-    def _read_signs(self) -> dict[int, list[int]]:
-        """The last sign of each other rank: its number, and the exchanges begun."""
+    def _read_signs(self) -> dict[int, Sign]:
+        """The last sign of each other rank."""
         others = [rank for rank in range(self.size) if rank != self.rank]
-        found = {rank: read_key(self.store, f"beat/{rank}") for rank in others}
-        return {
-            rank: [int(word) for word in (sign or b"0 0").split()] for rank, sign in found.items()
-        }
+        found = {rank: read_key(self.store, f"beat/{rank}") or b"0 0" for rank in others}
+        return {rank: Sign(*map(int, text.split())) for rank, text in found.items()}
 
     def _find_reason(self, message: str) -> str:
         """Why an exchange failed with this message.
@@ -101,19 +108,20 @@ class Signs:
             return "the program that started the processes has ended; start it again to resume"
 
     def _look_for_reason(self, message: str) -> str:
+        """Watch the signs of the others for a moment; returns the reason in a sentence."""
         before = self._read_signs()
         for _ in range(25):  # the others have 2.5 s to write a sign
             if ended := [rank for rank in before if self.store.check([f"ended/{rank}"])]:
-                return f"rank {ended[0]} ended with an error; its own message names it"
+                return ENDED.format(ended[0])
             self._end.wait(BEAT / 10)
         after = self._read_signs()
-        if silent := [rank for rank in after if after[rank][0] == before[rank][0]]:
+        if silent := [rank for rank in after if after[rank].number == before[rank].number]:
             return (
                 f"{_list_ranks(silent)} of {self.size} gave no sign of life: killed, stopped or "
                 f"cut off; all others waited at most {self.timeout:g} s; the same command resumes "
                 f"the run"
             )
-        if late := [rank for rank in after if after[rank][1] < self.n_exchanges]:
+        if late := [rank for rank in after if after[rank].n_exchanges < self.n_exchanges]:
             return (
                 f"{_list_ranks(late)} of {self.size} did not come to an exchange for which the "
                 f"others waited {self.timeout:g} s: it hangs, or needs a longer --timeout, as for "

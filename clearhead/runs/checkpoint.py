@@ -103,7 +103,7 @@ def remove_old(
     Checkpoints of later steps do not count and stay: the run skipped them as damaged.
     """
     found = [path for path in find_checkpoints(folder) if parse_step(path) <= step]
-    last = {parse_step(path): path for path in found}  # a .old one only if alone
+    last = {parse_step(path): path for path in found}  # a .old one only if its step has no other
     kept = {last[number] for number in (*sorted(last)[-max(1, keep) :], best) if number in last}
     for path in found:
         if path not in kept:
@@ -127,6 +127,7 @@ def _remove(path: Path, tell: Tell) -> None:
 
 
 def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
+    """Lists every file of the folder, with its size and SHA-256."""
     names = sorted({file.name for file in folder.iterdir()} - {MANIFEST})
     manifest = {
         "format": FORMAT if MODEL in names else SHARDED,
@@ -152,7 +153,7 @@ def load(
 ) -> Checkpoint:
     """A checkpoint of this run, every byte of it checked; its optimizer only if wanted.
 
-    read: reads the tensors of files in another way than whole.
+    read: reads the tensors of a list of files; None reads them whole.
     """
     check(path)
     state = _read_state(path)
@@ -215,7 +216,9 @@ def load_newest(
 
 def load_best(folder: Path, run: str, step: int, tell: Tell) -> Checkpoint | None:
     """The weights of the best step, without the optimizer; None if they cannot be used."""
-    for path in find_checkpoints(folder):
+    for path in reversed(
+        find_checkpoints(folder)
+    ):  # a .old one only after the one that replaced it
         if parse_step(path) == step:
             try:
                 return load(path, run, with_optimizer=False)

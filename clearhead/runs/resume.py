@@ -67,14 +67,15 @@ def find_unreported(parent: Path, recipe: Recipe, overfit: int | None) -> RunFol
         with suppress(BadFile, OSError):
             config = run.config
             if config.get("asked") == asked:
-                others = any(_list_differences({CODE: config.get(CODE)}, {CODE: about}))
-                is_missing = not others and not _has_report(run)
-                return run if is_missing and is_finished(run.checkpoints) else None
+                is_other_code = any(_describe_differences({CODE: config.get(CODE)}, {CODE: about}))
+                if is_other_code or _has_report(run) or not is_finished(run.checkpoints):
+                    return None
+                return run
     return None
 
 
 def digest_command(recipe: Recipe, overfit: int | None) -> str:
-    """The digest of a command, before the data fill in sizes of the model."""
+    """The digest of what a command asks for, without the sizes that the data decide."""
     return hash_json({**recipe.to_dict(), "overfit": overfit})
 
 
@@ -115,7 +116,8 @@ def decide_threads(
 
     Workers have a thread each: they hardly wait for one another, so there is nothing to measure.
     OMP_NUM_THREADS has precedence, as it has for one worker. With parallel=exact every process and
-    every worker has one thread: the numbers may depend on threads, and must not depend on cores.
+    every worker has one thread: the number of threads may change the last digits, so it must not
+    depend on how many cores the machine has.
     """
     if threads != "auto":
         return int(threads)
@@ -140,7 +142,7 @@ def check_same(
     now = {**environment, **config}
     if CODE not in then:  # written by an earlier release, which kept no own code
         now.pop(CODE, None)
-    differences = list(_list_differences(then, now))
+    differences = list(_describe_differences(then, now))
     is_another = any(line.partition(":")[0].partition(".")[0] in FIXED for line in differences)
     if differences and (is_another or not force):
         forced = "" if is_another else "give --force to resume with the new values, or "
@@ -176,7 +178,7 @@ def record_forced(
 
 
 def record_processes(run: RunFolder, environment: Mapping[str, Any], tell: Tell) -> None:
-    """Say and write down that a run continues on another number of processes."""
+    """Tell the user, and record, that a run continues on another number of processes."""
     then, now = run.environment.get("processes", 1), environment.get("processes", 1)
     if then != now:
         processes = "1 process" if now == 1 else f"{now} processes"
@@ -186,7 +188,7 @@ def record_processes(run: RunFolder, environment: Mapping[str, Any], tell: Tell)
         run.describe(run.config, {**run.environment, "processes": now})
 
 
-def _list_differences(one: Any, other: Any) -> Iterator[str]:
-    """Each field that changes the numbers and differs, with both values."""
-    for name, then, now in list_differences(one, other, ignore=HARMLESS):
+def _describe_differences(before: Any, after: Any) -> Iterator[str]:
+    """A line for each field that changes the numbers and differs, with both values."""
+    for name, then, now in list_differences(before, after, ignore=HARMLESS):
         yield f"{name}: {then!r:.200} then, {now!r:.200} now"

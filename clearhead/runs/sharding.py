@@ -52,6 +52,7 @@ class ShardedStorage(DiskStorage):
         group.try_together(self._check_shared)
 
     def _check_shared(self) -> None:
+        """Refuse a folder that this process does not see."""
         if not self.checkpoints.is_dir():
             raise BadFile(
                 f"{quote(self.path)} is not seen by rank {self.group.rank}; with parallel=fsdp "
@@ -114,19 +115,23 @@ class ShardedStorage(DiskStorage):
         save(self.checkpoints, checkpoint, lambda staged: self._write(snapshot, staged))
 
     def _write(self, snapshot: Snapshot, staged: Path | None) -> None:
-        """Write the shards of this process into the folder that the first process has made."""
-        name = self.group.ask_first(lambda: staged and staged.name)  # paths may differ by machine
-        folder = Path(os.path.realpath(self.checkpoints)) / name  # as errors name it
+        """Write the shards of this process into the folder that the first process has made.
+
+        staged: this folder, None in all other processes.
+        """
+        # Only the name is sent: the path of the run may differ from machine to machine.
+        temporary = self.group.ask_first(lambda: staged and staged.name)
+        folder = Path(os.path.realpath(self.checkpoints)) / temporary
         target = self.checkpoints / name_step(snapshot.state.step)
         parts = {"model": snapshot.model, "optimizer": snapshot.optimizer}
 
         def write() -> None:
             try:
                 for kind, tensors in parts.items():
-                    name = name_shard(kind, self.group.rank, self.group.size)
-                    write_shard(folder / name, tensors, is_first=self.is_first)
+                    file = folder / name_shard(kind, self.group.rank, self.group.size)
+                    write_shard(file, tensors, is_first=self.is_first)
             except OSError as fault:
-                name_target(fault, target, folder)
+                name_target(fault, target, folder)  # the user knows no temporary folder
                 raise
 
         self.group.try_together(write)
@@ -145,8 +150,10 @@ class ShardedStorage(DiskStorage):
 def _read(files: list[Path], model: Model, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of these files, sharded as in `like`.
 
-    The names are those in the files; `like` has the names of this release.
+    An earlier release may have written the files. The result keeps their names, and `like` has
+    those of this release.
     """
     names: Any = {name: name for name in read_shapes(files)}
-    new = model.translate_names(names)
-    return read_like(files, {str(old): like[name] for name, old in new.items() if name in like})
+    old_names = model.translate_names(names)  # new name → name in the files
+    pairs = {str(old): like[new] for new, old in old_names.items() if new in like}
+    return read_like(files, pairs)

@@ -1,9 +1,9 @@
 """A run folder that the training loop writes to, and from which a run is restored.
 
 With training.save_in_background=true the tensors of a checkpoint are copied, and a thread writes
-the copy while the training goes on. As without it, a checkpoint counts as saved only when it has
-been read back, and old ones are removed only then. The next save first waits for the one before,
-and raises its error.
+the copy while the training goes on. As without this setting, a checkpoint counts as saved only when
+it has been read back, and old ones are removed only then. The next save first waits for the one
+before; if that one failed, it raises its error.
 """
 
 import os
@@ -76,7 +76,7 @@ class DiskStorage(RunFolder):
         """
         self.finish()
         with self._explain_deletion():
-            os.stat(self.checkpoints)  # or else `_write_checkpoint` would make the folder again
+            os.stat(self.checkpoints)  # otherwise `_write_checkpoint` would make the folder again
             self._check_finite(snapshot)
             state = snapshot.state
             state.sizes = self.sync_sizes()
@@ -95,7 +95,7 @@ class DiskStorage(RunFolder):
                 pending.result()
 
     def close(self) -> None:
-        """Wait for a checkpoint that is still being written; report an error, do not raise it."""
+        """Wait for a checkpoint that is still being written; an error is reported, not raised."""
         try:
             self.finish()
         except (OSError, RunDeleted) as fault:
@@ -119,7 +119,7 @@ class DiskStorage(RunFolder):
             ) from None
 
     def _add_checkpoint(self, run: str, snapshot: Snapshot) -> None:
-        """Write a checkpoint, then remove old ones; run: the identity of the run."""
+        """Write a checkpoint, then remove old ones; with in_background in a thread."""
         state = snapshot.state
         self._write_checkpoint(run, snapshot)
         self.last_step = state.step
@@ -137,5 +137,5 @@ class DiskStorage(RunFolder):
 
 
 def _copy(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU, which no later step changes."""
+    """Copies on the CPU: later steps change the tensors, but not these."""
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}

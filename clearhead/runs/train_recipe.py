@@ -108,7 +108,8 @@ def train(
 def _join_group(
     parallel: str | None, device: torch.device, place: Place
 ) -> AbstractContextManager[Group]:
-    """The group of this process. One alone needs no torch.distributed, which some builds lack."""
+    """The group of this process; a process alone must not need torch.distributed, which some
+    builds of PyTorch lack."""
     if place.size == 1 and parallel in (None, "exact"):
         return nullcontext(Group())
     from clearhead.parallel.group import join_group
@@ -117,7 +118,7 @@ def _join_group(
 
 
 class Finished(Exception):
-    """The run was finished before; nothing was trained."""
+    """`find_finished` found a run; nothing was trained."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"{run} is finished")
@@ -150,7 +151,8 @@ def _train(
         environment["processes"] = group.size
     if is_first and folder is None:
         folder = new_run(out, recipe.name, lambda new: _fill(new, task, start, environment))
-    folder = RunFolder(group.ask_first(lambda: str(folder and folder.path)))
+    path = None if folder is None else str(folder.path)
+    folder = RunFolder(group.ask_first(lambda: path))  # only the first process knew it
     with folder.lock() if is_first else nullcontext():
         differences: list[str] = []
         if is_first and not is_new:
@@ -160,12 +162,8 @@ def _train(
         storage, takes_part = _open_storage(group, folder, recipe.training, tell)
         if takes_part:
             storage.read(recipe.model)
-        training = Training(
-            *(recipe, task, storage if takes_part else Memory()),
-            device=device,
-            tell=tell,
-            group=group,
-        )
+        kept_in = storage if takes_part else Memory()
+        training = Training(recipe, task, kept_in, device=device, tell=tell, group=group)
         with (
             Signals(training.stop).catch() as signals,
             _name_checkpoint(training),

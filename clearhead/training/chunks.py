@@ -124,7 +124,7 @@ class ChunkedGradients(Gradients):
         shared = {id(p): p for p in model.parameters()}
         copies = [copy.deepcopy(model, {**shared}) for _ in range(workers - 1)]
         self.replicas = [Replica(each, self.parameters) for each in (model, *copies)]
-        self.threads_of_workers = ThreadPoolExecutor(workers) if workers > 1 else None
+        self.worker_pool = ThreadPoolExecutor(workers) if workers > 1 else None
 
     def split(self, plans: Sequence[Plan]) -> list[Plan]:
         """Divide the batches of a step into the chunks of all processes."""
@@ -145,7 +145,7 @@ class ChunkedGradients(Gradients):
 
         vectors = self._run(own, make, n, before)
 
-        def find(span: Span) -> Tensor | None:
+        def find(span: Span) -> Tensor | None:  # add_tree asks for the chunks in their order
             return next(vectors) if span[1] - span[0] == 1 else None
 
         sums = {span: add_tree(span, find) for span in list_subtrees(own, (0, n))}
@@ -179,7 +179,7 @@ class ChunkedGradients(Gradients):
             loss, gradient = self._differentiate(replica.model, batch)
             return replica.pack(gradient, loss, self.task.count_terms(batch), chunk, n, before)
 
-        if self.threads_of_workers is None:
+        if self.worker_pool is None:
             for chunk in own:
                 yield differentiate(self.replicas[0], chunk, make(chunk))
             return
@@ -194,7 +194,7 @@ class ChunkedGradients(Gradients):
             finally:
                 free.put(replica)
 
-        yield from self.threads_of_workers.map(work, own, [make(chunk) for chunk in own])
+        yield from self.worker_pool.map(work, own, [make(chunk) for chunk in own])
 
 
 class Replica:
@@ -266,9 +266,11 @@ class Replica:
         return StepLoss(list(pieces.losses), mean)
 
     def _cut(self, vector: Tensor, n: int, own: range) -> "Pieces":
+        """Divide the vector of a step, which has the gradients of the own parameters only."""
         k = len(own)
-        sizes = [self.parameters[i].numel() for i in own], [b.numel() for b in self.buffers]
-        pieces = vector.split([*sizes[0], len(self.parameters), n, n, *sizes[1]])
+        gradient = [self.parameters[i].numel() for i in own]
+        changes = [buffer.numel() for buffer in self.buffers]
+        pieces = vector.split([*gradient, len(self.parameters), n, n, *changes])
         is_used, losses, terms = pieces[k : k + 3]
         return Pieces(pieces[:k], is_used, losses, terms, pieces[k + 3 :])
 

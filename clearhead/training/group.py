@@ -76,15 +76,16 @@ class Group:
         return share_chunks(n, self.rank, self.size)
 
     def add_up(self, parts: Mapping[Span, Tensor], n: int, length: int) -> Tensor:
-        """The sum over all n chunks, from the parts that each process has added up.
+        """The sum of the vectors of all n chunks.
 
-        length: that of each vector, needed by a process that has no chunk. Each vector starts with
-        the gradients of all parameters; the sum, with those of the own parameters.
+        parts: for each subtree of this process, the sum of its vectors. length: of a vector; a
+        process without chunks has none to measure. A vector starts with the gradients of all
+        parameters; the result starts with those that this process updates, and no others.
         """
         return parts[0, n]
 
     def list_own(self, n: int) -> range:
-        """Which of n parameters this process updates."""
+        """Which of n parameters this process updates: its own parameters."""
         return range(n)
 
     def add_own(self, numbers: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class Group:
         """Overwrite these tensors with those of the first process."""
 
     def compare(self, facts: Mapping[str, Any], ignore: Collection[str] = ()) -> None:
-        """Refuse to start if a fact, such as the config, differs between processes.
+        """Refuse to start if a fact, such as a setting, differs between processes.
 
         ignore: the full names of facts that may differ, such as "python".
         """

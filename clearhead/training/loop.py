@@ -132,6 +132,7 @@ class Training:
         return float(loss.mean)
 
     def _name_not_finite(self) -> str | None:
+        """The name of a parameter whose gradient is not finite."""
         bad = self.gradients.find_not_finite()
         return next((name for name, p in self.model.named_parameters() if p is bad), None)
 
@@ -166,6 +167,7 @@ class Training:
         return metrics, sample
 
     def _measure(self) -> tuple[Metrics, str | None]:
+        """All validation metrics, and a sample where one can be written; `stop` may end this."""
         self._evaluating_thread = threading.get_ident()
         try:
             if self.is_stopped and self.group.can_interrupt:

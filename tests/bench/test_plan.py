@@ -37,5 +37,5 @@ def test_a_process_is_measured_and_must_train_the_planned_model(tmp_path):
     words = [f"data.path={text}", *SMALL, "data.context=9", "training.workers=1"]
     with pytest.raises(RuntimeError, match=r"^\d+ parameters were trained, but 7 planned"):
         plan._measure(words, 1, 7)
-    with pytest.raises(RuntimeError, match="a process failed, of those with"):
+    with pytest.raises(RuntimeError, match="a process failed, of those of clearhead"):
         plan._measure([*words, "model.nothing=1"], 1, 7)

@@ -2,7 +2,7 @@
 
 import torch
 
-from clearhead.bench import sharding
+from clearhead.bench import group, sharding
 
 
 def test_the_largest_process_of_each_mode_counts(monkeypatch):
@@ -15,7 +15,7 @@ def test_the_largest_process_of_each_mode_counts(monkeypatch):
 
 def test_memory_that_is_freed_counts_for_the_peak():
     x = torch.ones(20_000_000)
-    while_held = sharding.read_memory("VmRSS")
+    while_held = group.read_memory("VmRSS")
     del x
     nearly = 1_000_000  # the system counts in steps
-    assert sharding.read_memory("VmHWM") + nearly > while_held > 80_000_000
+    assert group.read_memory("VmHWM") + nearly > while_held > 80_000_000

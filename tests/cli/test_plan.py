@@ -97,6 +97,18 @@ def test_nothing_fits(run):
     assert "no instructions for bfloat16, so take training.precision=float32" in out
 
 
+def test_a_mode_that_fits_is_named_beside_the_one_that_the_recipe_names(run):
+    words = ["shakespeare-char", *LARGE, "training.parallel=ddp", "--gpus", 8, "--gpu"]
+    out = run("plan", *words, "a100-80gb")[1]
+    changes = "training.batch_size=32 training.accumulate=4"
+    assert f"as it is, ddp does not fit (fsdp would); with {changes} it takes" in out
+    assert "nothing fits" not in out
+    code, out, _ = run("plan", *words, "rtx-4090", "training.batch_size=8")
+    assert code == 1
+    assert "no smaller batch is small enough; training.parallel=fsdp fits, or take a smaller" in out
+    assert "nothing fits" not in out
+
+
 def test_several_machines(run):
     out = run("plan", "vit-digits", "--gpus", 24, "--gpu", "H100")[1]
     assert "\ntype on each machine, with its own --node-rank: clearhead launch" in out

@@ -350,7 +350,8 @@ def test_a_full_disk_of_the_first_rank_ends_all_and_the_run_resumes(folder, mode
     assert ranks.end() == [4, 8], ranks.read()
     assert ranks.read(0).count("error: rank 0: ") == 1
     assert "file too large" in ranks.read(0)
-    assert ranks.read(1) == "error: rank 1: rank 0 ended with an error; its own message names it\n"
+    reason = "rank 0 ended with an error; its own message names the cause"
+    assert ranks.read(1) == f"error: rank 1: {reason}\n"
     assert not list(folder.rglob("*.part"))
     run_to_end(2, words, folder)
     assert list_hashes(folder / "out") == list_hashes(folder / "whole")
@@ -410,7 +411,7 @@ def test_an_unknown_error_of_one_rank_ends_all(folder, expected):
     assert ranks.end() == [8, 1, 8], ranks.read()
     assert "IndexError: a bug" in ranks.read(1)
     (sentence,) = get_sentences(ranks.read())
-    assert "rank 1 ended with an error; its own message names it" in sentence
+    assert "rank 1 ended with an error; its own message names the cause" in sentence
     run_to_end(2, words, folder)
     assert list_hashes(folder / "out") == expected
 

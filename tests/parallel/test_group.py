@@ -411,3 +411,13 @@ def test_without_rank_0_the_others_name_it():
     found = meet_in_threads(store, 3, absent=[0], seconds=1.0)
     expected = "rank 0 of 3 could not be reached within 1 s (nobody answered)"
     assert found == {1: expected, 2: expected}
+
+
+def test_a_device_that_does_not_work_is_not_blamed_on_the_others(monkeypatch):
+    def fail(index):
+        raise RuntimeError("CUDA error: invalid device ordinal")
+
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", fail)
+    with pytest.raises(RuntimeError, match=r"^CUDA error: invalid device"):
+        Processes(torch.device("cuda:1"), Place())

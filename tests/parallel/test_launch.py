@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clearhead
+from clearhead.parallel.agent import handle_signals, raise_signal
 from clearhead.parallel.faults import describe_end, find_cause, find_exit_code, is_curable
 from clearhead.parallel.launch import launch
 
@@ -368,6 +369,13 @@ def test_after_a_signal_a_process_that_hangs_is_killed_soon_after_the_others_hav
     assert launcher.communicate(timeout=30)[1].splitlines() == sentences
     assert launcher.returncode == 143
     assert not any(map(is_running, pids))
+
+
+def test_a_handler_from_outside_python_stays(monkeypatch):
+    """Python cannot restore it, so it is not replaced."""
+    monkeypatch.setattr(signal, "getsignal", lambda number: None)
+    with handle_signals(raise_signal) as names:
+        assert names == []
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path):

@@ -147,7 +147,7 @@ def test_muon_takes_products_of_its_own():
     """Four matrices of 2 × 2, two of 2 × 3, one Newton–Schulz step: 4r²c + 2r³ each."""
     sizes = Sizes(tiny_gpt("muon", newton_steps=1))
     assert sizes.muon_flops == 4 * (4 * 8 + 2 * 8) + 2 * (4 * 12 + 2 * 8)
-    assert (sizes.largest_shape, sizes.largest_matrix) == (16, 6)
+    assert (sizes.most_in_a_shape, sizes.most_in_a_matrix) == (16, 6)
     assert steps.count_buffers(sizes, "none", 1, steps.Share(1, 4), False)["update"] == 5 * 4 * 16
 
 

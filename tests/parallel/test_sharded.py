@@ -360,7 +360,7 @@ def test_buffers_are_the_mean_over_the_processes(found):
 
 
 def test_if_one_process_fails_all_raise_and_the_next_attempt_works(found, one):
-    named = ["NoAnswer", "rank 2 ended with an error; its own message names it"]
+    named = ["NoAnswer", "rank 2 ended with an error; its own message names the cause"]
     own = ["OSError", "[Errno 28] No space left on device: 'a file'"]
     assert [answers["faults"][0] for answers in found] == [named, named, own]
     assert all(answers["faults"][1] is None for answers in found)

@@ -213,7 +213,7 @@ def test_a_full_disk_of_one_rank_ends_all_and_the_checkpoint_before_stays(stoppe
     ranks = Ranks(2, relative, folder, prepare=prepare)
     assert ranks.end() == [8, 4], ranks.read()
     assert ranks.read(0).endswith(
-        "error: rank 0: rank 1 ended with an error; its own message names it\n"
+        "error: rank 0: rank 1 ended with an error; its own message names the cause\n"
     )
     assert "error: rank 1: " in ranks.read(1)
     assert "step-0000008" in ranks.read(1)
@@ -263,7 +263,7 @@ def test_a_folder_that_not_all_see_is_refused(stopped, folder):
     assert 0 not in ranks.end()
     assert "elsewhere is not seen by rank 1; with parallel=fsdp every process" in ranks.read(1)
     assert "give an --out that all machines share" in ranks.read(1)
-    assert "rank 1 ended with an error; its own message names it" in ranks.read(0)
+    assert "rank 1 ended with an error; its own message names the cause" in ranks.read(0)
 
 
 def test_a_damaged_shard_is_skipped_by_all(stopped, folder):

@@ -188,7 +188,7 @@ def move(rows):
 
 FAULTS = {
     "a hole": (move(5), "'long': row 4 is missing before this shard"),
-    "an overlap": (move(3), "'long': row 3 is there twice, in this shard"),
+    "an overlap": (move(3), "'long': row 3 is there a second time in this shard"),
     "no rows": (lambda info, t: info.pop("long"), "must name each tensor of the file"),
     "another name": (lambda info, t: info.update(new={}), "must name each tensor of the file"),
     "not a number": (move("4"), r"has the offsets \['4', 0\]; expected the number"),
@@ -205,7 +205,7 @@ FAULTS = {
     "another dtype": (lambda info, t: t.update(long=t["long"].double()), "does not fit the shard"),
     "a number": (
         lambda info, t: (t.update(long=torch.tensor(1.0)), info.update(long={"saved_offsets": []})),
-        "'long': row 1 is missing before this shard|is there twice|does not fit",
+        "'long': row 1 is missing before this shard|is there a second time|does not fit",
     ),
 }
 

@@ -27,6 +27,7 @@ from clearhead.runs.checkpoint import (
     find_checkpoints,
     hash_json,
     load,
+    load_best,
     load_newest,
     parse_step,
     remove_old,
@@ -85,6 +86,15 @@ def test_what_was_saved_is_loaded(folder):
     assert names(place) == sorted(FILES)
     assert same(load(place, RUN), made(12))
     assert same(newest(folder), made(12))
+
+
+def test_a_damaged_checkpoint_that_was_saved_again_is_not_the_best(two):
+    old = two / "step-0000005.0123abcd.old"
+    shutil.copytree(two / "step-0000005", old)
+    (old / MODEL).write_bytes(b"")
+    notices = []
+    best = load_best(two, RUN, 5, notices.append)
+    assert (best.path.name, notices) == ("step-0000005", [])
 
 
 def test_where_nothing_was_saved_nothing_is_found(folder):

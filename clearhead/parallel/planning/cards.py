@@ -61,6 +61,7 @@ _CARDS = (
     _card("mi300x", 192, 1307.4, 163.4, 5300, 64),
 )
 CARDS = {card.name: card for card in _CARDS}
+CARDS_OF_A_MACHINE = 8
 CARD_NAMES = (*CARDS, "cpu")  # cpu: this machine, measured when it is asked for
 
 

@@ -53,7 +53,10 @@ class Sizes:
         self.count = cache(self._count)
 
     def change(self, training: TrainingConfig) -> "Sizes":
-        """The same model, trained with other settings."""
+        """The same model, trained with other settings.
+
+        Passes are counted as before: `count` cuts its examples from batches of the first settings.
+        """
         other = copy(self)
         other.recipe = replace(self.recipe, training=training)
         return other
@@ -84,13 +87,13 @@ class Sizes:
         return list(find_inner_matrices(self.model).values())
 
     @cached_property
-    def units(self) -> tuple[int, int]:
+    def block_sizes(self) -> tuple[int, int]:
         """How many parameters the largest block has, and how many are in no block."""
         blocks = [sum(p.numel() for p in block.parameters()) for block in find_blocks(self.model)]
         return max(blocks, default=0), self.n_parameters - sum(blocks)
 
     @cached_property
-    def largest_shape(self) -> int:
+    def most_in_a_shape(self) -> int:
         """How many numbers the inner matrices of one shape have together, at most.
 
         Muon updates all matrices of one shape at once.
@@ -101,7 +104,7 @@ class Sizes:
         return max(totals.values(), default=0)
 
     @property
-    def largest_matrix(self) -> int:
+    def most_in_a_matrix(self) -> int:
         """How many numbers the largest inner matrix has."""
         return max((matrix.numel() for matrix in self.inner), default=0)
 

@@ -23,7 +23,8 @@ pass has two), plus the update, plus the part of the exchange that does not over
     ddp      2 (N − 1)/N · S               a ring                 the backward pass
     fsdp     (N − 1)/N · (4P + 4P + S)     two gathers, a sum     both passes
 
-With products in bfloat16, fsdp gathers half as much. In exact mode each process updates 1/N of the
+With products in bfloat16, fsdp gathers half as much; it gathers again for each batch of a step. In
+exact mode each process updates 1/N of the
 weights (owners.py), and so does ddp with Muon, which then sends (N − 1)/N · S more. All speeds are
 peaks from data sheets; what part of a peak is reached, UTILISATION, is an assumption, and so are
 LAUNCH and NETWORK.
@@ -32,7 +33,7 @@ LAUNCH and NETWORK.
 from dataclasses import dataclass
 
 from clearhead.parallel.counting import Cost
-from clearhead.parallel.planning.cards import Card
+from clearhead.parallel.planning.cards import CARDS_OF_A_MACHINE, Card
 from clearhead.parallel.planning.sizes import FLOAT, Sizes
 from clearhead.training.chunks import count_chunks, list_subtrees, share_chunks
 from clearhead.training.recipe import TrainingConfig
@@ -40,7 +41,6 @@ from clearhead.training.recipe import TrainingConfig
 UTILISATION = 0.4  # part of the peak that large models reach in products; small ones far less
 LAUNCH = 5e-6  # seconds that each operation takes at least
 NETWORK = 25e9  # bytes/s between machines: 200 Gbit/s for each card
-CARDS_OF_A_MACHINE = 8
 MUON_COPIES = 5  # of matrices: before, between and after the products, and two of their squares
 
 
@@ -138,8 +138,8 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
     mode, of one matrix beside the steps of all matrices of its shape.
     """
     S, c = sizes.hold(1).gradient, sizes.recipe.training
-    copied = sizes.largest_shape if mode in ("none", "ddp") else sizes.largest_matrix
-    kept = sizes.largest_shape if mode == "exact" else 0
+    copied = sizes.most_in_a_shape if mode in ("none", "ddp") else sizes.most_in_a_matrix
+    kept = sizes.most_in_a_shape if mode == "exact" else 0
     update = FLOAT * (MUON_COPIES * copied + kept) * (c.optimizer == "muon")
     if mode == "none":
         return {"pass": S * (c.accumulate > 1), "exchange": S, "update": update}
@@ -152,7 +152,7 @@ def count_buffers(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) ->
         gathered = S + S // n if n > 1 else 0
         exchange = max(waiting + 1, sent) * S
         return {"pass": waiting * S, "exchange": exchange, "update": max(update, gathered)}
-    block, rest = sizes.units
+    block, rest = sizes.block_sizes
     width = 2 if mixed else FLOAT
     gathered = width * (2 * block + rest)
     whole = S if c.accumulate > 1 else FLOAT * max(block, rest)
@@ -169,25 +169,34 @@ def compute_time(
     sizes: Sizes, card: Card, mode: str, n: int, *, mixed: bool, checkpoint: bool
 ) -> Time:
     """The time of a step."""
-    c, held = sizes.recipe.training, sizes.hold(n if mode == "fsdp" else 1)
-    share = share_step(c, mode, n)
+    share = share_step(sizes.recipe.training, mode, n)
     cost = sizes.count(share.n_examples, mixed)
     peak = card.half if mixed and card.half is not None else card.single
     flops = 3 * cost.flops + cost.block_flops * checkpoint
-    once = max(flops / (UTILISATION * peak), 3 * LAUNCH * cost.n_kernels)
-    passes = share.n_passes * once
-    traffic = 2 * held.weights + held.gradient + 2 * held.optimizer  # read, and written
-    link = find_link(card, n)
-    muon, shared = 0.0, n if mode == "exact" else 1  # processes that share out the update
-    if c.optimizer == "muon":  # in fsdp its matrices are gathered, too
+    both = max(flops / (UTILISATION * peak), 3 * LAUNCH * cost.n_kernels)  # forward and backward
+    passes = share.n_passes * both
+    exchange = count_traffic(sizes, mode, n, share, mixed) / find_link(card, n)
+    hideable = {"ddp": both * 2 / 3, "fsdp": passes}.get(mode, 0.0)
+    return Time(passes, compute_update(sizes, card, mode, n), exchange, min(exchange, hideable))
+
+
+def compute_update(sizes: Sizes, card: Card, mode: str, n: int) -> float:
+    """The seconds of the optimizer: the bytes that it reads and writes, and the products of Muon.
+
+    In exact mode, and in ddp with Muon, the processes share it out. In fsdp each process reads and
+    writes its own rows, but gathers every matrix of Muon and computes all products.
+    """
+    held = sizes.hold(n if mode == "fsdp" else 1)
+    moved = 2 * held.weights + held.gradient + 2 * held.optimizer  # the gradient is only read
+    uses_muon = sizes.recipe.training.optimizer == "muon"
+    n_shares = n if mode == "exact" or (mode == "ddp" and uses_muon) else 1
+    seconds = moved / card.bandwidth / n_shares
+    if uses_muon:
+        seconds += sizes.muon_flops / (UTILISATION * card.single) / n_shares
+    if uses_muon and mode == "fsdp":
         gathered = FLOAT * sum(matrix.numel() for matrix in sizes.inner) * (n - 1) / n
-        shared = 1 if mode == "fsdp" else n
-        muon = sizes.muon_flops / (UTILISATION * card.single) / shared
-        muon += gathered / link * (mode == "fsdp")
-    exchange = count_traffic(sizes, mode, n, share, mixed) / link
-    hideable = {"ddp": once * 2 / 3, "fsdp": passes}.get(mode, 0.0)
-    update = traffic / card.bandwidth / shared + muon
-    return Time(passes, update, exchange, min(exchange, hideable))
+        seconds += gathered / find_link(card, n)
+    return seconds
 
 
 def count_traffic(sizes: Sizes, mode: str, n: int, share: Share, mixed: bool) -> float:
