@@ -26,6 +26,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # the workers already share the cores
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three workers for two cores, with -n auto: many tests wait for a process or a time limit."""
+    return -(-3 * (os.cpu_count() or 1) // 2)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def nothing_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the user has fetched, and the width of the terminal, change no test."""

@@ -22,12 +22,13 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture
-def folder(studio):
+def folder(studio, page):
     """The folder of runs of the studio, empty again afterwards."""
     runs = Path(studio.log.name).parent / "runs"
     runs.mkdir(exist_ok=True)
     before = set(runs.iterdir())
     yield runs
+    page.goto("about:blank")  # or else it would ask for what a removed run computes
     for path in set(runs.iterdir()) - before:
         shutil.rmtree(path)
 
