@@ -5,7 +5,8 @@
 const addressListeners = new Set();
 const savedState = document.getElementById("start");
 let lastAddress = location.hash;
-let stateInMemory = savedState === null ? null : new URLSearchParams(JSON.parse(savedState.textContent));
+let stateInMemory =
+  savedState === null ? null : new URLSearchParams(JSON.parse(savedState.textContent));
 
 const readAddress = () => new URLSearchParams(stateInMemory ?? location.hash.slice(1));
 

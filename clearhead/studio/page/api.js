@@ -19,7 +19,10 @@ const MOST_KEPT = 64 * 2 ** 20; // bytes of past answers; the oldest are dropped
 // Whether this page can answer a question for more than one input: always, unless it was saved with a single answer
 // to the question. Then the inputs that would need another answer are left out.
 export function hasChoices(question) {
-  return savedAnswers === null || [...savedAnswers.keys()].filter((key) => key.startsWith(`${question} `)).length > 1;
+  return (
+    savedAnswers === null ||
+    [...savedAnswers.keys()].filter((key) => key.startsWith(`${question} `)).length > 1
+  );
 }
 
 function readSaved() {
@@ -36,14 +39,19 @@ function decodeBase64(text) {
 
 // The key of an answer: the question, and its arguments in alphabetical order, without nulls.
 function answerKey(question, args) {
-  const names = Object.keys(args).filter((name) => args[name] !== null && args[name] !== undefined).sort();
+  const names = Object.keys(args)
+    .filter((name) => args[name] !== null && args[name] !== undefined)
+    .sort();
   return `${question} ${JSON.stringify(names.map((name) => [name, args[name]]))}`;
 }
 
 // The answer with this key, or one that a saved page holds for the question with any arguments.
 function findSaved(question, args) {
   const buffer = savedAnswers.get(answerKey(question, args)) ?? savedAnswers.get(question);
-  if (buffer === undefined) throw new StudioError("This page was saved without its server: it shows only what was open before it was saved.");
+  if (buffer === undefined)
+    throw new StudioError(
+      "This page was saved without its server: it shows only what was open before it was saved.",
+    );
   return decodeAnswer(buffer);
 }
 
@@ -74,8 +82,11 @@ export async function ask(question, args = {}, { signal } = {}) {
       keepAnswer(answerKey(question, args), buffer);
       return decodeAnswer(buffer);
     } catch (error) {
-      if (!isTemporary(error) || tries >= RETRIES || performance.now() - began > TOO_LONG) throw error;
-      showStatus(error.restarting ? error.message : "The studio is busy; this page waits for its turn.");
+      if (!isTemporary(error) || tries >= RETRIES || performance.now() - began > TOO_LONG)
+        throw error;
+      showStatus(
+        error.restarting ? error.message : "The studio is busy; this page waits for its turn.",
+      );
       await pause(WAIT, signal);
     } finally {
       if (tries > 0) showStatus("");
@@ -83,24 +94,32 @@ export async function ask(question, args = {}, { signal } = {}) {
   }
 }
 
-const isTemporary = (error) => error instanceof StudioError && (error.restarting || error.status === 429);
+const isTemporary = (error) =>
+  error instanceof StudioError && (error.restarting || error.status === 429);
 
 // The answers of a stream, one after the other.
 export async function* stream(question, args = {}, { signal } = {}) {
-  if (savedAnswers !== null) throw new StudioError("This page was saved without its server, so nothing new can be computed.");
+  if (savedAnswers !== null)
+    throw new StudioError(
+      "This page was saved without its server, so nothing new can be computed.",
+    );
   const response = await post(`/api/stream/${question}`, args, signal);
   const reader = response.body.getReader();
   let waiting = new Uint8Array(0);
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) throw new StudioError("The connection to the studio was lost before the answer was complete. Try again.");
+    if (done)
+      throw new StudioError(
+        "The connection to the studio was lost before the answer was complete. Try again.",
+      );
     waiting = joinBytes(waiting, value);
     while (waiting.length >= 4) {
       const length = new DataView(waiting.buffer, waiting.byteOffset).getUint32(0, true);
       if (length === 0) return;
       if (waiting.length < 4 + length) break;
       const answer = decodeAnswer(waiting.slice(4, 4 + length).buffer);
-      if (answer.error !== undefined && answer.status !== undefined) throw new StudioError(answer.error, answer.status);
+      if (answer.error !== undefined && answer.status !== undefined)
+        throw new StudioError(answer.error, answer.status);
       yield answer;
       waiting = waiting.subarray(4 + length);
     }
@@ -109,7 +128,8 @@ export async function* stream(question, args = {}, { signal } = {}) {
 
 // Any other route: send("POST", "/api/check", {code}) → JSON.
 export async function send(method, path, body, { signal } = {}) {
-  const response = method === "GET" ? await fetchRoute(path, { signal }) : await post(path, body ?? {}, signal);
+  const response =
+    method === "GET" ? await fetchRoute(path, { signal }) : await post(path, body ?? {}, signal);
   return response.json();
 }
 
@@ -133,7 +153,11 @@ async function fetchRoute(path, options) {
   if (response.ok) return response;
   const body = await response.json().catch(() => ({}));
   const words = typeof body.error === "string" ? body.error : body.error?.message;
-  throw new StudioError(words ?? `The studio answered ${response.status}.`, response.status, body.restarting === true);
+  throw new StudioError(
+    words ?? `The studio answered ${response.status}.`,
+    response.status,
+    body.restarting === true,
+  );
 }
 
 function joinBytes(first, second) {

@@ -19,7 +19,9 @@ export class NumberArray {
 
   at(...index) {
     let place = 0;
-    this.shape.forEach((size, axis) => { place = place * size + index[axis]; });
+    this.shape.forEach((size, axis) => {
+      place = place * size + index[axis];
+    });
     return this.data[place];
   }
 
@@ -28,7 +30,9 @@ export class NumberArray {
     const rest = this.shape.slice(index.length);
     const size = rest.reduce((product, n) => product * n, 1);
     let place = 0;
-    index.forEach((i, axis) => { place = place * this.shape[axis] + i; });
+    index.forEach((i, axis) => {
+      place = place * this.shape[axis] + i;
+    });
     return new NumberArray(rest, this.data.subarray(place * size, (place + 1) * size));
   }
 
@@ -41,7 +45,9 @@ export class NumberArray {
 // The index of the largest value; the first one if several are equal.
 export function argmax(values) {
   let best = 0;
-  values.forEach((value, i) => { if (value > values[best]) best = i; });
+  values.forEach((value, i) => {
+    if (value > values[best]) best = i;
+  });
   return best;
 }
 

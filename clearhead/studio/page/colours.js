@@ -3,10 +3,36 @@
 const darkScheme = window.matchMedia("(prefers-color-scheme: dark)");
 
 // From paper to ink, in steps of equal visible difference.
-const WEIGHT_LIGHT = [[255, 255, 255], [222, 235, 247], [158, 202, 225], [66, 146, 198], [8, 81, 156], [8, 38, 84]];
-const WEIGHT_DARK = [[24, 28, 34], [24, 52, 84], [27, 86, 140], [58, 134, 196], [132, 190, 236], [225, 241, 255]];
-const LOW_LIGHT = [[255, 255, 255], [253, 219, 178], [245, 166, 90], [213, 94, 0], [128, 52, 0]];
-const LOW_DARK = [[24, 28, 34], [84, 50, 22], [150, 78, 20], [226, 122, 36], [255, 205, 150]];
+const WEIGHT_LIGHT = [
+  [255, 255, 255],
+  [222, 235, 247],
+  [158, 202, 225],
+  [66, 146, 198],
+  [8, 81, 156],
+  [8, 38, 84],
+];
+const WEIGHT_DARK = [
+  [24, 28, 34],
+  [24, 52, 84],
+  [27, 86, 140],
+  [58, 134, 196],
+  [132, 190, 236],
+  [225, 241, 255],
+];
+const LOW_LIGHT = [
+  [255, 255, 255],
+  [253, 219, 178],
+  [245, 166, 90],
+  [213, 94, 0],
+  [128, 52, 0],
+];
+const LOW_DARK = [
+  [24, 28, 34],
+  [84, 50, 22],
+  [150, 78, 20],
+  [226, 122, 36],
+  [255, 205, 150],
+];
 
 export const isDark = () => darkScheme.matches;
 
@@ -37,7 +63,10 @@ export function inkOn([r, g, b]) {
 }
 
 // Lines of a chart, each with its own dashes; style.css has their colours for light and dark screens.
-export const LINES = ["", "6 3", "2 3", "8 3 2 3", "", "6 3"].map((dashes, i) => ({ colour: `var(--chart-${i + 1})`, dashes }));
+export const LINES = ["", "6 3", "2 3", "8 3 2 3", "", "6 3"].map((dashes, i) => ({
+  colour: `var(--chart-${i + 1})`,
+  dashes,
+}));
 
 export function onColourScheme(listener) {
   darkScheme.addEventListener("change", listener);

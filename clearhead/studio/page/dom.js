@@ -34,7 +34,9 @@ function setProperty(node, name, value) {
 }
 
 export function clear(node, ...children) {
-  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  node.replaceChildren(
+    ...children.flat(Infinity).filter((child) => child !== null && child !== undefined),
+  );
   return node;
 }
 
@@ -78,7 +80,12 @@ export function listenPress(action) {
 }
 
 // Arrow keys as steps: [rows, columns].
-export const ARROWS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+export const ARROWS = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+};
 
 let lastId = 0;
 export const newId = (prefix) => `${prefix}-${++lastId}`;

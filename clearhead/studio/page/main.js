@@ -47,7 +47,8 @@ async function start() {
 async function openRun(id) {
   if (id === null || studio.exported || studio.models.some((each) => each.id === id)) return;
   const { runs } = await send("GET", "/api/runs");
-  if (runs.some((run) => run.id === id)) studio.models.push((await ask("add_run", { run: id })).model);
+  if (runs.some((run) => run.id === id))
+    studio.models.push((await ask("add_run", { run: id })).model);
 }
 
 function showView() {
@@ -59,7 +60,8 @@ function showView() {
   document.title = `${view.title} – clearhead studio`;
   drawTop(view, fitting);
   mount(view);
-  if (wanted !== null && studio.model !== null && studio.model.id !== wanted) explainOtherModel(wanted);
+  if (wanted !== null && studio.model !== null && studio.model.id !== wanted)
+    explainOtherModel(wanted);
 }
 
 // Say why another model is shown than the one that the address names.
@@ -67,23 +69,42 @@ function explainOtherModel(wanted) {
   const model = studio.models.find(({ id }) => id === wanted);
   const reason = model === undefined ? "is not open in this studio" : "does not fit this view";
   const words = model?.kind === null ? `cannot be opened: ${model.about}` : reason;
-  document.getElementById("view").prepend(make("p", { class: "note", text: `The model ${wanted.slice(0, 80)} ${words}. This is ${studio.model.id}.`, attributes: { role: "status" } }));
+  document
+    .getElementById("view")
+    .prepend(
+      make("p", {
+        class: "note",
+        text: `The model ${wanted.slice(0, 80)} ${words}. This is ${studio.model.id}.`,
+        attributes: { role: "status" },
+      }),
+    );
 }
 
 function chooseFirst() {
   return VIEWS.find((view) => view.kinds !== null && listFitting(view).length) ?? VIEWS[0];
 }
 
-const listFitting = ({ kinds }) => (kinds === null ? [] : studio.models.filter(({ kind }) => kinds.includes(kind)));
+const listFitting = ({ kinds }) =>
+  kinds === null ? [] : studio.models.filter(({ kind }) => kinds.includes(kind));
 
 function mount(view) {
   const root = document.getElementById("view");
   leaveView?.();
   leaveView = null;
   showStatus("");
-  clear(root, make("h1", { class: "visually-hidden", text: view.title }), view.about ? make("p", { class: "about", text: view.about }) : null, view.kinds === null ? null : describeTask());
+  clear(
+    root,
+    make("h1", { class: "visually-hidden", text: view.title }),
+    view.about ? make("p", { class: "about", text: view.about }) : null,
+    view.kinds === null ? null : describeTask(),
+  );
   if (view.kinds !== null && studio.model === null) {
-    root.append(make("p", { class: "note", text: `None of the open models fits this view. ${view.missing ?? ""}` }));
+    root.append(
+      make("p", {
+        class: "note",
+        text: `None of the open models fits this view. ${view.missing ?? ""}`,
+      }),
+    );
     return;
   }
   const content = make("div", { class: "view", dataset: { view: view.name } });
@@ -99,24 +120,42 @@ function describeTask() {
 
 function drawTop(view, fitting) {
   const shown = studio.exported ? [view] : VIEWS;
-  const links = shown.map((each) => make("button", {
-    type: "button",
-    class: "view-link",
-    text: each.title,
-    attributes: each === view ? { "aria-current": "page" } : {},
-    on: { click: () => goTo(chooseState(each)) },
-  }));
-  clear(document.getElementById("top"),
-    make("span", { class: "brand" }, make("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), "clearhead"),
+  const links = shown.map((each) =>
+    make("button", {
+      type: "button",
+      class: "view-link",
+      text: each.title,
+      attributes: each === view ? { "aria-current": "page" } : {},
+      on: { click: () => goTo(chooseState(each)) },
+    }),
+  );
+  clear(
+    document.getElementById("top"),
+    make(
+      "span",
+      { class: "brand" },
+      make("img", { src: "icon.svg", alt: "", width: 22, height: 22 }),
+      "clearhead",
+    ),
     make("nav", { ariaLabel: "views" }, links),
     fitting.length ? chooseModel(fitting) : null,
-    studio.exported || view.isLive ? null : button("save page", savePage, { title: "save this view as one HTML file that needs no server" }));
+    studio.exported || view.isLive
+      ? null
+      : button("save page", savePage, {
+          title: "save this view as one HTML file that needs no server",
+        }),
+  );
   links.at(-1).parentElement.scrollLeft = links[shown.indexOf(view)].offsetLeft - 24; // on a narrow screen
 }
 
 function chooseModel(fitting) {
-  const select = make("select", { on: { change: () => goTo(chooseModelState(select.value)) } },
-    fitting.map(({ id, about }) => make("option", { value: id, text: id, title: about, selected: id === studio.model.id })));
+  const select = make(
+    "select",
+    { on: { change: () => goTo(chooseModelState(select.value)) } },
+    fitting.map(({ id, about }) =>
+      make("option", { value: id, text: id, title: about, selected: id === studio.model.id }),
+    ),
+  );
   const holder = field("model", select);
   holder.classList.add("model-choice");
   holder.title = studio.model.about;
@@ -128,7 +167,10 @@ function chooseModel(fitting) {
 function chooseState(view) {
   const isOpen = view.name === address.get("view");
   if (!isOpen && leftStates.has(view.name)) return leftStates.get(view.name);
-  return { view: view.name, model: listFitting(view).find(({ id }) => id === studio.model?.id)?.id };
+  return {
+    view: view.name,
+    model: listFitting(view).find(({ id }) => id === studio.model?.id)?.id,
+  };
 }
 
 function chooseModelState(model) {

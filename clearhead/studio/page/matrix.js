@@ -6,7 +6,13 @@
 import { inkOn, onColourScheme, signedColour, weightColour } from "./colours.js";
 import { ARROWS, eachFrame, make } from "./dom.js";
 import { number, tokenName } from "./format.js";
-import { LEAST_LABELLED, LEAST_NUMBERED, MOST_CELL, drawMatrixSVG, formatInCell } from "./matrix_svg.js";
+import {
+  LEAST_LABELLED,
+  LEAST_NUMBERED,
+  MOST_CELL,
+  drawMatrixSVG,
+  formatInCell,
+} from "./matrix_svg.js";
 import { cellsBetween } from "./stroke.js";
 import { drawThumb, largest } from "./thumb.js";
 
@@ -81,10 +87,12 @@ export class Matrix {
     if (!width || !this.T || !this.S) return;
     const pen = this.canvas.getContext("2d");
     pen.font = LABEL_FONT;
-    const longest = (names) => Math.min(MOST_LABEL, Math.max(0, ...names.map((name) => pen.measureText(name).width)));
+    const longest = (names) =>
+      Math.min(MOST_LABEL, Math.max(0, ...names.map((name) => pen.measureText(name).width)));
     const room = (width - (this.rows.length ? longest(this.rows) + 10 : 2)) / this.S;
     const cell = Math.max(Math.min(MOST_CELL, room, (MOST_HEIGHT - 20) / this.T), 0.25);
-    const hasLabels = cell >= LEAST_LABELLED || this.zoom.size > 1 || this.T * LEAST_LABELLED > MOST_HEIGHT;
+    const hasLabels =
+      cell >= LEAST_LABELLED || this.zoom.size > 1 || this.T * LEAST_LABELLED > MOST_HEIGHT;
     this.left = this.rows.length && hasLabels ? Math.ceil(longest(this.rows)) + 10 : 2;
     this.isFlat = longest(this.columns) <= cell - 4; // short names stand upright
     const tall = this.isFlat ? 14 : Math.ceil(longest(this.columns));
@@ -110,13 +118,19 @@ export class Matrix {
     const y = event.clientY - box.top - this.top + this.zoom.y;
     const [row, column] = [Math.floor(y / this.cell), Math.floor(x / this.cell)];
     const isInside = event.clientX - box.left >= this.left && event.clientY - box.top >= this.top;
-    return isInside && row >= 0 && column >= 0 && row < this.T && column < this.S ? [row, column] : null;
+    return isInside && row >= 0 && column >= 0 && row < this.T && column < this.S
+      ? [row, column]
+      : null;
   }
 
   zoomTo(size, atX = 0, atY = 0) {
     const next = Math.min(Math.max(size, 1), Math.max(1, 64 / this.fit));
     const factor = next / this.zoom.size;
-    this.zoom = { size: next, x: (this.zoom.x + atX) * factor - atX, y: (this.zoom.y + atY) * factor - atY };
+    this.zoom = {
+      size: next,
+      x: (this.zoom.x + atX) * factor - atX,
+      y: (this.zoom.y + atY) * factor - atY,
+    };
     this.moveBy(0, 0);
   }
 
@@ -160,9 +174,17 @@ export class Matrix {
   outline(pen, [row, column], colour, width) {
     pen.strokeStyle = colour;
     pen.lineWidth = width;
-    const [x, y] = [this.left - this.zoom.x + column * this.cell, this.top - this.zoom.y + row * this.cell];
+    const [x, y] = [
+      this.left - this.zoom.x + column * this.cell,
+      this.top - this.zoom.y + row * this.cell,
+    ];
     const inset = width / 2;
-    pen.strokeRect(x + inset, y + inset, Math.max(this.cell - width, 1), Math.max(this.cell - width, 1));
+    pen.strokeRect(
+      x + inset,
+      y + inset,
+      Math.max(this.cell - width, 1),
+      Math.max(this.cell - width, 1),
+    );
     pen.lineWidth = 1;
   }
 
@@ -175,7 +197,10 @@ export class Matrix {
       for (const column of this.visible(this.zoom.x, this.width - this.left, this.S)) {
         const x = this.value(row, column);
         pen.fillStyle = inkOn(paint(x / this.scale));
-        const [centreX, centreY] = [(column + 0.5) * this.cell - this.zoom.x, (row + 0.5) * this.cell - this.zoom.y];
+        const [centreX, centreY] = [
+          (column + 0.5) * this.cell - this.zoom.x,
+          (row + 0.5) * this.cell - this.zoom.y,
+        ];
         pen.fillText(formatInCell(x), this.left + centreX, this.top + centreY);
       }
     }
@@ -231,7 +256,13 @@ export class Matrix {
   }
 
   onWheel(event) {
-    if (!event.ctrlKey && !event.shiftKey && this.zoom.size === 1 && document.activeElement !== this.canvas) return;
+    if (
+      !event.ctrlKey &&
+      !event.shiftKey &&
+      this.zoom.size === 1 &&
+      document.activeElement !== this.canvas
+    )
+      return;
     event.preventDefault();
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left - this.left, event.clientY - box.top - this.top];
@@ -254,7 +285,8 @@ export class Matrix {
   }
 
   onMove(event) {
-    if (this.fingers.has(event.pointerId)) this.fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (this.fingers.has(event.pointerId))
+      this.fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (this.fingers.size > 1) {
       this.onPinch();
       return;
@@ -276,7 +308,8 @@ export class Matrix {
   // Paint the cells from the last painted one to this one. place: null outside the matrix; the
   // next cell then begins a new stroke.
   paintTo(place) {
-    const cells = place === null ? [] : this.painted === null ? [place] : cellsBetween(this.painted, place);
+    const cells =
+      place === null ? [] : this.painted === null ? [place] : cellsBetween(this.painted, place);
     this.painted = place;
     if (cells.length) this.onPaint(cells);
   }
@@ -301,7 +334,11 @@ export class Matrix {
   onPinch() {
     const box = this.canvas.getBoundingClientRect();
     const [[x0, y0], [x1, y1]] = this.fingers.values();
-    this.zoomTo(this.pinch.size * this.spread / this.pinch.distance, (x0 + x1) / 2 - box.left - this.left, (y0 + y1) / 2 - box.top - this.top);
+    this.zoomTo(
+      (this.pinch.size * this.spread) / this.pinch.distance,
+      (x0 + x1) / 2 - box.left - this.left,
+      (y0 + y1) / 2 - box.top - this.top,
+    );
   }
 
   pick(place) {
@@ -335,8 +372,13 @@ export class Matrix {
   }
 
   reveal([row, column]) {
-    const shift = (place, start, length) => Math.min(0, place * this.cell - start) + Math.max(0, (place + 1) * this.cell - start - length);
-    this.moveBy(shift(column, this.zoom.x, this.width - this.left), shift(row, this.zoom.y, this.height - this.top));
+    const shift = (place, start, length) =>
+      Math.min(0, place * this.cell - start) +
+      Math.max(0, (place + 1) * this.cell - start - length);
+    this.moveBy(
+      shift(column, this.zoom.x, this.width - this.left),
+      shift(row, this.zoom.y, this.height - this.top),
+    );
   }
 
   sentence(row, column) {
@@ -355,6 +397,7 @@ export class Matrix {
 
 function shorten(pen, text) {
   let short = text;
-  while (short.length > 1 && pen.measureText(short).width > MOST_LABEL) short = `${short.slice(0, -2)}…`;
+  while (short.length > 1 && pen.measureText(short).width > MOST_LABEL)
+    short = `${short.slice(0, -2)}…`;
   return short;
 }

@@ -7,7 +7,18 @@ import { showStatus } from "./api.js";
 //   python: () => lines that compute the same in a notebook; explain: () => a node that explains the chosen
 //   cell with its numbers; explainAt: () => the node that explains it, if another panel does; note: one
 //   sentence below the title; name: the name of saved files; saves: whether there are pictures to save.
-export function panel(title, { python = null, explain = null, explainAt = null, note = "", name = "clearhead", saves = true } = {}, ...children) {
+export function panel(
+  title,
+  {
+    python = null,
+    explain = null,
+    explainAt = null,
+    note = "",
+    name = "clearhead",
+    saves = true,
+  } = {},
+  ...children
+) {
   const body = make("div", { class: "panel-body" }, children);
   const explanation = make("div", { class: "explanation", hidden: true });
   const tools = [
@@ -15,15 +26,25 @@ export function panel(title, { python = null, explain = null, explainAt = null, 
     saves ? tool("SVG", "save as SVG", () => saveSVG(body, name)) : null,
     python === null ? null : tool("Python", "copy as Python", () => copyPython(python())),
     explain === null ? null : explainTool(explanation, explain),
-    explainAt === null ? null : tool("explain", "go to the equation with the numbers of the chosen cell", () => goToNode(explainAt())),
+    explainAt === null
+      ? null
+      : tool("explain", "go to the equation with the numbers of the chosen cell", () =>
+          goToNode(explainAt()),
+        ),
   ];
-  return make("section", { class: "panel", attributes: { "aria-label": title } },
-    make("div", { class: "panel-head" },
+  return make(
+    "section",
+    { class: "panel", attributes: { "aria-label": title } },
+    make(
+      "div",
+      { class: "panel-head" },
       make("h2", { text: title }),
-      make("div", { class: "tools", attributes: { role: "group", "aria-label": "tools" } }, tools)),
+      make("div", { class: "tools", attributes: { role: "group", "aria-label": "tools" } }, tools),
+    ),
     note ? make("p", { class: "note", text: note }) : null,
     body,
-    explanation);
+    explanation,
+  );
 }
 
 function tool(text, title, action) {
@@ -34,7 +55,14 @@ function tool(text, title, action) {
       showStatus(error.message);
     }
   };
-  return make("button", { class: "tool", type: "button", text, title, ariaLabel: title, on: { click: run } });
+  return make("button", {
+    class: "tool",
+    type: "button",
+    text,
+    title,
+    ariaLabel: title,
+    on: { click: run },
+  });
 }
 
 function explainTool(holder, explain) {
@@ -43,8 +71,17 @@ function explainTool(holder, explain) {
     node.setAttribute("aria-expanded", String(!holder.hidden));
     if (!holder.hidden) clear(holder, explain());
   };
-  const node = make("button", { class: "tool", type: "button", text: "explain", title: "the equation with the numbers of the chosen cell", attributes: { "aria-expanded": "false" }, on: { click: show } });
-  holder.refresh = () => { if (!holder.hidden) clear(holder, explain()); };
+  const node = make("button", {
+    class: "tool",
+    type: "button",
+    text: "explain",
+    title: "the equation with the numbers of the chosen cell",
+    attributes: { "aria-expanded": "false" },
+    on: { click: show },
+  });
+  holder.refresh = () => {
+    if (!holder.hidden) clear(holder, explain());
+  };
   return node;
 }
 
@@ -72,9 +109,17 @@ export async function copyPython(lines) {
 
 // A window over the page; Escape closes it.
 export function showDialog(title, ...children) {
-  const dialog = make("dialog", { attributes: { "aria-label": title } },
-    make("div", { class: "panel-head" }, make("h2", { text: title }), button("close", () => dialog.close())),
-    children);
+  const dialog = make(
+    "dialog",
+    { attributes: { "aria-label": title } },
+    make(
+      "div",
+      { class: "panel-head" },
+      make("h2", { text: title }),
+      button("close", () => dialog.close()),
+    ),
+    children,
+  );
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
   dialog.showModal();
@@ -96,22 +141,29 @@ export function field(label, input) {
 
 // options: [value, …] or [[value, words], …].
 export function choice(label, options, value, onChange) {
-  const select = make("select", { on: { change: () => onChange(select.value) } },
+  const select = make(
+    "select",
+    { on: { change: () => onChange(select.value) } },
     options.map((option) => {
       const [own, words] = Array.isArray(option) ? option : [option, option];
       return make("option", { value: own, text: words, selected: String(own) === String(value) });
-    }));
+    }),
+  );
   return field(label, select);
 }
 
 export function slider(label, { min, max, step = 1, value, format = String }, onInput) {
   const shown = make("output", { text: format(value) });
-  const input = make("input", { type: "range", attributes: { min, max, step }, on: {
-    input: () => {
-      shown.textContent = format(Number(input.value));
-      onInput(Number(input.value));
+  const input = make("input", {
+    type: "range",
+    attributes: { min, max, step },
+    on: {
+      input: () => {
+        shown.textContent = format(Number(input.value));
+        onInput(Number(input.value));
+      },
     },
-  } });
+  });
   input.value = value;
   const holder = field(label, input);
   holder.classList.add("slider");
@@ -125,19 +177,36 @@ export function slider(label, { min, max, step = 1, value, format = String }, on
 }
 
 export function toggle(label, value, onChange) {
-  const input = make("input", { type: "checkbox", checked: value, on: { change: () => onChange(input.checked) } });
+  const input = make("input", {
+    type: "checkbox",
+    checked: value,
+    on: { change: () => onChange(input.checked) },
+  });
   return make("label", { class: "toggle" }, input, label);
 }
 
 export function button(text, onClick, { title = "", kind = "", disabled = false } = {}) {
-  return make("button", { class: `button ${kind}`.trim(), type: "button", text, title: title || undefined, disabled, on: { click: onClick } });
+  return make("button", {
+    class: `button ${kind}`.trim(),
+    type: "button",
+    text,
+    title: title || undefined,
+    disabled,
+    on: { click: onClick },
+  });
 }
 
 // A row of buttons, one of which is pressed. options: as for choice.
 export function tabs(label, options, value, onChange) {
   const nodes = options.map((option) => {
     const [own, words] = Array.isArray(option) ? option : [option, option];
-    return make("button", { type: "button", class: "tab", text: words, attributes: { "aria-pressed": String(own === value) }, on: { click: () => press(own) } });
+    return make("button", {
+      type: "button",
+      class: "tab",
+      text: words,
+      attributes: { "aria-pressed": String(own === value) },
+      on: { click: () => press(own) },
+    });
   });
   const press = (own) => {
     nodes.forEach((node, i) => {

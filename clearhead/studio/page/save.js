@@ -8,7 +8,17 @@ const GRIDS = ".heads, .picture-heads, .map-choices";
 const BOXES = ".bars, .legend, table.lens, .saved-text"; // drawn with HTML; saved as they look
 const GRID_NAMES = ".heads-name, .heat-choice > span";
 const TITLE = 22; // pixels above a grid
-const COPIED_STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
+const COPIED_STYLES = [
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "opacity",
+  "font-size",
+  "font-family",
+  "font-weight",
+  "text-anchor",
+];
 
 export async function savePNG(node, name) {
   const pictures = await Promise.all(findPictures(node).map(toImage));
@@ -30,11 +40,22 @@ export async function savePNG(node, name) {
 
 export function saveSVG(node, name) {
   const parts = findPictures(node).map(toSVG);
-  const sizes = parts.map((part) => [Number(part.getAttribute("width")), Number(part.getAttribute("height"))]);
+  const sizes = parts.map((part) => [
+    Number(part.getAttribute("width")),
+    Number(part.getAttribute("height")),
+  ]);
   const width = Math.max(...sizes.map(([each]) => each)) + 2 * GAP;
   const height = sizes.reduce((sum, [, each]) => sum + each + GAP, GAP);
-  const whole = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}`, color: getComputedStyle(document.body).color });
-  whole.append(svg("rect", { width, height, fill: getComputedStyle(document.body).backgroundColor }));
+  const whole = svg("svg", {
+    xmlns: "http://www.w3.org/2000/svg",
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    color: getComputedStyle(document.body).color,
+  });
+  whole.append(
+    svg("rect", { width, height, fill: getComputedStyle(document.body).backgroundColor }),
+  );
   let y = GAP;
   parts.forEach((part, i) => {
     part.setAttribute("x", GAP);
@@ -56,9 +77,14 @@ export function saveBlob(blob, name) {
 function findPictures(node) {
   const found = [...node.querySelectorAll(`canvas, svg, ${GRIDS}, ${BOXES}`)].filter((each) => {
     const box = each.getBoundingClientRect();
-    return box.width > 20 && (box.height > 20 || each.matches(BOXES)) && each.parentElement.closest(`svg, ${GRIDS}, ${BOXES}`) === null;
+    return (
+      box.width > 20 &&
+      (box.height > 20 || each.matches(BOXES)) &&
+      each.parentElement.closest(`svg, ${GRIDS}, ${BOXES}`) === null
+    );
   });
-  if (!found.length) throw new Error("There is no picture here yet: wait for the answer, then save again.");
+  if (!found.length)
+    throw new Error("There is no picture here yet: wait for the answer, then save again.");
   return found;
 }
 
@@ -69,7 +95,9 @@ async function toImage(picture) {
   }
   const copy = toSVG(picture);
   const [width, height] = ["width", "height"].map((name) => Number(copy.getAttribute(name)));
-  const url = URL.createObjectURL(new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }));
+  const url = URL.createObjectURL(
+    new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" }),
+  );
   const image = new Image();
   image.src = url;
   await image.decode();
@@ -90,7 +118,10 @@ function copyStyled(picture) {
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("width", width);
   copy.setAttribute("height", height);
-  const [from, to] = [[picture, ...picture.querySelectorAll("*")], [copy, ...copy.querySelectorAll("*")]];
+  const [from, to] = [
+    [picture, ...picture.querySelectorAll("*")],
+    [copy, ...copy.querySelectorAll("*")],
+  ];
   from.forEach((each, i) => {
     const style = getComputedStyle(each);
     for (const name of COPIED_STYLES) to[i].setAttribute(name, style.getPropertyValue(name));
@@ -106,19 +137,33 @@ function gridAsSVG(grid) {
     return { x: left - corner.left, y: top - corner.top + TITLE, width, height };
   };
   const { color, fontFamily } = getComputedStyle(grid);
-  const write = (text, x, y, more) => svg("text", { x, y, fill: color, "font-family": fontFamily, "font-size": 12.5, ...more }, text);
+  const write = (text, x, y, more) =>
+    svg("text", { x, y, fill: color, "font-family": fontFamily, "font-size": 12.5, ...more }, text);
   const maps = [...grid.querySelectorAll("canvas")];
   const names = [...grid.querySelectorAll(GRID_NAMES)].filter(({ textContent }) => textContent);
   const ends = [...maps, ...names].map(placeOf);
   const width = Math.ceil(Math.max(...ends.map((each) => each.x + each.width)));
   const height = Math.ceil(Math.max(...ends.map((each) => each.y + each.height)));
-  return svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` },
+  return svg(
+    "svg",
+    { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` },
     write(grid.getAttribute("aria-label"), 0, 13, { "font-weight": 650 }),
-    maps.map((map) => svg("image", { href: map.toDataURL("image/png"), ...placeOf(map), preserveAspectRatio: "none", "image-rendering": "pixelated" })),
+    maps.map((map) =>
+      svg("image", {
+        href: map.toDataURL("image/png"),
+        ...placeOf(map),
+        preserveAspectRatio: "none",
+        "image-rendering": "pixelated",
+      }),
+    ),
     names.map((name) => {
       const { x, y, width: wide, height: tall } = placeOf(name);
-      return write(name.textContent, x + wide / 2, y + tall / 2, { "text-anchor": "middle", "dominant-baseline": "middle" });
-    }));
+      return write(name.textContent, x + wide / 2, y + tall / 2, {
+        "text-anchor": "middle",
+        "dominant-baseline": "middle",
+      });
+    }),
+  );
 }
 
 // A matrix draws itself as SVG; the picture of any other canvas is put into one.
@@ -126,6 +171,14 @@ function canvasAsSVG(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const own = canvas.matrix?.toSVG();
   if (own) return own;
-  return svg("svg", { width, height, viewBox: `0 0 ${width} ${height}` },
-    svg("image", { href: canvas.toDataURL("image/png"), width, height, "image-rendering": "pixelated" }));
+  return svg(
+    "svg",
+    { width, height, viewBox: `0 0 ${width} ${height}` },
+    svg("image", {
+      href: canvas.toDataURL("image/png"),
+      width,
+      height,
+      "image-rendering": "pixelated",
+    }),
+  );
 }

@@ -22,7 +22,9 @@ const asScript = (value) => JSON.stringify(value).replaceAll("<", "\\u003c");
 
 async function encodeBase64(buffer) {
   const reader = new FileReader();
-  const done = new Promise((resolve) => { reader.onload = resolve; });
+  const done = new Promise((resolve) => {
+    reader.onload = resolve;
+  });
   reader.readAsDataURL(new Blob([buffer]));
   await done;
   return reader.result.slice(reader.result.indexOf(",") + 1);

@@ -5,6 +5,9 @@ export function cellsBetween([row, column], [toRow, toColumn]) {
   const n = Math.max(Math.abs(toRow - row), Math.abs(toColumn - column));
   return Array.from({ length: n }, (_, i) => {
     const part = (i + 1) / n;
-    return [Math.round(row + part * (toRow - row)), Math.round(column + part * (toColumn - column))];
+    return [
+      Math.round(row + part * (toRow - row)),
+      Math.round(column + part * (toColumn - column)),
+    ];
   });
 }

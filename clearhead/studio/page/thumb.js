@@ -19,7 +19,8 @@ export function drawThumb(canvas, values, T, S, colour = "weight", scale = 1) {
 // The colour map of signed or other values, on a light or a dark screen; made once for all matrices.
 function findColourMap(isSigned) {
   const key = `${isSigned} ${isDark()}`;
-  if (!colourMaps.has(key)) colourMaps.set(key, makeColourMap(isSigned ? signedColour : weightColour, isSigned));
+  if (!colourMaps.has(key))
+    colourMaps.set(key, makeColourMap(isSigned ? signedColour : weightColour, isSigned));
   return colourMaps.get(key);
 }
 
@@ -27,14 +28,20 @@ function findColourMap(isSigned) {
 function makeColourMap(paint, isSigned) {
   const low = isSigned ? -1 : 0;
   const toPixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
-  const entries = Uint32Array.from({ length: 512 }, (_, i) => toPixel(paint(low + ((1 - low) * i) / 511)));
+  const entries = Uint32Array.from({ length: 512 }, (_, i) =>
+    toPixel(paint(low + ((1 - low) * i) / 511)),
+  );
   const wrong = toPixel(paint(NaN));
-  return (x) => (Number.isNaN(x) ? wrong : entries[Math.min(511, Math.max(0, Math.round(((x - low) / (1 - low)) * 511)))]);
+  return (x) =>
+    Number.isNaN(x)
+      ? wrong
+      : entries[Math.min(511, Math.max(0, Math.round(((x - low) / (1 - low)) * 511)))];
 }
 
 // The largest absolute value, for the colours of signed values; never 0.
 export function largest(values) {
   let most = 0;
-  for (const x of values.data ?? values) if (Math.abs(x) > most && Number.isFinite(x)) most = Math.abs(x);
+  for (const x of values.data ?? values)
+    if (Math.abs(x) > most && Number.isFinite(x)) most = Math.abs(x);
   return most || 1;
 }

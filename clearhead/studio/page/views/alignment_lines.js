@@ -19,27 +19,63 @@ export class AlignmentLines {
     Object.assign(this, { map, source, target, step });
     const [above, below] = [placeTokens(source), placeTokens(target)];
     const width = Math.max(above.width, below.width);
-    this.above = above.places.map((place) => ({ ...place, x: place.x + (width - above.width) / 2 }));
-    this.below = below.places.map((place) => ({ ...place, x: place.x + (width - below.width) / 2 }));
+    this.above = above.places.map((place) => ({
+      ...place,
+      x: place.x + (width - above.width) / 2,
+    }));
+    this.below = below.places.map((place) => ({
+      ...place,
+      x: place.x + (width - below.width) / 2,
+    }));
     this.lines = svg("g", {});
     const height = 2 * TOKEN_HEIGHT + LINE_GAP;
-    clear(this.node, svg("svg", { class: "alignment", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "lines from the source to the translation" },
-      this.lines,
-      source.map((name, s) => this.drawToken(name, this.above[s], 0, s, false)),
-      target.map((name, t) => this.drawToken(name, this.below[t], TOKEN_HEIGHT + LINE_GAP, t, true))));
+    clear(
+      this.node,
+      svg(
+        "svg",
+        {
+          class: "alignment",
+          width,
+          height,
+          viewBox: `0 0 ${width} ${height}`,
+          role: "group",
+          "aria-label": "lines from the source to the translation",
+        },
+        this.lines,
+        source.map((name, s) => this.drawToken(name, this.above[s], 0, s, false)),
+        target.map((name, t) =>
+          this.drawToken(name, this.below[t], TOKEN_HEIGHT + LINE_GAP, t, true),
+        ),
+      ),
+    );
     this.draw(step, null);
   }
 
   drawToken(name, place, y, i, isTarget) {
     const look = () => this.draw(isTarget ? i : null, isTarget ? null : i);
     const rest = () => this.draw(this.step, null);
-    return svg("g", {
-      class: isTarget && i === this.step ? "alignment-token chosen" : "alignment-token",
-      ...(isTarget ? { tabindex: 0, role: "button", "aria-label": `step ${i}: ${tokenName(name)}` } : {}),
-      on: { mouseenter: look, mouseleave: rest, focus: look, blur: rest, ...(isTarget ? listenPress(() => this.onPick(i)) : {}) },
-    },
-    svg("rect", { x: place.x, y: y + 1, width: place.width, height: TOKEN_HEIGHT - 2, rx: 5 }),
-    svg("text", { x: place.x + place.width / 2, y: y + 18, "text-anchor": "middle" }, tokenName(name)));
+    return svg(
+      "g",
+      {
+        class: isTarget && i === this.step ? "alignment-token chosen" : "alignment-token",
+        ...(isTarget
+          ? { tabindex: 0, role: "button", "aria-label": `step ${i}: ${tokenName(name)}` }
+          : {}),
+        on: {
+          mouseenter: look,
+          mouseleave: rest,
+          focus: look,
+          blur: rest,
+          ...(isTarget ? listenPress(() => this.onPick(i)) : {}),
+        },
+      },
+      svg("rect", { x: place.x, y: y + 1, width: place.width, height: TOKEN_HEIGHT - 2, rx: 5 }),
+      svg(
+        "text",
+        { x: place.x + place.width / 2, y: y + 18, "text-anchor": "middle" },
+        tokenName(name),
+      ),
+    );
   }
 
   // All lines are faint; those of one target word or one source token are strong. Titles show the weights.
@@ -55,20 +91,31 @@ export class AlignmentLines {
       }
     }
     found.sort(([a], [b]) => a - b); // the strong ones on top
-    clear(this.lines, found.map(([, line]) => line));
+    clear(
+      this.lines,
+      found.map(([, line]) => line),
+    );
   }
 
   drawLine(t, s, weight, isStrong) {
     const [from, to] = [centreOf(this.above[s]), centreOf(this.below[t])];
     const [top, bottom] = [TOKEN_HEIGHT, TOKEN_HEIGHT + LINE_GAP];
     const middle = (top + bottom) / 2;
-    return svg("path", {
-      class: isStrong ? "alignment-line strong" : "alignment-line",
-      d: `M ${from} ${top} C ${from} ${middle}, ${to} ${middle}, ${to} ${bottom}`,
-      fill: "none",
-      "stroke-width": 0.6 + 4 * weight,
-      "stroke-opacity": isStrong ? 0.25 + 0.75 * weight : 0.12 + 0.25 * weight,
-    }, svg("title", {}, `${tokenName(this.target[t])} ← ${tokenName(this.source[s])}: ${number(weight)}`));
+    return svg(
+      "path",
+      {
+        class: isStrong ? "alignment-line strong" : "alignment-line",
+        d: `M ${from} ${top} C ${from} ${middle}, ${to} ${middle}, ${to} ${bottom}`,
+        fill: "none",
+        "stroke-width": 0.6 + 4 * weight,
+        "stroke-opacity": isStrong ? 0.25 + 0.75 * weight : 0.12 + 0.25 * weight,
+      },
+      svg(
+        "title",
+        {},
+        `${tokenName(this.target[t])} ← ${tokenName(this.source[s])}: ${number(weight)}`,
+      ),
+    );
   }
 }
 

@@ -10,7 +10,15 @@ export function makeAnswerPanel(page) {
   const words = make("p", { class: "answer-words" });
   const chart = make("div");
   const legend = make("p", { class: "note" });
-  const units = tabs("unit", [["probs", "probability"], ["logits", "logit"]], page.state.unit, (unit) => page.set({ unit }));
+  const units = tabs(
+    "unit",
+    [
+      ["probs", "probability"],
+      ["logits", "logit"],
+    ],
+    page.state.unit,
+    (unit) => page.set({ unit }),
+  );
   const body = make("div", { class: "stack" }, words, units, chart, legend);
   const explain = () => {
     const { answer, shown } = page;
@@ -18,7 +26,11 @@ export function makeAnswerPanel(page) {
     const isYesNo = answer.kind !== "GPT" && answer.answer.texts[0] === "yes";
     return explainAnswer(readRows(answer, shown.position), shown.temperature, isYesNo);
   };
-  const node = panel("The answer", { python: () => page.answer.python, explain, name: "answer" }, body);
+  const node = panel(
+    "The answer",
+    { python: () => page.answer.python, explain, name: "answer" },
+    body,
+  );
   return {
     node,
     draw(answer, shown) {
@@ -33,14 +45,17 @@ export function makeAnswerPanel(page) {
       const rows = readRows(answer, shown.position);
       words.textContent = describeAnswer(answer, shown.position, rows);
       legend.textContent = rows.before ? "Grey: before the change. Blue: now." : "";
-      clear(chart, bars({
-        label: "answers",
-        labels: rows.texts.map(tokenName),
-        values: rows[unit],
-        compare: rows.before ? rows.before[unit] : null,
-        format: unit === "probs" ? (x) => percent(x) : (x) => number(x, 2),
-        max: unit === "probs" && answer.kind !== "GPT" ? 1 : null,
-      }));
+      clear(
+        chart,
+        bars({
+          label: "answers",
+          labels: rows.texts.map(tokenName),
+          values: rows[unit],
+          compare: rows.before ? rows.before[unit] : null,
+          format: unit === "probs" ? (x) => percent(x) : (x) => number(x, 2),
+          max: unit === "probs" && answer.kind !== "GPT" ? 1 : null,
+        }),
+      );
     },
   };
 }
@@ -53,13 +68,19 @@ function readRows(answer, position) {
     texts: answer.kind === "GPT" ? found.texts[position] : found.texts,
     probs: at(found.probs),
     logits: at(found.logits),
-    before: answer.compared ? { probs: at(found.probs_before), logits: at(found.logits_before) } : null,
+    before: answer.compared
+      ? { probs: at(found.probs_before), logits: at(found.logits_before) }
+      : null,
   };
 }
 
 function describeAnswer(answer, position, rows) {
-  const say = (values) => `${quoteAnswer(answer, rows.texts[argmax(values)])} (${percent(values[argmax(values)])})`;
-  const after = answer.kind === "GPT" ? `After “${tokenName(answer.names[position])}” (${position}), the next token: ` : "At [CLS], the model answers ";
+  const say = (values) =>
+    `${quoteAnswer(answer, rows.texts[argmax(values)])} (${percent(values[argmax(values)])})`;
+  const after =
+    answer.kind === "GPT"
+      ? `After “${tokenName(answer.names[position])}” (${position}), the next token: `
+      : "At [CLS], the model answers ";
   if (rows.before === null) return `${after}${say(rows.probs)}.`;
   const isSame = argmax(rows.before.probs) === argmax(rows.probs);
   return `${after}${isSame ? "still " : ""}${say(rows.probs)}; before the change ${say(rows.before.probs)}.`;

@@ -16,7 +16,9 @@ export function makeBranchesPanel(page) {
     const { model, tokens, changes } = page.question;
     const node = page.tree.current;
     try {
-      const found = await run((signal) => ask("expand", { model, tokens, n_branches: N_BRANCHES, changes }, { signal }));
+      const found = await run((signal) =>
+        ask("expand", { model, tokens, n_branches: N_BRANCHES, changes }, { signal }),
+      );
       if (found === undefined) return;
       lines = found.python;
       addBranches(page.tree, node, found.branches);
@@ -29,15 +31,28 @@ export function makeBranchesPanel(page) {
     page.tree.prune();
     page.drawTree();
   };
-  const tools = make("div", { class: "row" },
-    button("expand", expand, { title: `the ${N_BRANCHES} likeliest tokens that may follow, and those after them` }),
-    button("remove other branches", prune, { title: "keep only the current text" }));
+  const tools = make(
+    "div",
+    { class: "row" },
+    button("expand", expand, {
+      title: `the ${N_BRANCHES} likeliest tokens that may follow, and those after them`,
+    }),
+    button("remove other branches", prune, { title: "keep only the current text" }),
+  );
   return {
-    node: panel("Branches", {
-      python: () => lines ?? page.answer.python,
-      note: page.studio.exported ? "The thicker a line, the likelier the token." : "Every branch that you take is kept. Click a token to go there; the thicker a line, the likelier the token.",
-      name: "branches",
-    }, page.studio.exported ? null : tools, picture.node, detail),
+    node: panel(
+      "Branches",
+      {
+        python: () => lines ?? page.answer.python,
+        note: page.studio.exported
+          ? "The thicker a line, the likelier the token."
+          : "Every branch that you take is kept. Click a token to go there; the thicker a line, the likelier the token.",
+        name: "branches",
+      },
+      page.studio.exported ? null : tools,
+      picture.node,
+      detail,
+    ),
     draw() {
       picture.show(page.tree);
       detail.textContent = describeCurrent(page);
@@ -57,7 +72,9 @@ function addBranches(tree, parent, branches) {
 
 function describeCurrent({ tree, answer, isFull }) {
   const { current } = tree;
-  const full = isFull ? ` The text has ${answer.max_len} tokens, as many as the model can read: go back, or type a shorter prompt.` : "";
+  const full = isFull
+    ? ` The text has ${answer.max_len} tokens, as many as the model can read: go back, or type a shorter prompt.`
+    : "";
   if (current.parent === null) return `You are at the end of the prompt.${full}`;
   return `Here: ${describeNode(current)} of ${current.depth} ${current.depth === 1 ? "token" : "tokens"}.${full}`;
 }

@@ -14,12 +14,21 @@ export function computeCell(layer, head, row, column) {
   const bias = readMaskRow(layer.bias, head, row);
   const k = keys.part(column).data;
   const products = [...q].map((value, d) => ({ d, q: value, k: k[d], product: value * k[d] }));
-  const scores = [...weights].map((_, s) => (
-    allowed !== null && !allowed[s] ? -Infinity : (dotProduct(q, keys.part(s).data) + (bias === null ? 0 : bias[s])) / layer.scale));
+  const scores = [...weights].map((_, s) =>
+    allowed !== null && !allowed[s]
+      ? -Infinity
+      : (dotProduct(q, keys.part(s).data) + (bias === null ? 0 : bias[s])) / layer.scale,
+  );
   const most = Math.max(...scores);
   const exps = scores.map((score) => (score === -Infinity ? 0 : Math.exp(score - most)));
   return {
-    weights, weight: weights[column], allowed, products, scores, most, exps,
+    weights,
+    weight: weights[column],
+    allowed,
+    products,
+    scores,
+    most,
+    exps,
     dot: dotProduct(q, k),
     bias: bias === null ? null : bias[column],
     raw: (dotProduct(q, k) + (bias === null ? 0 : bias[column])) / layer.scale,
@@ -40,7 +49,11 @@ function mixValues(layer, head, weights, column) {
   const values = layer.v.part(head);
   const v = values.part(column).data;
   const mixture = new Float64Array(v.length);
-  weights.forEach((weight, s) => values.part(s).data.forEach((value, d) => { mixture[d] += weight * value; }));
+  weights.forEach((weight, s) =>
+    values.part(s).data.forEach((value, d) => {
+      mixture[d] += weight * value;
+    }),
+  );
   return { v, mixture };
 }
 
@@ -49,41 +62,83 @@ export function explainCell(layer, head, row, column, names) {
   const cell = computeCell(layer, head, row, column);
   const [query, key] = [names[row], names[column]].map(quoteToken);
   const output = layer.output.part(head, row).data;
-  const first = layer.q === null ? [explainOther(layer, cell, query, key)] : [
-    explainProducts(cell, query, key),
-    explainScore(layer, cell, query, key, column),
-    explainSoftmax(cell, query, names, column),
-  ];
-  return make("div", { class: "steps" }, first, explainMixture(cell, output, query, key, first.length + 1));
+  const first =
+    layer.q === null
+      ? [explainOther(layer, cell, query, key)]
+      : [
+          explainProducts(cell, query, key),
+          explainScore(layer, cell, query, key, column),
+          explainSoftmax(cell, query, names, column),
+        ];
+  return make(
+    "div",
+    { class: "steps" },
+    first,
+    explainMixture(cell, output, query, key, first.length + 1),
+  );
 }
 
 // The whole equation with the numbers of this cell, in one line.
 export function writeEquation(layer, head, row, column) {
   const cell = computeCell(layer, head, row, column);
-  if (layer.q === null) return make("p", { class: "equation mono", text: `weight = ${number(cell.weight)}` });
+  if (layer.q === null)
+    return make("p", { class: "equation mono", text: `weight = ${number(cell.weight)}` });
   const bias = cell.bias === null ? "" : ` + ${number(cell.bias)}`;
-  return make("div", { class: "stack" },
-    make("p", { class: "equation mono" }, "weight = softmax", make("sub", { text: "keys" }), " ( (q · k", cell.bias === null ? "" : " + bias", ") / √", make("i", { text: "Dh" }), " )"),
-    make("p", { class: "equation mono", text: `       = exp( (${number(cell.dot)}${bias}) / ${number(layer.scale)} − ${number(cell.most)} ) / ${number(cell.sum)} = ${number(cell.weight)}` }));
+  return make(
+    "div",
+    { class: "stack" },
+    make(
+      "p",
+      { class: "equation mono" },
+      "weight = softmax",
+      make("sub", { text: "keys" }),
+      " ( (q · k",
+      cell.bias === null ? "" : " + bias",
+      ") / √",
+      make("i", { text: "Dh" }),
+      " )",
+    ),
+    make("p", {
+      class: "equation mono",
+      text: `       = exp( (${number(cell.dot)}${bias}) / ${number(layer.scale)} − ${number(cell.most)} ) / ${number(cell.sum)} = ${number(cell.weight)}`,
+    }),
+  );
 }
 
 const quoteToken = (text) => `“${tokenName(text)}”`;
 
 function explainStep(place, title, words, ...children) {
-  return make("section", { class: "step", attributes: { "aria-label": `step ${place}` } },
+  return make(
+    "section",
+    { class: "step", attributes: { "aria-label": `step ${place}` } },
     make("h3", {}, make("span", { class: "step-number", text: String(place) }), title),
-    make("p", { class: "note", text: words }), children);
+    make("p", { class: "note", text: words }),
+    children,
+  );
 }
 
 // Step 1: the products of all Dh numbers, the largest first.
 function explainProducts({ products, dot }, query, key) {
   const sorted = [...products].sort((a, b) => Math.abs(b.product) - Math.abs(a.product));
   const most = Math.abs(sorted[0]?.product) || 1;
-  const rows = sorted.map(({ d, q, k, product }) => make("tr", {},
-    make("td", { class: "muted", text: String(d) }), cellOf(q), cellOf(k), cellOf(product), make("td", {}, smallBar(product, most))));
-  return explainStep(1, "Compare: q · k", `How well does what ${query} looks for (its query q) match what ${key} offers (its key k)? Multiply number by number, and add up.`,
+  const rows = sorted.map(({ d, q, k, product }) =>
+    make(
+      "tr",
+      {},
+      make("td", { class: "muted", text: String(d) }),
+      cellOf(q),
+      cellOf(k),
+      cellOf(product),
+      make("td", {}, smallBar(product, most)),
+    ),
+  );
+  return explainStep(
+    1,
+    "Compare: q · k",
+    `How well does what ${query} looks for (its query q) match what ${key} offers (its key k)? Multiply number by number, and add up.`,
     scrollTable(["", "q", "k", "q × k", ""], rows),
-    sumLine(`sum of ${products.length} products`, "q · k", dot));
+    sumLine(`sum of ${products.length} products`, "q · k", dot),
+  );
 }
 
 // Step 2: bias and √Dh.
@@ -92,53 +147,135 @@ function explainScore(layer, cell, query, key, column) {
   if (cell.bias !== null) rows.push(["+ bias of this distance", number(cell.bias)]);
   rows.push([`÷ √${layer.q.shape[2]}`, number(layer.scale)]);
   const isForbidden = cell.allowed !== null && !cell.allowed[column];
-  return explainStep(2, "Scale: ÷ √Dh", "A sum of more products is larger. Dividing by √Dh keeps the scores in the same range for every width Dh.",
-    make("table", { class: "numbers" }, rows.map(([name, value]) => make("tr", {}, make("td", { class: "name", text: name }), make("td", { text: value })))),
+  return explainStep(
+    2,
+    "Scale: ÷ √Dh",
+    "A sum of more products is larger. Dividing by √Dh keeps the scores in the same range for every width Dh.",
+    make(
+      "table",
+      { class: "numbers" },
+      rows.map(([name, value]) =>
+        make("tr", {}, make("td", { class: "name", text: name }), make("td", { text: value })),
+      ),
+    ),
     sumLine(`${query} → ${key}`, "score", cell.raw),
-    isForbidden ? make("p", { class: "note", text: "The mask forbids this pair, so its score counts as −∞." }) : null);
+    isForbidden
+      ? make("p", { class: "note", text: "The mask forbids this pair, so its score counts as −∞." })
+      : null,
+  );
 }
 
 // Step 3: the softmax of the whole row.
 function explainSoftmax({ scores, exps, sum, most, weights, weight }, query, names, column) {
-  const rows = scores.map((score, s) => make("tr", { class: s === column ? "chosen" : null },
-    make("td", { class: "name token", text: tokenName(names[s]) }), cellOf(score), cellOf(exps[s]), cellOf(weights[s]),
-    make("td", {}, smallBar(weights[s], 1))));
-  return explainStep(3, "Share out: softmax", `${query} compares all tokens. exp makes every score positive; dividing by the sum makes the weights of the row add up to 1. (The largest score, ${number(most)}, is subtracted first: the quotient stays the same.)`,
+  const rows = scores.map((score, s) =>
+    make(
+      "tr",
+      { class: s === column ? "chosen" : null },
+      make("td", { class: "name token", text: tokenName(names[s]) }),
+      cellOf(score),
+      cellOf(exps[s]),
+      cellOf(weights[s]),
+      make("td", {}, smallBar(weights[s], 1)),
+    ),
+  );
+  return explainStep(
+    3,
+    "Share out: softmax",
+    `${query} compares all tokens. exp makes every score positive; dividing by the sum makes the weights of the row add up to 1. (The largest score, ${number(most)}, is subtracted first: the quotient stays the same.)`,
     scrollTable(["key", "score", "exp", "weight", ""], rows),
-    make("p", { class: "equation mono", text: `${number(exps[column])} / ${number(sum)} = ${number(weight)}` }),
-    sumLine("exp ÷ sum of the row", "weight", weight));
+    make("p", {
+      class: "equation mono",
+      text: `${number(exps[column])} / ${number(sum)} = ${number(weight)}`,
+    }),
+    sumLine("exp ÷ sum of the row", "weight", weight),
+  );
 }
 
 // The last step: the value of this key, and the sum over all keys.
 function explainMixture({ v, weight, mixture }, output, query, key, place) {
   const most = Math.max(1e-12, ...[...mixture].map(Math.abs));
-  const isChanged = [...output].some((value, d) => Math.abs(value - mixture[d]) > 1e-4 * (1 + Math.abs(value)));
-  const rows = [...v].map((value, d) => make("tr", {},
-    make("td", { class: "muted", text: String(d) }), cellOf(value), cellOf(weight * value), cellOf(mixture[d]),
-    isChanged ? cellOf(output[d]) : make("td", {}, smallBar(mixture[d], most))));
-  return explainStep(place, "Take: × v", `${query} receives the value v of ${key}, times the weight; and likewise from every token. The sum is the output of the head for ${query}.`,
+  const isChanged = [...output].some(
+    (value, d) => Math.abs(value - mixture[d]) > 1e-4 * (1 + Math.abs(value)),
+  );
+  const rows = [...v].map((value, d) =>
+    make(
+      "tr",
+      {},
+      make("td", { class: "muted", text: String(d) }),
+      cellOf(value),
+      cellOf(weight * value),
+      cellOf(mixture[d]),
+      isChanged ? cellOf(output[d]) : make("td", {}, smallBar(mixture[d], most)),
+    ),
+  );
+  return explainStep(
+    place,
+    "Take: × v",
+    `${query} receives the value v of ${key}, times the weight; and likewise from every token. The sum is the output of the head for ${query}.`,
     scrollTable(["", "v", "weight × v", "sum", isChanged ? "changed" : ""], rows),
-    isChanged ? make("p", { class: "note warm", text: "You changed this head: the last numbers are what it passes on instead." }) : null);
+    isChanged
+      ? make("p", {
+          class: "note warm",
+          text: "You changed this head: the last numbers are what it passes on instead.",
+        })
+      : null,
+  );
 }
 
 function explainOther(layer, cell, query, key) {
-  return explainStep(1, `The weight, by ${layer.mechanism} attention`, `This mechanism has no product q · k that could be shown term by term. ${query} gives ${key} this share of its attention:`,
-    sumLine("share of the row", "weight", cell.weight));
+  return explainStep(
+    1,
+    `The weight, by ${layer.mechanism} attention`,
+    `This mechanism has no product q · k that could be shown term by term. ${query} gives ${key} this share of its attention:`,
+    sumLine("share of the row", "weight", cell.weight),
+  );
 }
 
 const cellOf = (x) => make("td", { text: number(x) });
 
-const sumLine = (words, name, value) => make("p", { class: "sum-line" }, make("span", { class: "muted", text: words }), make("b", { class: "mono", text: `${name} = ${number(value)}` }));
+const sumLine = (words, name, value) =>
+  make(
+    "p",
+    { class: "sum-line" },
+    make("span", { class: "muted", text: words }),
+    make("b", { class: "mono", text: `${name} = ${number(value)}` }),
+  );
 
 function smallBar(value, most) {
   const share = Math.min(1, Math.abs(value) / most);
-  return make("span", { class: value < 0 ? "small-bar negative" : "small-bar", style: { width: `${Math.round(48 * share)}px` } });
+  return make("span", {
+    class: value < 0 ? "small-bar negative" : "small-bar",
+    style: { width: `${Math.round(48 * share)}px` },
+  });
 }
 
 function scrollTable(heads, rows) {
-  const box = make("div", { class: "table-box", tabIndex: 0, attributes: { role: "region", "aria-label": heads.filter(Boolean).join(", ") } }, make("table", { class: "numbers" },
-    make("thead", {}, make("tr", {}, heads.map((text) => make("th", { text })))), make("tbody", {}, rows)));
+  const box = make(
+    "div",
+    {
+      class: "table-box",
+      tabIndex: 0,
+      attributes: { role: "region", "aria-label": heads.filter(Boolean).join(", ") },
+    },
+    make(
+      "table",
+      { class: "numbers" },
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          heads.map((text) => make("th", { text })),
+        ),
+      ),
+      make("tbody", {}, rows),
+    ),
+  );
   const chosen = rows.find((row) => row.classList.contains("chosen"));
-  if (chosen) requestAnimationFrame(() => { box.scrollTop = chosen.offsetTop - box.clientHeight / 2; });
+  if (chosen)
+    requestAnimationFrame(() => {
+      box.scrollTop = chosen.offsetTop - box.clientHeight / 2;
+    });
   return box;
 }

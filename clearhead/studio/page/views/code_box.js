@@ -13,11 +13,25 @@ export class CodeBox {
     this.gutter = make("div", { class: "code-gutter", attributes: { "aria-hidden": "true" } });
     this.strips = make("div", { class: "code-strips", attributes: { "aria-hidden": "true" } });
     this.area = make("textarea", {
-      class: "code-area", ariaLabel: "code", spellcheck: false, wrap: "off", autocapitalize: "off", autocomplete: "off",
+      class: "code-area",
+      ariaLabel: "code",
+      spellcheck: false,
+      wrap: "off",
+      autocapitalize: "off",
+      autocomplete: "off",
       placeholder: "Paste a function or a class here, or drop a .py file or a notebook.",
-      on: { input: () => this.update(), scroll: () => this.scroll(), keydown: (event) => this.indent(event) },
+      on: {
+        input: () => this.update(),
+        scroll: () => this.scroll(),
+        keydown: (event) => this.indent(event),
+      },
     });
-    this.node = make("div", { class: "code-box" }, this.gutter, make("div", { class: "code-paper" }, this.strips, this.area));
+    this.node = make(
+      "div",
+      { class: "code-box" },
+      this.gutter,
+      make("div", { class: "code-paper" }, this.strips, this.area),
+    );
     this.listenForFiles();
     this.drawLines();
   }
@@ -63,13 +77,28 @@ export class CodeBox {
     const key = `${n} ${JSON.stringify([...this.marks])}`;
     if (key === this.drawn) return;
     this.drawn = key;
-    clear(this.gutter, Array.from({ length: n }, (_, i) => make("div", { class: this.marks.has(i + 1) ? "marked" : "", text: String(i + 1) })));
-    clear(this.strips, [...this.marks].map(([line, words]) => make("div", { class: "code-strip", title: words, style: { top: `calc(${line - 1} * 1lh + 8px)` } })));
+    clear(
+      this.gutter,
+      Array.from({ length: n }, (_, i) =>
+        make("div", { class: this.marks.has(i + 1) ? "marked" : "", text: String(i + 1) }),
+      ),
+    );
+    clear(
+      this.strips,
+      [...this.marks].map(([line, words]) =>
+        make("div", {
+          class: "code-strip",
+          title: words,
+          style: { top: `calc(${line - 1} * 1lh + 8px)` },
+        }),
+      ),
+    );
     this.scroll();
   }
 
   scroll() {
-    this.gutter.style.transform = this.strips.style.transform = `translateY(${-this.area.scrollTop}px)`;
+    this.gutter.style.transform =
+      this.strips.style.transform = `translateY(${-this.area.scrollTop}px)`;
   }
 
   // Tab indents; after Escape, Tab moves the focus, as everywhere else.
@@ -125,16 +154,34 @@ export function notebookToText(text) {
   try {
     cells = JSON.parse(text).cells.filter(({ cell_type: kind }) => kind === "code");
   } catch {
-    throw new Error("This file is not a notebook: its JSON has no list of cells. Open a .py file or another notebook.");
+    throw new Error(
+      "This file is not a notebook: its JSON has no list of cells. Open a .py file or another notebook.",
+    );
   }
-  const sources = cells.map(({ source }) => (Array.isArray(source) ? source.join("") : source).replace(/^# %%.*\n/, ""));
+  const sources = cells.map(({ source }) =>
+    (Array.isArray(source) ? source.join("") : source).replace(/^# %%.*\n/, ""),
+  );
   return sources.map((source) => `# %%\n${source}`).join("\n\n");
 }
 
 // The code as the server takes it. A text with "# %%" lines becomes a notebook; its lines keep their numbers.
 export function packCode(text) {
-  if (new Blob([text]).size > MOST_BYTES) throw new Error(`This is more than ${MOST_BYTES.toLocaleString("en-US")} bytes; check a smaller file.`);
+  if (new Blob([text]).size > MOST_BYTES)
+    throw new Error(
+      `This is more than ${MOST_BYTES.toLocaleString("en-US")} bytes; check a smaller file.`,
+    );
   if (!/^# %%/.test(text)) return { code: text, kind: "python" };
-  const cells = text.split(/\n(?=# %%)/).map((source) => ({ cell_type: "code", metadata: {}, outputs: [], execution_count: null, source }));
-  return { code: JSON.stringify({ cells, metadata: {}, nbformat: 4, nbformat_minor: 5 }), kind: "notebook" };
+  const cells = text
+    .split(/\n(?=# %%)/)
+    .map((source) => ({
+      cell_type: "code",
+      metadata: {},
+      outputs: [],
+      execution_count: null,
+      source,
+    }));
+  return {
+    code: JSON.stringify({ cells, metadata: {}, nbformat: 4, nbformat_minor: 5 }),
+    kind: "notebook",
+  };
 }

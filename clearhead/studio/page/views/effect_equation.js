@@ -13,7 +13,8 @@ export function explainSilence(found, layer, head) {
     `m: ${found.metric}`,
     `unchanged: m = ${number(before)}`,
     `${found.titles[layer]}, head ${head} silent: m′ = ${number(after)}`,
-    `effect = m′ − m = ${writeDifference(after, before)} = ${number(found.effect.at(layer, head))}`);
+    `effect = m′ − m = ${writeDifference(after, before)} = ${number(found.effect.at(layer, head))}`,
+  );
 }
 
 // How much of the way from A to B the metric goes when one activation is copied. name: what is copied.
@@ -25,8 +26,15 @@ export function explainCopy(found, layer, i, name) {
     `B: m_B = ${number(b)}`,
     `A, with ${name} of B: m′ = ${number(copied)}`,
   ];
-  if (found.recovered === null) return writeLines(...start, `effect = m′ − m_A = ${writeDifference(copied, a)} = ${number(found.effect.at(layer, i))}`);
-  return writeLines(...start, `(m′ − m_A) / (m_B − m_A) = (${writeDifference(copied, a)}) / (${writeDifference(b, a)}) = ${number(found.recovered.at(layer, i))}`);
+  if (found.recovered === null)
+    return writeLines(
+      ...start,
+      `effect = m′ − m_A = ${writeDifference(copied, a)} = ${number(found.effect.at(layer, i))}`,
+    );
+  return writeLines(
+    ...start,
+    `(m′ − m_A) / (m_B − m_A) = (${writeDifference(copied, a)}) / (${writeDifference(b, a)}) = ${number(found.recovered.at(layer, i))}`,
+  );
 }
 
 // The probabilities of the answer from its logits z. isYesNo: the model has a single logit, that of yes.
@@ -36,16 +44,41 @@ export function explainAnswer({ texts, logits, probs }, temperature, isYesNo) {
     return writeLines(
       `p(yes) = 1 / (1 + exp(−z${scale})), with the logit z = ${number(logits[0])}`,
       `       = 1 / (1 + ${number(Math.exp(-logits[0] / temperature))}) = ${number(probs[0])}`,
-      "The logit of no is −z.");
+      "The logit of no is −z.",
+    );
   }
   const most = Math.max(...logits);
   const best = logits.indexOf(most);
   const shifted = most < 0 ? `z + ${number(-most)}` : `z − ${number(most)}`;
   const exps = logits.map((z) => Math.exp((z - most) / temperature));
-  const rows = texts.map((text, i) => make("tr", {}, make("td", { class: "name mono", text: tokenName(text) }),
-    [logits[i], exps[i], probs[i]].map((x) => make("td", { text: number(x) }))));
-  return make("div", { class: "stack" },
-    writeLines(`p = exp(${scale ? `(${shifted})${scale}` : shifted}) / ${number(1 / probs[best])}`, `z: the logit; ${number(most)} is the largest. The divisor is the sum of exp over all answers.`),
-    make("table", { class: "numbers heads-right" },
-      make("thead", {}, make("tr", {}, ["answer", "z", "exp", "÷ sum = p"].map((text) => make("th", { text })))), make("tbody", {}, rows)));
+  const rows = texts.map((text, i) =>
+    make(
+      "tr",
+      {},
+      make("td", { class: "name mono", text: tokenName(text) }),
+      [logits[i], exps[i], probs[i]].map((x) => make("td", { text: number(x) })),
+    ),
+  );
+  return make(
+    "div",
+    { class: "stack" },
+    writeLines(
+      `p = exp(${scale ? `(${shifted})${scale}` : shifted}) / ${number(1 / probs[best])}`,
+      `z: the logit; ${number(most)} is the largest. The divisor is the sum of exp over all answers.`,
+    ),
+    make(
+      "table",
+      { class: "numbers heads-right" },
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          ["answer", "z", "exp", "÷ sum = p"].map((text) => make("th", { text })),
+        ),
+      ),
+      make("tbody", {}, rows),
+    ),
+  );
 }

@@ -12,8 +12,18 @@ import { explainCopy, explainSilence } from "./effect_equation.js";
 
 const MEASURES = {
   heads: { name: "silence each head", question: "measure_heads", draw: drawHeads },
-  copies: { name: "copy each head from B", question: "sweep_patches", needsOther: true, draw: drawSweep },
-  positions: { name: "copy each token from B", question: "sweep_patches", needsOther: true, draw: drawSweep },
+  copies: {
+    name: "copy each head from B",
+    question: "sweep_patches",
+    needsOther: true,
+    draw: drawSweep,
+  },
+  positions: {
+    name: "copy each token from B",
+    question: "sweep_patches",
+    needsOther: true,
+    draw: drawSweep,
+  },
   layers: { name: "what each layer would say", question: "read_layers", draw: drawLayers },
   parts: { name: "the logit as a sum", question: "attribute", draw: drawParts },
 };
@@ -32,8 +42,17 @@ class EffectsPanel {
     const names = Object.entries(MEASURES).map(([key, { name }]) => [key, name]);
     this.tabs = tabs("measure", names, page.state.measure, (measure) => page.set({ measure }));
     this.result = make("div", { class: "stack" });
-    this.node = panel("Why this answer?", { python: () => this.found?.python ?? "", explain: () => this.explain(), name: "effects", note: "What does the answer depend on? Each tab measures it in another way." },
-      make("div", { class: "scroll" }, this.tabs), this.result);
+    this.node = panel(
+      "Why this answer?",
+      {
+        python: () => this.found?.python ?? "",
+        explain: () => this.explain(),
+        name: "effects",
+        note: "What does the answer depend on? Each tab measures it in another way.",
+      },
+      make("div", { class: "scroll" }, this.tabs),
+      this.result,
+    );
     this.tabs.hidden = page.studio.exported;
   }
 
@@ -46,7 +65,11 @@ class EffectsPanel {
     if (question === null) return;
     if (key === this.key) this.show();
     else if (estimateWork(answer, shown.measure) > MOST_WORK) {
-      clear(this.result, button("measure", () => this.measure(question, key)), make("p", { class: "note", text: "The model is large: this takes a few seconds." }));
+      clear(
+        this.result,
+        button("measure", () => this.measure(question, key)),
+        make("p", { class: "note", text: "The model is large: this takes a few seconds." }),
+      );
     } else {
       const isSameTab = this.found !== null && this.measured === shown.measure; // so the text or a change is new
       this.result.classList.toggle("stale", isSameTab);
@@ -60,12 +83,24 @@ class EffectsPanel {
     const { changes, ...plain } = this.page.question;
     if (needsOther && !shown.other) {
       this.key = "";
-      clear(this.result, make("p", { class: "note", text: "Add a sentence B below the text first: as long as the text, with another answer." }));
+      clear(
+        this.result,
+        make("p", {
+          class: "note",
+          text: "Add a sentence B below the text first: as long as the text, with another answer.",
+        }),
+      );
       return { question: null };
     }
     const question = needsOther
       ? { ...plain, other: shown.other, over: shown.measure === "copies" ? "head" : "position" }
-      : { ...plain, changes, ...(shown.measure === "layers" || answer.kind !== "GPT" ? {} : { position: shown.position }) };
+      : {
+          ...plain,
+          changes,
+          ...(shown.measure === "layers" || answer.kind !== "GPT"
+            ? {}
+            : { position: shown.position }),
+        };
     return { question, key: JSON.stringify([shown.measure, shown.position, question]) };
   }
 
@@ -74,7 +109,9 @@ class EffectsPanel {
     const { measure } = this.page.shown;
     this.measured = measure;
     try {
-      const found = await this.run((signal) => ask(MEASURES[measure].question, question, { signal }));
+      const found = await this.run((signal) =>
+        ask(MEASURES[measure].question, question, { signal }),
+      );
       if (found === undefined || key !== this.key) return;
       this.found = found;
       this.drawn = MEASURES[measure].draw(this.page, found);
@@ -97,7 +134,9 @@ class EffectsPanel {
   }
 
   explain() {
-    return this.drawn?.explain?.(this.page.shown) ?? make("p", { text: "Nothing is measured yet." });
+    return (
+      this.drawn?.explain?.(this.page.shown) ?? make("p", { text: "Nothing is measured yet." })
+    );
   }
 
   leave() {
@@ -112,7 +151,11 @@ function estimateWork(answer, measure) {
   const d_model = layers[0].heads * layers[0].v.shape[2];
   const T = answer.names.length;
   const pass = 12 * layers.length * d_model ** 2 * T;
-  const n = { heads: layers[0].heads * layers.length, copies: layers[0].heads * layers.length, positions: T * layers.length }[measure];
+  const n = {
+    heads: layers[0].heads * layers.length,
+    copies: layers[0].heads * layers.length,
+    positions: T * layers.length,
+  }[measure];
   return n === undefined ? pass : (pass * n) / 2;
 }
 
@@ -133,9 +176,14 @@ function drawHeads(page, found) {
   });
   return {
     nodes: [
-      make("p", { text: `Measured: ${found.metric}, now ${number(found.unchanged)}. Each cell shows by how much it changes if that head is silenced.` }),
+      make("p", {
+        text: `Measured: ${found.metric}, now ${number(found.unchanged)}. Each cell shows by how much it changes if that head is silenced.`,
+      }),
       matrix.node,
-      make("p", { class: "note", text: `Orange: without this head the answer is weaker, so the head supports it. Blue: without it the answer is stronger. ${describeStrongest(found)} Click a cell to open the head.` }),
+      make("p", {
+        class: "note",
+        text: `Orange: without this head the answer is weaker, so the head supports it. Blue: without it the answer is stronger. ${describeStrongest(found)} Click a cell to open the head.`,
+      }),
     ],
     mark: ({ layer, head }) => matrix.select(layer, head),
     explain: ({ layer, head }) => explainSilence(found, layer, head),
@@ -145,33 +193,42 @@ function drawHeads(page, found) {
 function describeStrongest(found) {
   const [L, H] = found.effect.shape;
   let best = 0;
-  found.effect.data.forEach((value, i) => { if (value < found.effect.data[best]) best = i; });
+  found.effect.data.forEach((value, i) => {
+    if (value < found.effect.data[best]) best = i;
+  });
   const [layer, head] = [Math.floor(best / H), best % H];
-  return L && found.effect.data[best] < 0 ? `Most support comes from ${found.titles[layer]}, head ${head} (${number(found.effect.data[best], 2)}).` : "";
+  return L && found.effect.data[best] < 0
+    ? `Most support comes from ${found.titles[layer]}, head ${head} (${number(found.effect.data[best], 2)}).`
+    : "";
 }
 
 function drawSweep(page, found) {
   const isHead = found.over === "head";
   const { names } = page.answer;
   const values = found.recovered ?? found.effect;
-  const columns = isHead ? Array.from({ length: values.shape[1] }, (_, h) => `head\u00a0${h}`) : names;
+  const columns = isHead
+    ? Array.from({ length: values.shape[1] }, (_, h) => `head\u00a0${h}`)
+    : names;
   const titles = isHead ? found.titles : found.layers.map((_, i) => `after layer ${i}`);
   const matrix = makeEffectMap(page, { titles }, values, {
     label: isHead ? "effect of copying each head" : "effect of copying each token",
     columns,
-    onPick: (layer, i) => page.set(isHead ? { layer, head: i, column: null } : { layer, row: i, column: null }),
+    onPick: (layer, i) =>
+      page.set(isHead ? { layer, head: i, column: null } : { layer, row: i, column: null }),
   });
   const own = page.state.changes.length ? " Your changes are left out here." : "";
   const goal = `Measured: ${found.metric}.${own} It is ${number(found.unchanged)} for A and ${number(found.goal)} for B.`;
-  const words = found.recovered === null
-    ? "A and B have the same value, so there is nothing to restore: choose a B with another answer."
-    : `1 (blue) = copying ${isHead ? "this head" : "the state of this token"} from B alone gives the answer of B; 0 = no effect.`;
+  const words =
+    found.recovered === null
+      ? "A and B have the same value, so there is nothing to restore: choose a B with another answer."
+      : `1 (blue) = copying ${isHead ? "this head" : "the state of this token"} from B alone gives the answer of B; 0 = no effect.`;
   return {
     nodes: [make("p", { text: goal }), matrix.node, make("p", { class: "note", text: words })],
     mark: ({ layer, head, row }) => matrix.select(layer, isHead ? head : row),
-    explain: ({ layer, head, row }) => (isHead
-      ? explainCopy(found, layer, head, `${found.titles[layer]}, head ${head}`)
-      : explainCopy(found, layer, row, `token ${row} after layer ${layer}`)),
+    explain: ({ layer, head, row }) =>
+      isHead
+        ? explainCopy(found, layer, head, `${found.titles[layer]}, head ${head}`)
+        : explainCopy(found, layer, row, `token ${row} after layer ${layer}`),
   };
 }
 
@@ -182,42 +239,105 @@ function drawLayers(page, found) {
     const rows = titles.map((title, l) => {
       const probs = [...answer.probs.part(l).data];
       const best = argmax(probs);
-      return make("tr", {}, make("td", { class: "name", text: title }), make("td", { class: "name", text: answer.texts[best] }), make("td", { text: percent(probs[best]) }), make("td", { text: number(answer.logits.at(l, best)) }));
+      return make(
+        "tr",
+        {},
+        make("td", { class: "name", text: title }),
+        make("td", { class: "name", text: answer.texts[best] }),
+        make("td", { text: percent(probs[best]) }),
+        make("td", { text: number(answer.logits.at(l, best)) }),
+      );
     });
-    return { nodes: [make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }), layerTable(["", "answer", "probability", "logit"], rows)], explain: explainLayers };
+    return {
+      nodes: [
+        make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }),
+        layerTable(["", "answer", "probability", "logit"], rows),
+      ],
+      explain: explainLayers,
+    };
   }
   const [, T] = answer.probs.shape;
   const last = Math.min(T, Math.max(page.shown.position + 4, MOST_LAYER_TOKENS)); // near the chosen token
   const first = Math.max(0, last - MOST_LAYER_TOKENS);
   const places = Array.from({ length: last - first }, (_, i) => first + i);
-  const rows = titles.map((title, l) => make("tr", {}, make("td", { class: "name", text: title }), places.map((t) => layerCell(answer, l, t))));
+  const rows = titles.map((title, l) =>
+    make(
+      "tr",
+      {},
+      make("td", { class: "name", text: title }),
+      places.map((t) => layerCell(answer, l, t)),
+    ),
+  );
   const heads = ["after", ...places.map((t) => `${t} ${tokenName(page.answer.names[t])}`)];
   return {
     nodes: [
-      make("p", { text: "If the model ended after a layer, this would be its next token; the stronger the colour, the more certain. The last row is its answer." }),
+      make("p", {
+        text: "If the model ended after a layer, this would be its next token; the stronger the colour, the more certain. The last row is its answer.",
+      }),
       layerTable(heads, rows),
-      places.length < T ? make("p", { class: "note", text: `Tokens ${first} to ${last - 1} of ${T}; choose another token above to see those around it.` }) : null,
+      places.length < T
+        ? make("p", {
+            class: "note",
+            text: `Tokens ${first} to ${last - 1} of ${T}; choose another token above to see those around it.`,
+          })
+        : null,
     ],
     explain: explainLayers,
   };
 }
 
-const explainLayers = () => make("p", { class: "equation mono", text: "answer after layer l = softmax(norm(x_l) Wᵀ)\nx_l: the residual stream after layer l; W: the output layer" });
+const explainLayers = () =>
+  make("p", {
+    class: "equation mono",
+    text: "answer after layer l = softmax(norm(x_l) Wᵀ)\nx_l: the residual stream after layer l; W: the output layer",
+  });
 
 function layerCell(answer, l, t) {
   const best = answer.texts[l][t][0];
   const p = answer.probs.at(l, t, 0);
-  const list = answer.texts[l][t].slice(0, 5).map((text, i) => `${tokenName(text)} ${percent(answer.probs.at(l, t, i))}`).join("\n");
-  return make("td", { class: "lens-cell", title: list, style: { "backgroundColor": `color-mix(in srgb, var(--accent) ${Math.round(55 * p)}%, transparent)` } },
-    make("span", { class: "mono", text: tokenName(best) }), make("small", { text: percent(p, 0) }));
+  const list = answer.texts[l][t]
+    .slice(0, 5)
+    .map((text, i) => `${tokenName(text)} ${percent(answer.probs.at(l, t, i))}`)
+    .join("\n");
+  return make(
+    "td",
+    {
+      class: "lens-cell",
+      title: list,
+      style: {
+        backgroundColor: `color-mix(in srgb, var(--accent) ${Math.round(55 * p)}%, transparent)`,
+      },
+    },
+    make("span", { class: "mono", text: tokenName(best) }),
+    make("small", { text: percent(p, 0) }),
+  );
 }
 
-const layerTable = (heads, rows) => make("div", { class: "scroll" }, make("table", { class: "numbers lens" },
-  make("thead", {}, make("tr", {}, heads.map((text) => make("th", { text })))), make("tbody", {}, rows)));
+const layerTable = (heads, rows) =>
+  make(
+    "div",
+    { class: "scroll" },
+    make(
+      "table",
+      { class: "numbers lens" },
+      make(
+        "thead",
+        {},
+        make(
+          "tr",
+          {},
+          heads.map((text) => make("th", { text })),
+        ),
+      ),
+      make("tbody", {}, rows),
+    ),
+  );
 
 // The contributions of all parts to the logit, the largest first.
 function drawParts(page, found) {
-  const order = [...found.values.data.keys()].sort((a, b) => Math.abs(found.values.data[b]) - Math.abs(found.values.data[a]));
+  const order = [...found.values.data.keys()].sort(
+    (a, b) => Math.abs(found.values.data[b]) - Math.abs(found.values.data[a]),
+  );
   const shown = order.slice(0, MOST_PARTS);
   const rest = order.slice(MOST_PARTS).reduce((sum, i) => sum + found.values.data[i], 0);
   const labels = shown.map((i) => found.names[i]);
@@ -229,12 +349,35 @@ function drawParts(page, found) {
   const isCapped = Math.abs(found.total - found.logit) > 1e-3 * (1 + Math.abs(found.logit));
   return {
     nodes: [
-      make("p", { text: `The logit of ${page.answer.kind === "GPT" ? `“${tokenName(found.target_name)}”` : found.target_name} is a sum: every head and every layer adds its share.` }),
-      make("div", { class: "parts" }, bars({ label: "contributions", labels, values, onPick: (i) => openPart(page, labels[i]) })),
-      make("p", { class: "sum-line" }, make("span", { class: "muted", text: "sum of all parts" }), make("b", { class: "mono", text: number(found.total) })),
-      isCapped ? make("p", { class: "note", text: `This model limits its logits (soft cap), which makes it ${number(found.logit)}.` }) : null,
+      make("p", {
+        text: `The logit of ${page.answer.kind === "GPT" ? `“${tokenName(found.target_name)}”` : found.target_name} is a sum: every head and every layer adds its share.`,
+      }),
+      make(
+        "div",
+        { class: "parts" },
+        bars({ label: "contributions", labels, values, onPick: (i) => openPart(page, labels[i]) }),
+      ),
+      make(
+        "p",
+        { class: "sum-line" },
+        make("span", { class: "muted", text: "sum of all parts" }),
+        make("b", { class: "mono", text: number(found.total) }),
+      ),
+      isCapped
+        ? make("p", {
+            class: "note",
+            text: `This model limits its logits (soft cap), which makes it ${number(found.logit)}.`,
+          })
+        : null,
     ],
-    explain: () => make("p", { class: "equation mono", text: `logit = ${values.map((x) => number(x)).join(" + ").replaceAll("+ −", "− ")} = ${number(found.total)}` }),
+    explain: () =>
+      make("p", {
+        class: "equation mono",
+        text: `logit = ${values
+          .map((x) => number(x))
+          .join(" + ")
+          .replaceAll("+ −", "− ")} = ${number(found.total)}`,
+      }),
   };
 }
 

@@ -17,7 +17,8 @@ export const generateView = {
   name: "generate",
   title: "Generate",
   kinds: ["GPT"],
-  about: "A language model writes one token at a time. Take the likeliest, draw one, or choose another branch, and see how sure the model is, what each layer would say, and what the cache keeps.",
+  about:
+    "A language model writes one token at a time. Take the likeliest, draw one, or choose another branch, and see how sure the model is, what each layer would say, and what the cache keeps.",
   missing: "Open a run or weights of a GPT: clearhead studio runs/shakespeare-char-0001.",
   mount(root, studio) {
     const page = new GeneratePage(root, studio);
@@ -43,14 +44,30 @@ class GeneratePage {
     this.lens = makeLensPanel(this);
     this.branches = makeBranchesPanel(this);
     this.cache = makeCachePanel(this);
-    this.body = make("div", { class: "generate-columns", hidden: true },
+    this.body = make(
+      "div",
+      { class: "generate-columns", hidden: true },
       make("div", { class: "view" }, this.next.node, this.lens.node),
-      make("div", { class: "view" }, this.branches.node, this.cache.node));
+      make("div", { class: "view" }, this.branches.node, this.cache.node),
+    );
     root.append(
-      make("section", { class: "panel stack", attributes: { "aria-label": "text" } }, this.makePrompt(), this.makeChangeNote(), this.tokens.node, this.controls.node, this.error),
-      this.body);
+      make(
+        "section",
+        { class: "panel stack", attributes: { "aria-label": "text" } },
+        this.makePrompt(),
+        this.makeChangeNote(),
+        this.tokens.node,
+        this.controls.node,
+        this.error,
+      ),
+      this.body,
+    );
     this.read = latest();
-    this.follow = askNewest((signal, args) => ask("show_next", args, { signal }).then((answer) => ({ answer, args })), ({ answer, args }) => this.draw(answer, args.tokens), (error) => this.fail(error));
+    this.follow = askNewest(
+      (signal, args) => ask("show_next", args, { signal }).then((answer) => ({ answer, args })),
+      ({ answer, args }) => this.draw(answer, args.tokens),
+      (error) => this.fail(error),
+    );
     this.drawText = eachFrame(() => this.drawTree());
     this.stopColours = onColourScheme(() => this.redraw());
   }
@@ -58,15 +75,40 @@ class GeneratePage {
   // The prompt and the settings
 
   makePrompt() {
-    const input = make("textarea", { rows: 1, value: this.state.text, spellcheck: false, readOnly: this.studio.exported, class: "mono text-input", on: { input: debounce(200, () => this.setPrompt(input.value)) } });
+    const input = make("textarea", {
+      rows: 1,
+      value: this.state.text,
+      spellcheck: false,
+      readOnly: this.studio.exported,
+      class: "mono text-input",
+      on: { input: debounce(200, () => this.setPrompt(input.value)) },
+    });
     const holder = field("prompt", input);
     holder.classList.add("wide");
-    const examples = this.studio.exported ? [] : this.studio.model.examples ?? [];
-    const tries = examples.map((text) => button(text, () => {
-      input.value = text;
-      this.setPrompt(text);
-    }, { title: "begin with this text" }));
-    return make("div", { class: "stack" }, tries.length ? make("div", { class: "row examples" }, make("span", { class: "muted", text: "try" }), tries) : null, holder);
+    const examples = this.studio.exported ? [] : (this.studio.model.examples ?? []);
+    const tries = examples.map((text) =>
+      button(
+        text,
+        () => {
+          input.value = text;
+          this.setPrompt(text);
+        },
+        { title: "begin with this text" },
+      ),
+    );
+    return make(
+      "div",
+      { class: "stack" },
+      tries.length
+        ? make(
+            "div",
+            { class: "row examples" },
+            make("span", { class: "muted", text: "try" }),
+            tries,
+          )
+        : null,
+      holder,
+    );
   }
 
   makeChangeNote() {
@@ -77,7 +119,12 @@ class GeneratePage {
       note.remove();
       this.ask();
     };
-    const note = make("p", { class: "note warm" }, `The model is changed (${this.changes.length}): every token is computed with it. `, button("undo", forget));
+    const note = make(
+      "p",
+      { class: "note warm" },
+      `The model is changed (${this.changes.length}): every token is computed with it. `,
+      button("undo", forget),
+    );
     return note;
   }
 
@@ -86,7 +133,9 @@ class GeneratePage {
   // Read the prompt, then append the tokens of a path: their ids.
   async start(path) {
     try {
-      const found = await this.read((signal) => ask("start_text", { model: this.studio.model.id, text: this.state.text }, { signal }));
+      const found = await this.read((signal) =>
+        ask("start_text", { model: this.studio.model.id, text: this.state.text }, { signal }),
+      );
       if (found === undefined) return;
       clear(this.error);
       this.tree = new TextTree(found.tokens, found.names);
@@ -116,7 +165,16 @@ class GeneratePage {
   // The arguments that all questions about the current text share.
   get question() {
     const { temperature, topK, topP, seed } = this.state;
-    return { model: this.studio.model.id, tokens: this.tree.text, n_prompt: this.tree.tokens.length, temperature, top_k: topK, top_p: topP === 1 ? null : topP, seed, changes: this.changes };
+    return {
+      model: this.studio.model.id,
+      tokens: this.tree.text,
+      n_prompt: this.tree.tokens.length,
+      temperature,
+      top_k: topK,
+      top_p: topP === 1 ? null : topP,
+      seed,
+      changes: this.changes,
+    };
   }
 
   ask() {
@@ -177,7 +235,11 @@ class GeneratePage {
     this.showWriting();
     const [start, timer] = [tree.text.length, performance.now()];
     try {
-      for await (const { token } of stream("write", { ...this.question, n_tokens: n }, { signal: this.writing.signal })) {
+      for await (const { token } of stream(
+        "write",
+        { ...this.question, n_tokens: n },
+        { signal: this.writing.signal },
+      )) {
         tree.take({ id: token.id, name: token.name, logProb: token.log_prob });
         this.controls.showSpeed(tree.text.length - start, n, performance.now() - timer);
         this.drawText();
@@ -247,4 +309,9 @@ class GeneratePage {
   }
 }
 
-const readPath = () => address.get("path", "").split(",").map((text) => readWhole(text, 0)).filter((id) => id !== null);
+const readPath = () =>
+  address
+    .get("path", "")
+    .split(",")
+    .map((text) => readWhole(text, 0))
+    .filter((id) => id !== null);

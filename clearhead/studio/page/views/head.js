@@ -13,8 +13,15 @@ import { TokenLines } from "./token_lines.js";
 const MOST_BARS = 24;
 
 export function makeHeadPanels(page, copy) {
-  const grid = new HeadGrid({ label: "all heads", onOpen: (layer, head) => page.set({ layer, head, column: null }), onDrop: (text) => copy.drop(text, null) });
-  const matrix = new Matrix({ label: "attention weights; rows are queries, columns keys", onPick: (row, column) => page.set({ row, column }) });
+  const grid = new HeadGrid({
+    label: "all heads",
+    onOpen: (layer, head) => page.set({ layer, head, column: null }),
+    onDrop: (text) => copy.drop(text, null),
+  });
+  const matrix = new Matrix({
+    label: "attention weights; rows are queries, columns keys",
+    onPick: (row, column) => page.set({ row, column }),
+  });
   const lines = new TokenLines({ onPick: (row) => page.set({ row, column: null }) });
   const title = make("p", { class: "note" });
   const rowTitle = make("h3");
@@ -28,16 +35,45 @@ export function makeHeadPanels(page, copy) {
     const { answer, shown } = page;
     return writeEquation(answer.layers[shown.layer], shown.head, shown.row, shown.column);
   };
-  const map = panel("One head", { python: () => writeHeadPython(page.answer, page.shown), name: "attention-head", explain: equation },
+  const map = panel(
+    "One head",
+    {
+      python: () => writeHeadPython(page.answer, page.shown),
+      name: "attention-head",
+      explain: equation,
+    },
     title,
-    make("div", { class: "head-open" },
+    make(
+      "div",
+      { class: "head-open" },
       make("div", { class: "stack" }, mask.node, matrix.node, legend),
-      make("div", { class: "stack" }, make("h3", { text: "From each token (left) to those it looks at (right)" }), lines.node),
-      make("div", { class: "stack" }, rowTitle, row)));
+      make(
+        "div",
+        { class: "stack" },
+        make("h3", { text: "From each token (left) to those it looks at (right)" }),
+        lines.node,
+      ),
+      make("div", { class: "stack" }, rowTitle, row),
+    ),
+  );
   const parts = {
-    grid: panel("All heads", { python, name: "attention", note: "Each square is a head: a row for every token that looks (the query), a column for every token it can look at (the key). The stronger the colour, the more attention." }, make("div", { class: "scroll" }, grid.node), copy.heads),
+    grid: panel(
+      "All heads",
+      {
+        python,
+        name: "attention",
+        note: "Each square is a head: a row for every token that looks (the query), a column for every token it can look at (the key). The stronger the colour, the more attention.",
+      },
+      make("div", { class: "scroll" }, grid.node),
+      copy.heads,
+    ),
     map,
-    cell: panel("This cell, number by number", { python: () => writeCellPython(page.answer, page.shown), name: "cell", saves: false }, cellTitle, steps),
+    cell: panel(
+      "This cell, number by number",
+      { python: () => writeCellPython(page.answer, page.shown), name: "cell", saves: false },
+      cellTitle,
+      steps,
+    ),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const weights = layer.weights.part(shown.head);
@@ -67,22 +103,34 @@ export function makeHeadPanels(page, copy) {
     const n = order.length;
     if (n > MOST_BARS) order.sort((a, b) => weights[b] - weights[a] || a - b).splice(MOST_BARS);
     rowTitle.textContent = `Where ${quoteName(names, shown.row)} looks${n > MOST_BARS ? `: the ${MOST_BARS} largest of ${n} weights` : ""}`;
-    clear(row, bars({
-      label: "weights of the row",
-      labels: order.map((s) => `${s} ${tokenName(names[s])}`),
-      values: order.map((s) => weights[s]),
-      max: n > MOST_BARS ? null : 1,
-      chosen: order.indexOf(shown.column),
-      onPick: (i) => page.set({ row: shown.row, column: order[i] }),
-    }), n < weights.length ? make("p", { class: "note", text: "Later tokens are masked: a language model may not look ahead." }) : null);
+    clear(
+      row,
+      bars({
+        label: "weights of the row",
+        labels: order.map((s) => `${s} ${tokenName(names[s])}`),
+        values: order.map((s) => weights[s]),
+        max: n > MOST_BARS ? null : 1,
+        chosen: order.indexOf(shown.column),
+        onPick: (i) => page.set({ row: shown.row, column: order[i] }),
+      }),
+      n < weights.length
+        ? make("p", {
+            class: "note",
+            text: "Later tokens are masked: a language model may not look ahead.",
+          })
+        : null,
+    );
   }
   return parts;
 }
 
 const quoteName = (names, i) => `“${tokenName(names[i])}” (${i})`;
 
-const describeWidth = (layer) => (layer.q === null ? "" : `, queries and keys of ${layer.q.shape[2]} numbers`);
+const describeWidth = (layer) =>
+  layer.q === null ? "" : `, queries and keys of ${layer.q.shape[2]} numbers`;
 
 function listEdited(changes, name, head) {
-  return changes.filter((change) => change.kind === "mask" && change.layer === name && change.head === head).flatMap(({ cells }) => cells);
+  return changes
+    .filter((change) => change.kind === "mask" && change.layer === name && change.head === head)
+    .flatMap(({ cells }) => cells);
 }

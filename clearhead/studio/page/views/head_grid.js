@@ -6,7 +6,10 @@ import { drawThumb } from "../thumb.js";
 // The number that gets the strongest colour: the mean of the largest weight of each query. So a head that
 // spreads its attention over many tokens can be read as well as one that looks at a single token.
 export function findScale(map) {
-  const { data, shape: [T, S] } = map;
+  const {
+    data,
+    shape: [T, S],
+  } = map;
   let sum = 0;
   for (let t = 0; t < T; t += 1) {
     let most = 0;
@@ -21,7 +24,11 @@ export class HeadGrid {
   // dragged; onDrop(text): something was dropped on this grid.
   constructor({ label, onOpen, drag = null, onDrop = null }) {
     Object.assign(this, { onOpen, drag, shape: "" });
-    this.node = make("div", { class: "heads", attributes: { role: "group", "aria-label": label }, on: { keydown: (event) => this.onKey(event) } });
+    this.node = make("div", {
+      class: "heads",
+      attributes: { role: "group", "aria-label": label },
+      on: { keydown: (event) => this.onKey(event) },
+    });
     if (onDrop) acceptDrop(this.node, onDrop);
   }
 
@@ -32,30 +39,42 @@ export class HeadGrid {
     this.shape = shape;
     this.place = [layer, head];
     if (this.drawn !== layers || this.wasDark !== isDark()) this.drawMaps(layers);
-    layers.forEach(({ title }, l) => this.buttons[l].forEach((node, h) => {
-      const words = changed.get(`${l},${h}`);
-      const isOpen = l === layer && h === head;
-      node.setAttribute("aria-pressed", String(isOpen));
-      node.tabIndex = isOpen ? 0 : -1;
-      node.classList.toggle("changed", words !== undefined);
-      node.title = words === undefined ? `${title} · head ${h}` : `${title} · head ${h}: ${words}`;
-    }));
+    layers.forEach(({ title }, l) =>
+      this.buttons[l].forEach((node, h) => {
+        const words = changed.get(`${l},${h}`);
+        const isOpen = l === layer && h === head;
+        node.setAttribute("aria-pressed", String(isOpen));
+        node.tabIndex = isOpen ? 0 : -1;
+        node.classList.toggle("changed", words !== undefined);
+        node.title =
+          words === undefined ? `${title} · head ${h}` : `${title} · head ${h}: ${words}`;
+      }),
+    );
   }
 
   drawMaps(layers) {
     this.drawn = layers;
     this.wasDark = isDark();
-    layers.forEach(({ weights }, l) => this.buttons[l].forEach((node, h) => {
-      const map = weights.part(h);
-      drawThumb(node.firstChild, map, ...map.shape, "weight", findScale(map));
-    }));
+    layers.forEach(({ weights }, l) =>
+      this.buttons[l].forEach((node, h) => {
+        const map = weights.part(h);
+        drawThumb(node.firstChild, map, ...map.shape, "weight", findScale(map));
+      }),
+    );
   }
 
   build(layers) {
     const most = Math.max(...layers.map(({ heads }) => heads));
     this.node.style.gridTemplateColumns = `max-content repeat(${most}, minmax(30px, 76px))`;
-    this.buttons = layers.map(({ title, heads }, l) => Array.from({ length: heads }, (_, h) => this.makeButton(title, l, h)));
-    const names = [make("span"), ...Array.from({ length: most }, (_, h) => make("span", { class: "heads-name", text: String(h), title: `head ${h}` }))];
+    this.buttons = layers.map(({ title, heads }, l) =>
+      Array.from({ length: heads }, (_, h) => this.makeButton(title, l, h)),
+    );
+    const names = [
+      make("span"),
+      ...Array.from({ length: most }, (_, h) =>
+        make("span", { class: "heads-name", text: String(h), title: `head ${h}` }),
+      ),
+    ];
     const rows = layers.map(({ title, heads }, l) => [
       make("span", { class: "heads-name layer", text: title }),
       this.buttons[l],
@@ -65,12 +84,16 @@ export class HeadGrid {
   }
 
   makeButton(title, layer, head) {
-    const node = make("button", {
-      type: "button",
-      class: "head",
-      ariaLabel: `${title} head ${head}`,
-      on: { click: () => this.onOpen(layer, head) },
-    }, make("canvas", { class: "thumb" }));
+    const node = make(
+      "button",
+      {
+        type: "button",
+        class: "head",
+        ariaLabel: `${title} head ${head}`,
+        on: { click: () => this.onOpen(layer, head) },
+      },
+      make("canvas", { class: "thumb" }),
+    );
     if (this.drag) makeDraggable(node, () => this.drag(layer, head));
     return node;
   }

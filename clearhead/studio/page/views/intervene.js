@@ -5,38 +5,92 @@ import { button, panel, slider, tabs } from "../panel.js";
 
 export function makeChangePanel(page, copy) {
   const title = make("h3");
-  const silence = button("", () => toggleSilence(page), { title: "the output of a silent head is 0" });
-  const whole = button("", () => toggleSilence(page, null), { title: "the output of every head of a silent layer is 0" });
-  const sharpen = slider("sharpen", { min: 0, max: 5, step: 0.1, value: 1, format: (x) => `× ${x.toFixed(1)}` }, (factor) => setFactor(page, factor));
-  const temperature = slider("temperature", { min: 0.1, max: 3, step: 0.1, value: 1, format: (x) => x.toFixed(1) }, (value) => page.set({ temperature: value }, true));
+  const silence = button("", () => toggleSilence(page), {
+    title: "the output of a silent head is 0",
+  });
+  const whole = button("", () => toggleSilence(page, null), {
+    title: "the output of every head of a silent layer is 0",
+  });
+  const sharpen = slider(
+    "sharpen",
+    { min: 0, max: 5, step: 0.1, value: 1, format: (x) => `× ${x.toFixed(1)}` },
+    (factor) => setFactor(page, factor),
+  );
+  const temperature = slider(
+    "temperature",
+    { min: 0.1, max: 3, step: 0.1, value: 1, format: (x) => x.toFixed(1) },
+    (value) => page.set({ temperature: value }, true),
+  );
   const list = make("ul", { class: "changes", attributes: { "aria-label": "active changes" } });
   const none = make("p", { class: "note" });
   const all = button("remove all changes", () => removeAll(page));
-  const write = button("write with these changes", () => writeChanged(page), { title: "go to Generate: every token is computed by the changed model" });
-  const saved = make("p", { class: "note", text: "This page was saved without its model, so nothing can be changed here. Open the model with clearhead studio to change it." });
-  const tools = make("div", { class: "stack", hidden: page.studio.exported },
+  const write = button("write with these changes", () => writeChanged(page), {
+    title: "go to Generate: every token is computed by the changed model",
+  });
+  const saved = make("p", {
+    class: "note",
+    text: "This page was saved without its model, so nothing can be changed here. Open the model with clearhead studio to change it.",
+  });
+  const tools = make(
+    "div",
+    { class: "stack", hidden: page.studio.exported },
     title,
     make("div", { class: "row" }, silence, whole),
     sharpen,
     temperature,
-    make("p", { class: "note", text: "To swap a token for another, click it above. To forbid or allow a cell, use “edit its mask” above the large matrix." }),
-    copy.tools);
+    make("p", {
+      class: "note",
+      text: "To swap a token for another, click it above. To forbid or allow a cell, use “edit its mask” above the large matrix.",
+    }),
+    copy.tools,
+  );
   return {
-    node: panel("Change something", { python: () => page.answer.python, saves: false, name: "changes" }, page.studio.exported ? saved : tools, make("h3", { text: "Active changes" }), list, none, make("div", { class: "row" }, all, write)),
+    node: panel(
+      "Change something",
+      { python: () => page.answer.python, saves: false, name: "changes" },
+      page.studio.exported ? saved : tools,
+      make("h3", { text: "Active changes" }),
+      list,
+      none,
+      make("div", { class: "row" }, all, write),
+    ),
     draw(answer, shown) {
       const layer = answer.layers[shown.layer];
       const isDot = layer.mechanism === "dot product";
       title.textContent = `${layer.title} · head ${shown.head}`;
-      silence.textContent = findChange(page, "silence") ? "let it speak again" : "silence this head";
-      whole.textContent = findChange(page, "silence", null) ? "let the layer speak again" : `silence all of ${layer.title}`;
+      silence.textContent = findChange(page, "silence")
+        ? "let it speak again"
+        : "silence this head";
+      whole.textContent = findChange(page, "silence", null)
+        ? "let the layer speak again"
+        : `silence all of ${layer.title}`;
       sharpen.set(findChange(page, "sharpen")?.factor ?? 1);
       sharpen.hidden = !isDot;
       temperature.set(shown.temperature);
       temperature.hidden = answer.answer === null;
       const rows = listRows(page, answer, shown);
-      clear(list, rows.map(([words, remove]) => make("li", {}, make("span", { text: words }),
-        page.studio.exported ? null : make("button", { type: "button", class: "tool", text: "remove", ariaLabel: `remove: ${words}`, on: { click: remove } }))));
-      none.textContent = rows.length ? "" : "Nothing is changed: this is the model as it was trained.";
+      clear(
+        list,
+        rows.map(([words, remove]) =>
+          make(
+            "li",
+            {},
+            make("span", { text: words }),
+            page.studio.exported
+              ? null
+              : make("button", {
+                  type: "button",
+                  class: "tool",
+                  text: "remove",
+                  ariaLabel: `remove: ${words}`,
+                  on: { click: remove },
+                }),
+          ),
+        ),
+      );
+      none.textContent = rows.length
+        ? ""
+        : "Nothing is changed: this is the model as it was trained.";
       all.hidden = rows.length < 2 || page.studio.exported;
       write.hidden = answer.kind !== "GPT" || !shown.changes.length || page.studio.exported;
     },
@@ -45,11 +99,17 @@ export function makeChangePanel(page, copy) {
 
 // Whether cells of the large matrix are forbidden or allowed by painting on them.
 export function makeMaskTools(page) {
-  const mask = tabs("edit the mask", ["off", "forbid", "allow"], page.state.paint, (paint) => page.set({ paint }));
+  const mask = tabs("edit the mask", ["off", "forbid", "allow"], page.state.paint, (paint) =>
+    page.set({ paint }),
+  );
   const words = make("p", { class: "note" });
   return {
-    node: make("div", { class: "stack", hidden: page.studio.exported },
-      make("div", { class: "row" }, make("span", { class: "muted", text: "edit its mask" }), mask), words),
+    node: make(
+      "div",
+      { class: "stack", hidden: page.studio.exported },
+      make("div", { class: "row" }, make("span", { class: "muted", text: "edit its mask" }), mask),
+      words,
+    ),
     draw({ paint }) {
       words.textContent = PAINT_WORDS[paint];
       words.hidden = paint === "off";
@@ -68,7 +128,13 @@ const PAINT_WORDS = {
 const openName = (page) => page.answer.layers[page.shown.layer].name;
 
 function findChange(page, kind, head = page.shown.head) {
-  return page.state.changes.find((change) => change.kind === kind && change.layer === openName(page) && (change.head ?? null) === head && change.position === undefined);
+  return page.state.changes.find(
+    (change) =>
+      change.kind === kind &&
+      change.layer === openName(page) &&
+      (change.head ?? null) === head &&
+      change.position === undefined,
+  );
 }
 
 function toggleSilence(page, head = page.shown.head) {
@@ -87,7 +153,12 @@ function setFactor(page, factor) {
 
 // The Generate view, with this text as the prompt and the changes inside the model.
 function writeChanged({ studio, state }) {
-  studio.goTo({ view: "generate", model: studio.model.id, text: state.text, changes: state.changes });
+  studio.goTo({
+    view: "generate",
+    model: studio.model.id,
+    text: state.text,
+    changes: state.changes,
+  });
 }
 
 function removeAll(page) {
@@ -99,8 +170,16 @@ export function paintCells(page, painted) {
   const { layer, head, paint } = page.shown;
   const { name, allowed } = page.answer.layers[layer];
   const isAllowing = paint === "allow";
-  const isAllowed = ([row, column]) => allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
-  const findEdit = (allow) => page.state.changes.find((change) => change.kind === "mask" && change.layer === name && change.head === head && change.allow === allow);
+  const isAllowed = ([row, column]) =>
+    allowed === null || allowed.at(allowed.shape[0] === 1 ? 0 : head, row, column) === 1;
+  const findEdit = (allow) =>
+    page.state.changes.find(
+      (change) =>
+        change.kind === "mask" &&
+        change.layer === name &&
+        change.head === head &&
+        change.allow === allow,
+    );
   const [same, opposite] = [findEdit(isAllowing), findEdit(!isAllowing)];
   const [cells, oppositeCells] = [[...(same?.cells ?? [])], [...(opposite?.cells ?? [])]];
   let isChanged = false;
@@ -116,8 +195,12 @@ export function paintCells(page, painted) {
   page.set({ row, column });
   if (!isChanged) return;
   const others = page.state.changes.filter((change) => change !== same && change !== opposite);
-  const edit = (own, allow) => (own.length ? [{ kind: "mask", layer: name, head, cells: own, allow }] : []);
-  page.set({ changes: [...others, ...edit(oppositeCells, !isAllowing), ...edit(cells, isAllowing)] }, true);
+  const edit = (own, allow) =>
+    own.length ? [{ kind: "mask", layer: name, head, cells: own, allow }] : [];
+  page.set(
+    { changes: [...others, ...edit(oppositeCells, !isAllowing), ...edit(cells, isAllowing)] },
+    true,
+  );
 }
 
 // The list of changes
@@ -129,9 +212,14 @@ function listRows(page, answer, shown) {
     () => page.set({ changes: page.state.changes.filter((each) => each !== change) }, true),
   ]);
   answer.tokens.forEach((id, i) => {
-    if (id !== answer.typed[i]) rows.push([`token ${i} is now “${tokenName(answer.names[i])}”`, () => swapBack(page, i)]);
+    if (id !== answer.typed[i])
+      rows.push([`token ${i} is now “${tokenName(answer.names[i])}”`, () => swapBack(page, i)]);
   });
-  if (shown.temperature !== 1) rows.push([`temperature ${number(shown.temperature, 1)}`, () => page.set({ temperature: 1 }, true)]);
+  if (shown.temperature !== 1)
+    rows.push([
+      `temperature ${number(shown.temperature, 1)}`,
+      () => page.set({ temperature: 1 }, true),
+    ]);
   return rows;
 }
 
@@ -153,8 +241,12 @@ function describeEffect(change) {
   const at = change.position === undefined ? "" : ` at position ${change.position}`;
   if (change.kind === "silence") return `silent${at}`;
   if (change.kind === "sharpen") return `scores × ${number(change.factor, 1)}`;
-  if (change.kind === "mask") return `${change.cells.length} ${change.cells.length === 1 ? "cell" : "cells"} ${change.allow ? "allowed" : "forbidden"}`;
-  const from = change.from_position === undefined || change.from_position === change.position ? "" : `, from position ${change.from_position}`;
+  if (change.kind === "mask")
+    return `${change.cells.length} ${change.cells.length === 1 ? "cell" : "cells"} ${change.allow ? "allowed" : "forbidden"}`;
+  const from =
+    change.from_position === undefined || change.from_position === change.position
+      ? ""
+      : `, from position ${change.from_position}`;
   return `copied from “${change.from_text}”${at}${from}`;
 }
 
@@ -164,8 +256,13 @@ export function nameChanges(answer, changes) {
   for (const change of changes) {
     const l = answer.layers.findIndex(({ name }) => name === change.layer);
     if (l < 0) continue;
-    const heads = change.head === undefined ? [...Array(answer.layers[l].heads).keys()] : [change.head];
-    for (const h of heads) found.set(`${l},${h}`, [found.get(`${l},${h}`), `Changed: ${describeEffect(change)}.`].filter(Boolean).join(" "));
+    const heads =
+      change.head === undefined ? [...Array(answer.layers[l].heads).keys()] : [change.head];
+    for (const h of heads)
+      found.set(
+        `${l},${h}`,
+        [found.get(`${l},${h}`), `Changed: ${describeEffect(change)}.`].filter(Boolean).join(" "),
+      );
   }
   return found;
 }

@@ -20,7 +20,19 @@ export function makeLensPanel(page) {
   const lens = { answer: null };
   const read = async (position) => {
     try {
-      const answer = await run((signal) => ask("read_lens", { model: page.studio.model.id, tokens: page.answerTokens, position, n_shown: N_LENS, changes: page.changes }, { signal }));
+      const answer = await run((signal) =>
+        ask(
+          "read_lens",
+          {
+            model: page.studio.model.id,
+            tokens: page.answerTokens,
+            position,
+            n_shown: N_LENS,
+            changes: page.changes,
+          },
+          { signal },
+        ),
+      );
       if (answer !== undefined) draw(answer);
     } catch (error) {
       message(picture, error);
@@ -32,22 +44,31 @@ export function makeLensPanel(page) {
     clear(picture, drawLens(answer));
     words.textContent = describeLens(answer);
   };
-  lens.node = panel("What each layer would say", {
-    python: () => lens.answer.python,
-    explain: () => explainLens(lens.answer),
-    note: "The output layer, applied after each layer: the likeliest next tokens; the stronger the colour, the likelier. The last row is what the model says.",
-    name: "logit-lens",
-  }, place, picture, words);
+  lens.node = panel(
+    "What each layer would say",
+    {
+      python: () => lens.answer.python,
+      explain: () => explainLens(lens.answer),
+      note: "The output layer, applied after each layer: the likeliest next tokens; the stronger the colour, the likelier. The last row is what the model says.",
+      name: "logit-lens",
+    },
+    place,
+    picture,
+    words,
+  );
   // Show a new text; the position is its last token, or at first the one in the address.
   lens.show = (tokens) => {
     const last = tokens.length - 1;
-    const position = lens.answer === null ? Math.min(address.getWhole("after") ?? last, last) : last;
+    const position =
+      lens.answer === null ? Math.min(address.getWhole("after") ?? last, last) : last;
     Object.assign(place.querySelector("input"), { max: last });
     place.set(position);
     address.set({ after: position === last ? null : position });
     read(position);
   };
-  lens.redraw = () => { if (lens.answer !== null) draw(lens.answer); };
+  lens.redraw = () => {
+    if (lens.answer !== null) draw(lens.answer);
+  };
   lens.leave = () => run.stop();
   return lens;
 }
@@ -58,29 +79,82 @@ function drawLens(answer) {
   const [n, k] = answer.ids.shape;
   const width = LENS.name + k * (LENS.width + LENS.gap) + LENS.entropy;
   const height = LENS.top + n * (LENS.height + LENS.gap);
-  const heads = [...Array.from({ length: k }, (_, j) => [LENS.name + j * (LENS.width + LENS.gap) + LENS.width / 2, j === 0 ? "likeliest" : `${j + 1}.`]), [width - LENS.entropy / 2, "entropy"]];
+  const heads = [
+    ...Array.from({ length: k }, (_, j) => [
+      LENS.name + j * (LENS.width + LENS.gap) + LENS.width / 2,
+      j === 0 ? "likeliest" : `${j + 1}.`,
+    ]),
+    [width - LENS.entropy / 2, "entropy"],
+  ];
   const rows = Array.from({ length: n }, (_, i) => drawLensRow(answer, i, k, width));
-  return svg("svg", { class: "lens-picture", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `likeliest next tokens after each of ${n - 1} layers` },
-    heads.map(([x, text]) => svg("text", { class: "lens-head", x, y: 13, "text-anchor": "middle" }, text)), rows);
+  return svg(
+    "svg",
+    {
+      class: "lens-picture",
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+      role: "img",
+      "aria-label": `likeliest next tokens after each of ${n - 1} layers`,
+    },
+    heads.map(([x, text]) =>
+      svg("text", { class: "lens-head", x, y: 13, "text-anchor": "middle" }, text),
+    ),
+    rows,
+  );
 }
 
 function drawLensRow(answer, i, k, width) {
   const y = LENS.top + i * (LENS.height + LENS.gap);
   const cells = Array.from({ length: k }, (_, j) => {
-    const [x, p, name] = [LENS.name + j * (LENS.width + LENS.gap), answer.probs.at(i, j), tokenName(answer.labels[i][j])];
+    const [x, p, name] = [
+      LENS.name + j * (LENS.width + LENS.gap),
+      answer.probs.at(i, j),
+      tokenName(answer.labels[i][j]),
+    ];
     const colour = weightColour(p);
     const ink = inkOn(colour);
     const isAnswer = answer.ids.at(i, j) === answer.answer.id;
-    return svg("g", { class: isAnswer ? "lens-box answer" : "lens-box" },
+    return svg(
+      "g",
+      { class: isAnswer ? "lens-box answer" : "lens-box" },
       svg("title", {}, `${nameLayer(i)}: ${name} ${number(p)}`),
       svg("rect", { x, y, width: LENS.width, height: LENS.height, rx: 4, fill: cssColour(colour) }),
-      svg("text", { class: "lens-token", x: x + LENS.width / 2, y: y + 16, "text-anchor": "middle", fill: ink }, shortenText(name, 7)),
-      svg("text", { class: "lens-number", x: x + LENS.width / 2, y: y + 31, "text-anchor": "middle", fill: ink }, percent(p)));
+      svg(
+        "text",
+        {
+          class: "lens-token",
+          x: x + LENS.width / 2,
+          y: y + 16,
+          "text-anchor": "middle",
+          fill: ink,
+        },
+        shortenText(name, 7),
+      ),
+      svg(
+        "text",
+        {
+          class: "lens-number",
+          x: x + LENS.width / 2,
+          y: y + 31,
+          "text-anchor": "middle",
+          fill: ink,
+        },
+        percent(p),
+      ),
+    );
   });
-  return svg("g", { class: "lens-row" },
+  return svg(
+    "g",
+    { class: "lens-row" },
     svg("text", { class: "lens-name", x: 0, y: y + 24 }, nameLayer(i)),
     cells,
-    svg("text", { class: "lens-entropy", x: width - LENS.entropy / 2, y: y + 24, "text-anchor": "middle" }, `${number(answer.entropy.at(i), 2)} bits`));
+    svg(
+      "text",
+      { class: "lens-entropy", x: width - LENS.entropy / 2, y: y + 24, "text-anchor": "middle" },
+      `${number(answer.entropy.at(i), 2)} bits`,
+    ),
+  );
 }
 
 // From which layer on the answer is the likeliest token.
@@ -95,8 +169,12 @@ function describeLens(answer) {
 
 function explainLens(answer) {
   const name = `“${tokenName(answer.answer.name)}”`;
-  const lines = ["lens[l] = norm(x_l) Wᵀ        x_l: the residual stream after layer l, W: the output layer", `p(${name}) after each:`];
+  const lines = [
+    "lens[l] = norm(x_l) Wᵀ        x_l: the residual stream after layer l, W: the output layer",
+    `p(${name}) after each:`,
+  ];
   const n = answer.ids.shape[0];
-  for (let i = 0; i < n; i += 1) lines.push(`  ${nameLayer(i).padEnd(16)} ${number(answer.answer_probs.at(i))}`);
+  for (let i = 0; i < n; i += 1)
+    lines.push(`  ${nameLayer(i).padEnd(16)} ${number(answer.answer_probs.at(i))}`);
   return make("div", { class: "mono equation", text: lines.join("\n") });
 }

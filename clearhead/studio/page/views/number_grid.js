@@ -3,7 +3,14 @@
 // To change a cell: drag it up or down, or focus it and press an arrow key up or down, or type a number.
 // Left and right go to its neighbours. It is drawn as SVG, so that a panel can save it.
 import { NumberArray } from "../array.js";
-import { cssColour, inkOn, isDark, onColourScheme, signedColour, weightColour } from "../colours.js";
+import {
+  cssColour,
+  inkOn,
+  isDark,
+  onColourScheme,
+  signedColour,
+  weightColour,
+} from "../colours.js";
 import { ARROWS, clear, make, svg } from "../dom.js";
 import { number } from "../format.js";
 import { largest } from "../thumb.js";
@@ -29,7 +36,11 @@ export class NumberGrid {
   // onEdit(row, column, value): the cells can be changed; onPick(row, column): they can be chosen.
   constructor({ label, colour = "signed", onEdit = null, onPick = null }) {
     Object.assign(this, { label, colour, onEdit, onPick });
-    this.picture = svg("svg", { class: onEdit === null ? "number-grid" : "number-grid editable", role: "group", "aria-label": label });
+    this.picture = svg("svg", {
+      class: onEdit === null ? "number-grid" : "number-grid editable",
+      role: "group",
+      "aria-label": label,
+    });
     this.node = make("div", { class: "number-grid-box" }, this.picture);
     this.current = [0, 0]; // the cell that Tab reaches
     this.chosen = null;
@@ -41,7 +52,8 @@ export class NumberGrid {
   show(values, { rows = [], columns = [], scale = null } = {}) {
     const names = JSON.stringify([values.shape, rows, columns]);
     // An editable grid changes a copy: the answer itself is kept, for “save page”.
-    const own = this.onEdit === null ? values : new NumberArray(values.shape, Float64Array.from(values.data));
+    const own =
+      this.onEdit === null ? values : new NumberArray(values.shape, Float64Array.from(values.data));
     Object.assign(this, { values: own, rows, columns, scale, shape: values.shape });
     if (names !== this.names) this.build();
     this.names = names;
@@ -64,20 +76,50 @@ export class NumberGrid {
     const [T, S] = this.shape;
     this.current = [Math.min(this.current[0], T - 1), Math.min(this.current[1], S - 1)];
     const [width, height] = [GUTTER.left + S * CELL.width + 2, GUTTER.top + T * CELL.height + 2];
-    for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) this.picture.setAttribute(name, value);
-    const label = (text, x, y, anchor) => svg("text", { class: "grid-name", x, y, "text-anchor": anchor }, svg("title", {}, text), text.slice(0, 9));
-    this.cells = Array.from({ length: T }, (_, row) => Array.from({ length: S }, (__, column) => this.makeCell(row, column)));
-    clear(this.picture,
+    for (const [name, value] of Object.entries({
+      width,
+      height,
+      viewBox: `0 0 ${width} ${height}`,
+    }))
+      this.picture.setAttribute(name, value);
+    const label = (text, x, y, anchor) =>
+      svg(
+        "text",
+        { class: "grid-name", x, y, "text-anchor": anchor },
+        svg("title", {}, text),
+        text.slice(0, 9),
+      );
+    this.cells = Array.from({ length: T }, (_, row) =>
+      Array.from({ length: S }, (__, column) => this.makeCell(row, column)),
+    );
+    clear(
+      this.picture,
       svg("text", { class: "grid-title", x: 2, y: GUTTER.top - 6 }, this.label),
-      this.rows.map((name, i) => label(name, GUTTER.left - 6, GUTTER.top + (i + 0.5) * CELL.height + 4, "end")),
-      this.columns.map((name, i) => label(name, GUTTER.left + (i + 0.5) * CELL.width, GUTTER.top - 6, "middle")),
-      this.cells.flat().map(({ node }) => node));
+      this.rows.map((name, i) =>
+        label(name, GUTTER.left - 6, GUTTER.top + (i + 0.5) * CELL.height + 4, "end"),
+      ),
+      this.columns.map((name, i) =>
+        label(name, GUTTER.left + (i + 0.5) * CELL.width, GUTTER.top - 6, "middle"),
+      ),
+      this.cells.flat().map(({ node }) => node),
+    );
   }
 
   makeCell(row, column) {
     const [x, y] = [GUTTER.left + column * CELL.width, GUTTER.top + row * CELL.height];
-    const box = svg("rect", { x: x + 1, y: y + 1, width: CELL.width - 2, height: CELL.height - 2, rx: 4 });
-    const text = svg("text", { class: "grid-number", x: x + CELL.width / 2, y: y + CELL.height / 2 + 4, "text-anchor": "middle" });
+    const box = svg("rect", {
+      x: x + 1,
+      y: y + 1,
+      width: CELL.width - 2,
+      height: CELL.height - 2,
+      rx: 4,
+    });
+    const text = svg("text", {
+      class: "grid-number",
+      x: x + CELL.width / 2,
+      y: y + CELL.height / 2 + 4,
+      "text-anchor": "middle",
+    });
     const node = svg("g", { class: "grid-cell", "data-cell": `${row},${column}` }, box, text);
     if (this.onEdit !== null) this.makeEditable(node, row, column);
     else if (this.onPick !== null) this.makePickable(node, row, column);
@@ -87,19 +129,27 @@ export class NumberGrid {
   paint() {
     const scale = this.scale ?? (this.colour === "signed" ? largest(this.values) : 1);
     const colourOf = this.colour === "signed" ? signedColour : weightColour;
-    this.cells.forEach((line, row) => line.forEach(({ node, box, text }, column) => {
-      const x = this.value(row, column);
-      const isChosen = String(this.chosen) === String([row, column]);
-      const look = [x, scale, isChosen, String(this.current) === String([row, column]), isDark()].join();
-      if (node.look === look) return; // most cells stay as they are while one is dragged
-      node.look = look;
-      const colour = colourOf(x / scale);
-      box.setAttribute("fill", cssColour(colour));
-      text.setAttribute("fill", inkOn(colour));
-      text.textContent = formatEntry(x);
-      node.classList.toggle("chosen", isChosen);
-      this.describeCell(node, row, column, x, isChosen);
-    }));
+    this.cells.forEach((line, row) =>
+      line.forEach(({ node, box, text }, column) => {
+        const x = this.value(row, column);
+        const isChosen = String(this.chosen) === String([row, column]);
+        const look = [
+          x,
+          scale,
+          isChosen,
+          String(this.current) === String([row, column]),
+          isDark(),
+        ].join();
+        if (node.look === look) return; // most cells stay as they are while one is dragged
+        node.look = look;
+        const colour = colourOf(x / scale);
+        box.setAttribute("fill", cssColour(colour));
+        text.setAttribute("fill", inkOn(colour));
+        text.textContent = formatEntry(x);
+        node.classList.toggle("chosen", isChosen);
+        this.describeCell(node, row, column, x, isChosen);
+      }),
+    );
   }
 
   describeCell(node, row, column, x, isChosen) {
@@ -166,7 +216,10 @@ export class NumberGrid {
       start.hasMoved = true;
       this.edit(row, column, start.value + Math.round(distance) * start.step, start.step);
     });
-    for (const name of ["pointerup", "pointercancel"]) node.addEventListener(name, () => { start = null; });
+    for (const name of ["pointerup", "pointercancel"])
+      node.addEventListener(name, () => {
+        start = null;
+      });
     node.addEventListener("dblclick", () => this.type(row, column));
     node.addEventListener("keydown", (event) => this.onEditKey(event, row, column));
   }
@@ -179,12 +232,16 @@ export class NumberGrid {
   onEditKey(event, row, column) {
     const { key, shiftKey, ctrlKey, metaKey, altKey } = event;
     const size = this.step * (shiftKey ? 1 : 10);
-    const change = { ArrowUp: size, ArrowDown: -size, PageUp: 10 * size, PageDown: -10 * size }[key];
+    const change = { ArrowUp: size, ArrowDown: -size, PageUp: 10 * size, PageDown: -10 * size }[
+      key
+    ];
     const isMove = ctrlKey || altKey;
     if (metaKey || (isMove && !key.startsWith("Arrow"))) return;
     if (isMove && change !== undefined) this.focus(row - Math.sign(change), column);
-    else if (change !== undefined) this.edit(row, column, this.value(row, column) + change, this.step);
-    else if (key === "ArrowLeft" || key === "ArrowRight") this.focus(row, column + (key === "ArrowLeft" ? -1 : 1));
+    else if (change !== undefined)
+      this.edit(row, column, this.value(row, column) + change, this.step);
+    else if (key === "ArrowLeft" || key === "ArrowRight")
+      this.focus(row, column + (key === "ArrowLeft" ? -1 : 1));
     else if (key === "Backspace" || key === "Delete") this.edit(row, column, 0, 1);
     else if (/^[-+.,\d]$/.test(key)) this.type(row, column, key);
     else if (key === "Enter" || key === "F2") this.type(row, column);
@@ -207,8 +264,17 @@ export class NumberGrid {
 
   // Show an input over the cell. Enter, or leaving it, sets the number; Escape drops it.
   type(row, column, first = null) {
-    const input = make("input", { class: "grid-input", type: "text", value: first ?? String(this.value(row, column)), ariaLabel: `${this.label}: new number`, attributes: { inputmode: "decimal" } });
-    Object.assign(input.style, { left: `${GUTTER.left + column * CELL.width}px`, top: `${GUTTER.top + row * CELL.height}px` });
+    const input = make("input", {
+      class: "grid-input",
+      type: "text",
+      value: first ?? String(this.value(row, column)),
+      ariaLabel: `${this.label}: new number`,
+      attributes: { inputmode: "decimal" },
+    });
+    Object.assign(input.style, {
+      left: `${GUTTER.left + column * CELL.width}px`,
+      top: `${GUTTER.top + row * CELL.height}px`,
+    });
     let isOpen = true;
     const close = ({ sets, refocuses }) => {
       if (!isOpen) return;
@@ -220,7 +286,8 @@ export class NumberGrid {
     };
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
-      if (event.key === "Enter" || event.key === "Escape") close({ sets: event.key === "Enter", refocuses: true });
+      if (event.key === "Enter" || event.key === "Escape")
+        close({ sets: event.key === "Enter", refocuses: true });
     });
     input.addEventListener("blur", () => close({ sets: true, refocuses: false }));
     this.node.append(input);

@@ -16,7 +16,8 @@ export function pictureCanvas(image) {
   const pixels = new ImageData(width, height);
   const size = height * width;
   for (let i = 0; i < size; i += 1) {
-    for (let c = 0; c < 3; c += 1) pixels.data[4 * i + c] = image.data[(channels === 3 ? c : 0) * size + i];
+    for (let c = 0; c < 3; c += 1)
+      pixels.data[4 * i + c] = image.data[(channels === 3 ? c : 0) * size + i];
     pixels.data[4 * i + 3] = 255;
   }
   canvas.getContext("2d").putImageData(pixels, 0, 0);
@@ -31,13 +32,19 @@ export function findHottest(values) {
 // Blue for positive numbers, orange for negative ones, no colour for 0.
 function heatOf(x, scale) {
   const share = Math.min(1, Math.abs(x) / scale);
-  return { colour: `rgb(${(x < 0 ? COLD : HEAT).join(" ")})`, opacity: Number.isFinite(share) ? STRONGEST * share : 0 };
+  return {
+    colour: `rgb(${(x < 0 ? COLD : HEAT).join(" ")})`,
+    opacity: Number.isFinite(share) ? STRONGEST * share : 0,
+  };
 }
 
 // A small picture with its heat, a canvas of `side` pixels.
 export function drawHeatThumb(canvas, picture, values, [rows, columns], side = 64) {
   const factor = side / Math.max(picture.width, picture.height);
-  [canvas.width, canvas.height] = [Math.round(picture.width * factor), Math.round(picture.height * factor)];
+  [canvas.width, canvas.height] = [
+    Math.round(picture.width * factor),
+    Math.round(picture.height * factor),
+  ];
   const pen = canvas.getContext("2d");
   pen.imageSmoothingEnabled = false;
   pen.drawImage(picture, 0, 0, canvas.width, canvas.height);
@@ -52,7 +59,8 @@ export function drawHeatThumb(canvas, picture, values, [rows, columns], side = 6
   });
 }
 
-export const patchName = (patch, columns) => `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
+export const patchName = (patch, columns) =>
+  `row ${Math.floor(patch / columns)}, column ${patch % columns}`;
 
 export class PatchPicture {
   // onPick(patch): clicked; or onPaint(patch, isFirst): each patch under the pressed mouse.
@@ -72,14 +80,36 @@ export class PatchPicture {
     const [width, height] = [picture.width * factor, picture.height * factor];
     this.patch = [width / grid[1], height / grid[0]];
     const hasFocus = this.svg !== undefined && document.activeElement === this.svg;
-    this.svg = svg("svg", {
-      class: this.onPaint === null ? "patches" : "patches painting", width, height, viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "application", "aria-label": this.label,
-      on: { pointerdown: (event) => this.onDown(event), pointermove: (event) => this.onMove(event), pointerup: () => { this.painted = null; }, keydown: (event) => this.onKey(event) },
-    },
-    svg("image", { href: picture.toDataURL(), width, height, preserveAspectRatio: "none", "image-rendering": "pixelated" }),
-    this.drawPatches(new Set(covered), cover),
-    values === null ? null : this.drawNumbers(new Set(covered)),
-    chosen === null ? null : this.outline(chosen, "patch-chosen"));
+    this.svg = svg(
+      "svg",
+      {
+        class: this.onPaint === null ? "patches" : "patches painting",
+        width,
+        height,
+        viewBox: `0 0 ${width} ${height}`,
+        tabindex: 0,
+        role: "application",
+        "aria-label": this.label,
+        on: {
+          pointerdown: (event) => this.onDown(event),
+          pointermove: (event) => this.onMove(event),
+          pointerup: () => {
+            this.painted = null;
+          },
+          keydown: (event) => this.onKey(event),
+        },
+      },
+      svg("image", {
+        href: picture.toDataURL(),
+        width,
+        height,
+        preserveAspectRatio: "none",
+        "image-rendering": "pixelated",
+      }),
+      this.drawPatches(new Set(covered), cover),
+      values === null ? null : this.drawNumbers(new Set(covered)),
+      chosen === null ? null : this.outline(chosen, "patch-chosen"),
+    );
     clear(this.holder, this.svg);
     if (hasFocus) this.svg.focus();
     if (chosen !== null) this.cursor = chosen;
@@ -89,32 +119,64 @@ export class PatchPicture {
   drawPatches(covered, cover) {
     const scale = this.values === null ? 1 : findHottest(this.values);
     return Array.from({ length: this.grid[0] * this.grid[1] }, (_, patch) => {
-      const heat = this.values === null ? { colour: "none", opacity: 0 } : heatOf(this.values[patch], scale);
+      const heat =
+        this.values === null ? { colour: "none", opacity: 0 } : heatOf(this.values[patch], scale);
       const isCovered = covered.has(patch);
       const [x, y] = this.placeOf(patch);
-      return svg("rect", {
-        class: isCovered ? "patch covered" : "patch", x, y, width: this.patch[0], height: this.patch[1],
-        fill: isCovered ? cover : heat.colour, "fill-opacity": isCovered ? 1 : heat.opacity,
-      }, svg("title", {}, this.sentence(patch, isCovered)));
+      return svg(
+        "rect",
+        {
+          class: isCovered ? "patch covered" : "patch",
+          x,
+          y,
+          width: this.patch[0],
+          height: this.patch[1],
+          fill: isCovered ? cover : heat.colour,
+          "fill-opacity": isCovered ? 1 : heat.opacity,
+        },
+        svg("title", {}, this.sentence(patch, isCovered)),
+      );
     });
   }
 
   drawNumbers(covered) {
     if (Math.min(...this.patch) < LEAST_WRITTEN) return null;
-    return this.values.map((x, patch) => {
-      if (covered.has(patch)) return null;
-      const [left, top] = this.placeOf(patch);
-      return svg("text", { class: "patch-number", "paint-order": "stroke", x: left + this.patch[0] / 2, y: top + this.patch[1] / 2 + 4, "text-anchor": "middle" }, number(x, this.digits));
-    }).filter((text) => text !== null);
+    return this.values
+      .map((x, patch) => {
+        if (covered.has(patch)) return null;
+        const [left, top] = this.placeOf(patch);
+        return svg(
+          "text",
+          {
+            class: "patch-number",
+            "paint-order": "stroke",
+            x: left + this.patch[0] / 2,
+            y: top + this.patch[1] / 2 + 4,
+            "text-anchor": "middle",
+          },
+          number(x, this.digits),
+        );
+      })
+      .filter((text) => text !== null);
   }
 
   outline(patch, className) {
     const [x, y] = this.placeOf(patch);
-    return svg("rect", { class: className, x: x + 1.5, y: y + 1.5, width: this.patch[0] - 3, height: this.patch[1] - 3, fill: "none" });
+    return svg("rect", {
+      class: className,
+      x: x + 1.5,
+      y: y + 1.5,
+      width: this.patch[0] - 3,
+      height: this.patch[1] - 3,
+      fill: "none",
+    });
   }
 
   placeOf(patch) {
-    return [(patch % this.grid[1]) * this.patch[0], Math.floor(patch / this.grid[1]) * this.patch[1]];
+    return [
+      (patch % this.grid[1]) * this.patch[0],
+      Math.floor(patch / this.grid[1]) * this.patch[1],
+    ];
   }
 
   sentence(patch, isCovered = false) {

@@ -13,7 +13,8 @@ export const pictureView = {
   name: "picture",
   title: "Picture",
   kinds: ["VisionTransformer"],
-  about: "A vision transformer cuts a picture into patches and names what it shows. See which patches it uses, and cover some to see the answer change.",
+  about:
+    "A vision transformer cuts a picture into patches and names what it shows. See which patches it uses, and cover some to see the answer change.",
   missing: "Train one with: clearhead train vit-digits",
   mount: (root, studio) => new PictureView(root, studio.model.id).close,
 };
@@ -21,17 +22,32 @@ export const pictureView = {
 class PictureView {
   constructor(root, model) {
     Object.assign(this, { model, number: address.getWhole("number"), file: null }); // file: a picture in base64
-    this.mapState = { map: address.getOneOf("map", Object.keys(PICTURE_MAPS), "mean"), key: address.getWhole("key") };
-    this.headState = { layer: address.getWhole("layer") ?? 0, head: address.getWhole("head") ?? 0, patch: address.getWhole("patch"), key: address.getWhole("cell") };
+    this.mapState = {
+      map: address.getOneOf("map", Object.keys(PICTURE_MAPS), "mean"),
+      key: address.getWhole("key"),
+    };
+    this.headState = {
+      layer: address.getWhole("layer") ?? 0,
+      head: address.getWhole("head") ?? 0,
+      patch: address.getWhole("patch"),
+      key: address.getWhole("cell"),
+    };
     this.run = latest();
     this.build(root);
-    this.close = () => [this, this.strip, this.answerPart, this.maps, this.heads].forEach((part) => part.run.stop());
+    this.close = () =>
+      [this, this.strip, this.answerPart, this.maps, this.heads].forEach((part) => part.run.stop());
     this.start();
   }
 
   build(root) {
     const shared = { args: () => this.args(), onChange: () => this.keep() };
-    this.wholeNotes = [0, 1].map(() => make("p", { class: "note warm", hidden: true, text: "This panel still shows the whole picture: patches are covered only for the answer." }));
+    this.wholeNotes = [0, 1].map(() =>
+      make("p", {
+        class: "note warm",
+        hidden: true,
+        text: "This panel still shows the whole picture: patches are covered only for the answer.",
+      }),
+    );
     this.strip = new PictureStrip(this.model, {
       isMistakes: address.get("mistakes") === "1",
       onMode: (value) => address.set({ mistakes: value ? "1" : null }),
@@ -41,24 +57,42 @@ class PictureView {
     });
     this.answerPart = new PictureAnswer([], shared);
     this.maps = new PictureMaps(this.mapState, shared);
-    this.heads = new PictureHeads(this.headState, { ...shared, onLook: (patch) => this.look(patch) });
-    [this.maps, this.heads].forEach(({ node }, i) => node.querySelector(".panel-body").before(this.wholeNotes[i]));
+    this.heads = new PictureHeads(this.headState, {
+      ...shared,
+      onLook: (patch) => this.look(patch),
+    });
+    [this.maps, this.heads].forEach(({ node }, i) =>
+      node.querySelector(".panel-body").before(this.wholeNotes[i]),
+    );
     this.error = make("div");
-    this.results = make("div", { class: "stack", hidden: true }, make("div", { class: "columns" }, this.answerPart.node, this.maps.node), this.heads.node);
-    root.append(panel("Choose a picture", { saves: false }, this.strip.node), this.error, this.results);
+    this.results = make(
+      "div",
+      { class: "stack", hidden: true },
+      make("div", { class: "columns" }, this.answerPart.node, this.maps.node),
+      this.heads.node,
+    );
+    root.append(
+      panel("Choose a picture", { saves: false }, this.strip.node),
+      this.error,
+      this.results,
+    );
   }
 
   // The picture in the address, or the first one.
   async start() {
     const number = this.number;
     await this.strip.open(number);
-    if (number !== null) this.open({ number, patch: this.headState.patch, covered: address.getJSON("covered", []) });
+    if (number !== null)
+      this.open({ number, patch: this.headState.patch, covered: address.getJSON("covered", []) });
     else if (this.answer === undefined) this.strip.pickFirst();
   }
 
   // The arguments of a question that name the picture.
   args() {
-    return { model: this.model, ...(this.file === null ? { number: this.number } : { file: this.file }) };
+    return {
+      model: this.model,
+      ...(this.file === null ? { number: this.number } : { file: this.file }),
+    };
   }
 
   open({ number = null, file = null, patch = null, covered = [] }) {
@@ -70,7 +104,9 @@ class PictureView {
   // another picture is opened.
   async look(patch, covered = null) {
     try {
-      const answer = await this.run((signal) => ask("look_at_picture", { ...this.args(), patch }, { signal }));
+      const answer = await this.run((signal) =>
+        ask("look_at_picture", { ...this.args(), patch }, { signal }),
+      );
       if (answer === undefined) return;
       const isNew = covered !== null;
       Object.assign(this, { answer, picture: pictureCanvas(answer.image) });
@@ -79,7 +115,10 @@ class PictureView {
       this.results.hidden = false;
       this.heads.show(answer, this.picture);
       if (isNew) this.answerPart.show(answer, this.picture, covered);
-      this.maps.show(answer, this.picture, { isNew, heads: patch === null ? (layer, head) => this.heads.weightsOf(layer, head) : null });
+      this.maps.show(answer, this.picture, {
+        isNew,
+        heads: patch === null ? (layer, head) => this.heads.weightsOf(layer, head) : null,
+      });
       this.keep();
     } catch (error) {
       message(this.error, error);

@@ -15,18 +15,37 @@ export class PictureAnswer {
     Object.assign(this, { args, onChange, covered: new Set(covered), after: null });
     this.run = latest();
     this.askLater = debounce(30, () => this.coverPatches());
-    this.canvas = new PatchPicture({ label: "the picture: choose patches to cover", onPaint: (patch, isFirst) => this.paint(patch, isFirst) });
+    this.canvas = new PatchPicture({
+      label: "the picture: choose patches to cover",
+      onPaint: (patch, isFirst) => this.paint(patch, isFirst),
+    });
     this.verdict = make("p", { class: "picture-verdict", attributes: { "aria-live": "polite" } });
     this.bars = make("div", { class: "class-bars" });
-    const buttons = make("div", { class: "row" },
+    const buttons = make(
+      "div",
+      { class: "row" },
       button("uncover all", () => this.setCovered([])),
-      button("swap covered and seen", () => this.setCovered(this.listPatches().filter((patch) => !this.covered.has(patch))), { title: "cover the patches that are seen, and show the covered ones" }));
-    this.node = panel("The answer", {
-      name: "picture",
-      note: "Click patches, or drag over them, to cover them with the mean colour of the picture, and see the probabilities move.",
-      python: () => (this.after ?? this.answer).python,
-      explain: () => this.explain(),
-    }, make("div", { class: "picture-row" }, make("div", { class: "stack" }, this.canvas.node, buttons), make("div", { class: "stack" }, this.verdict, this.bars)));
+      button(
+        "swap covered and seen",
+        () => this.setCovered(this.listPatches().filter((patch) => !this.covered.has(patch))),
+        { title: "cover the patches that are seen, and show the covered ones" },
+      ),
+    );
+    this.node = panel(
+      "The answer",
+      {
+        name: "picture",
+        note: "Click patches, or drag over them, to cover them with the mean colour of the picture, and see the probabilities move.",
+        python: () => (this.after ?? this.answer).python,
+        explain: () => this.explain(),
+      },
+      make(
+        "div",
+        { class: "picture-row" },
+        make("div", { class: "stack" }, this.canvas.node, buttons),
+        make("div", { class: "stack" }, this.verdict, this.bars),
+      ),
+    );
   }
 
   // Another picture is shown; covered: its covered patches.
@@ -62,7 +81,9 @@ export class PictureAnswer {
   async coverPatches() {
     const covered = [...this.covered].sort((a, b) => a - b);
     try {
-      const after = await this.run((signal) => (covered.length ? ask("cover_picture", { ...this.args(), covered }, { signal }) : null));
+      const after = await this.run((signal) =>
+        covered.length ? ask("cover_picture", { ...this.args(), covered }, { signal }) : null,
+      );
       if (after === undefined) return;
       this.after = after;
       this.draw();
@@ -74,13 +95,21 @@ export class PictureAnswer {
   drawPicture() {
     const colour = [...this.answer.colour.data].map(Math.round);
     const cover = `rgb(${(colour.length === 3 ? colour : [colour[0], colour[0], colour[0]]).join(" ")})`;
-    this.canvas.show({ picture: this.picture, grid: this.answer.grid, covered: this.covered, cover });
+    this.canvas.show({
+      picture: this.picture,
+      grid: this.answer.grid,
+      covered: this.covered,
+      cover,
+    });
   }
 
   // The logits and probabilities that are shown: of the covered picture, if patches are covered.
   get now() {
     const { answer, after } = this;
-    return { logits: [...(after ? after.logits.part(1) : answer.logits).data], probs: [...(after ? after.probs.part(1) : answer.probs).data] };
+    return {
+      logits: [...(after ? after.logits.part(1) : answer.logits).data],
+      probs: [...(after ? after.probs.part(1) : answer.probs).data],
+    };
   }
 
   draw() {
@@ -90,15 +119,21 @@ export class PictureAnswer {
     const best = argmax(probs);
     this.verdict.textContent = this.describe(best, probs[best]);
     const labels = shown.map((i) => this.answer.classes[i]);
-    this.bars.style.setProperty("--name", `${Math.min(12, Math.max(...labels.map((name) => name.length)) + 1)}ch`);
-    clear(this.bars, bars({
-      labels,
-      values: shown.map((i) => probs[i]),
-      compare: this.after ? shown.map((i) => before[i]) : null,
-      chosen: shown.indexOf(best),
-      max: 1,
-      label: "probability of each class",
-    }));
+    this.bars.style.setProperty(
+      "--name",
+      `${Math.min(12, Math.max(...labels.map((name) => name.length)) + 1)}ch`,
+    );
+    clear(
+      this.bars,
+      bars({
+        labels,
+        values: shown.map((i) => probs[i]),
+        compare: this.after ? shown.map((i) => before[i]) : null,
+        chosen: shown.indexOf(best),
+        max: 1,
+        label: "probability of each class",
+      }),
+    );
     refreshExplanation(this.node);
   }
 
@@ -106,9 +141,12 @@ export class PictureAnswer {
     const { classes, label, probs } = this.answer;
     const old = argmax(probs.data);
     const says = `It says ${classes[best]}, with probability ${number(p)}.`;
-    if (this.after && best !== old) return `${says} With the whole picture it said ${classes[old]}.`;
+    if (this.after && best !== old)
+      return `${says} With the whole picture it said ${classes[old]}.`;
     if (label === null) return says;
-    return label === best ? `${says} That is right.` : `${says} The right class is ${classes[label]}.`;
+    return label === best
+      ? `${says} That is right.`
+      : `${says} The right class is ${classes[label]}.`;
   }
 
   // probability = exp(logit) ÷ sum, for each class.
@@ -117,14 +155,48 @@ export class PictureAnswer {
     const { logits, probs } = this.now;
     const most = Math.max(...logits);
     const total = logits.reduce((sum, logit) => sum + Math.exp(logit - most), 0);
-    const head = ["class", "logit", "exp(logit − largest)", "÷ sum = probability", ...(after ? ["whole picture"] : [])];
+    const head = [
+      "class",
+      "logit",
+      "exp(logit − largest)",
+      "÷ sum = probability",
+      ...(after ? ["whole picture"] : []),
+    ];
     const rows = chooseClasses(probs, probs).map((i) => {
-      const cells = [number(logits[i]), number(Math.exp(logits[i] - most)), number(probs[i]), ...(after ? [number(answer.probs.at(i))] : [])];
-      return make("tr", {}, make("td", { class: "name mono", text: answer.classes[i] }), cells.map((text) => make("td", { text })));
+      const cells = [
+        number(logits[i]),
+        number(Math.exp(logits[i] - most)),
+        number(probs[i]),
+        ...(after ? [number(answer.probs.at(i))] : []),
+      ];
+      return make(
+        "tr",
+        {},
+        make("td", { class: "name mono", text: answer.classes[i] }),
+        cells.map((text) => make("td", { text })),
+      );
     });
-    return make("div", { class: "stack" },
-      make("p", { text: `The model gives each class a logit${after ? ", here for the covered picture" : ""}. Softmax makes them probabilities: the sum of all exp(logit − ${number(most)}) is ${number(total)}.` }),
-      make("table", { class: "numbers heads-right" }, make("thead", {}, make("tr", {}, head.map((text) => make("th", { text })))), make("tbody", {}, rows)));
+    return make(
+      "div",
+      { class: "stack" },
+      make("p", {
+        text: `The model gives each class a logit${after ? ", here for the covered picture" : ""}. Softmax makes them probabilities: the sum of all exp(logit − ${number(most)}) is ${number(total)}.`,
+      }),
+      make(
+        "table",
+        { class: "numbers heads-right" },
+        make(
+          "thead",
+          {},
+          make(
+            "tr",
+            {},
+            head.map((text) => make("th", { text })),
+          ),
+        ),
+        make("tbody", {}, rows),
+      ),
+    );
   }
 }
 

@@ -10,10 +10,19 @@ const MOST_MEASURED = 100; // patches; with more, covering is measured only on r
 
 // name → title, and what the map shows.
 export const PICTURE_MAPS = {
-  mean: ["attention", "Where the model looked: the mean over all heads and layers of the attention from which the answer is read."],
-  rollout: ["rollout", "Attention followed through all layers, from the answer back to the patches."],
+  mean: [
+    "attention",
+    "Where the model looked: the mean over all heads and layers of the attention from which the answer is read.",
+  ],
+  rollout: [
+    "rollout",
+    "Attention followed through all layers, from the answer back to the patches.",
+  ],
   gradient: ["gradient", "Only attention that raises the logit of the answer."],
-  covering: ["covering", "Measured: by how much the logit of the answer falls when this patch alone is covered. Orange: it rises."],
+  covering: [
+    "covering",
+    "Measured: by how much the logit of the answer falls when this patch alone is covered. Orange: it rises.",
+  ],
   untrained: ["untrained", "The attention of the same model before training, for comparison."],
 };
 
@@ -22,16 +31,33 @@ export class PictureMaps {
   constructor(state, { args, onChange }) {
     Object.assign(this, { state, args, onChange, effects: null });
     this.run = latest();
-    this.large = new PatchPicture({ label: "heat map: choose a patch", onPick: (key) => this.choose({ key }) });
+    this.large = new PatchPicture({
+      label: "heat map: choose a patch",
+      onPick: (key) => this.choose({ key }),
+    });
     this.words = make("p", { class: "note" });
     this.cell = make("p", { class: "map-cell", attributes: { "aria-live": "polite" } });
-    this.choices = make("div", { class: "map-choices", attributes: { role: "group", "aria-label": "heat maps" } });
-    this.node = panel("Which patches it uses", {
-      name: "maps",
-      note: "Five ways to ask. They need not agree: attention says where the model looked, covering what its answer depends on.",
-      python: () => (state.map === "covering" && this.effects ? this.effects : this.answer).python,
-      explain: () => this.explain(),
-    }, this.choices, make("div", { class: "picture-row" }, this.large.node, make("div", { class: "stack" }, this.words, this.cell)));
+    this.choices = make("div", {
+      class: "map-choices",
+      attributes: { role: "group", "aria-label": "heat maps" },
+    });
+    this.node = panel(
+      "Which patches it uses",
+      {
+        name: "maps",
+        note: "Five ways to ask. They need not agree: attention says where the model looked, covering what its answer depends on.",
+        python: () =>
+          (state.map === "covering" && this.effects ? this.effects : this.answer).python,
+        explain: () => this.explain(),
+      },
+      this.choices,
+      make(
+        "div",
+        { class: "picture-row" },
+        this.large.node,
+        make("div", { class: "stack" }, this.words, this.cell),
+      ),
+    );
   }
 
   // heads: (layer, head) → the weights on the patches, for the token that the answer is read from; null if the
@@ -41,7 +67,8 @@ export class PictureMaps {
     if (isNew) this.effects = null;
     this.draw();
     const count = answer.grid[0] * answer.grid[1];
-    if (this.effects === null && (count <= MOST_MEASURED || this.state.map === "covering")) this.measure();
+    if (this.effects === null && (count <= MOST_MEASURED || this.state.map === "covering"))
+      this.measure();
   }
 
   async measure() {
@@ -63,11 +90,24 @@ export class PictureMaps {
 
   draw() {
     const { answer, picture, state } = this;
-    clear(this.choices, Object.entries(PICTURE_MAPS).map(([name, [title]]) => {
-      const canvas = make("canvas", { class: "heat-thumb" });
-      drawHeatThumb(canvas, picture, this.valuesOf(name), answer.grid);
-      return make("button", { type: "button", class: "heat-choice", attributes: { "aria-pressed": String(name === state.map) }, on: { click: () => this.choose({ map: name }) } }, canvas, make("span", { text: title }));
-    }));
+    clear(
+      this.choices,
+      Object.entries(PICTURE_MAPS).map(([name, [title]]) => {
+        const canvas = make("canvas", { class: "heat-thumb" });
+        drawHeatThumb(canvas, picture, this.valuesOf(name), answer.grid);
+        return make(
+          "button",
+          {
+            type: "button",
+            class: "heat-choice",
+            attributes: { "aria-pressed": String(name === state.map) },
+            on: { click: () => this.choose({ map: name }) },
+          },
+          canvas,
+          make("span", { text: title }),
+        );
+      }),
+    );
     const values = this.valuesOf(state.map);
     this.words.textContent = PICTURE_MAPS[state.map][1];
     this.large.show({ picture, grid: answer.grid, values, chosen: state.key });
@@ -92,7 +132,8 @@ export class PictureMaps {
   explain() {
     const { map, key } = this.state;
     const values = this.valuesOf(map);
-    if (key === null || values === null || key >= values.length) return make("p", { text: "Click a patch in the map: its number is explained here." });
+    if (key === null || values === null || key >= values.length)
+      return make("p", { text: "Click a patch in the map: its number is explained here." });
     const value = number(values[key]);
     if (map === "mean") return this.explainMean(value);
     if (map === "covering") return this.explainCovering(value);
@@ -109,25 +150,52 @@ export class PictureMaps {
     const words = `The mean over all heads of all layers is ${value}.`;
     if (this.heads === null) {
       const who = this.answer.pool === "class" ? "the class token looks" : "all patches look";
-      return make("p", { text: `${words} In “Every head” below, a patch looks; press “${who}” there to see the weight in each head here.` });
+      return make("p", {
+        text: `${words} In “Every head” below, a patch looks; press “${who}” there to see the weight in each head here.`,
+      });
     }
     const [L, H] = this.answer.weights.shape;
-    const rows = Array.from({ length: L }, (_, l) => make("tr", {}, make("th", { text: `layer ${l}` }),
-      Array.from({ length: H }, (_unused, h) => make("td", { text: number(this.heads(l, h)[this.state.key]) }))));
-    return make("div", { class: "stack" }, make("p", { text: `The weight of this patch in each head. ${words}` }), make("table", { class: "numbers" }, make("tbody", {}, rows)));
+    const rows = Array.from({ length: L }, (_, l) =>
+      make(
+        "tr",
+        {},
+        make("th", { text: `layer ${l}` }),
+        Array.from({ length: H }, (_unused, h) =>
+          make("td", { text: number(this.heads(l, h)[this.state.key]) }),
+        ),
+      ),
+    );
+    return make(
+      "div",
+      { class: "stack" },
+      make("p", { text: `The weight of this patch in each head. ${words}` }),
+      make("table", { class: "numbers" }, make("tbody", {}, rows)),
+    );
   }
 
   explainCovering(value) {
     const holder = make("div", {}, make("p", { class: "muted", text: "…" }));
-    ask("cover_picture", { ...this.args(), covered: [this.state.key] }).then((found) => {
-      const logits = [...found.logits.part(0).data];
-      const best = argmax(logits);
-      const [before, after] = [0, 1].map((i) => found.logits.at(i, best));
-      clear(holder,
-        make("p", { text: `The logit of ${this.answer.classes[best]}, with the whole picture and with this patch covered:` }),
-        make("p", { class: "mono", text: `${number(before)} − ${number(after).replace(/^−(.*)$/, "(−$1)")} = ${value}` }),
-        make("p", { text: `Its probability goes from ${number(found.probs.at(0, best))} to ${number(found.probs.at(1, best))}.` }));
-    }, (error) => message(holder, error));
+    ask("cover_picture", { ...this.args(), covered: [this.state.key] }).then(
+      (found) => {
+        const logits = [...found.logits.part(0).data];
+        const best = argmax(logits);
+        const [before, after] = [0, 1].map((i) => found.logits.at(i, best));
+        clear(
+          holder,
+          make("p", {
+            text: `The logit of ${this.answer.classes[best]}, with the whole picture and with this patch covered:`,
+          }),
+          make("p", {
+            class: "mono",
+            text: `${number(before)} − ${number(after).replace(/^−(.*)$/, "(−$1)")} = ${value}`,
+          }),
+          make("p", {
+            text: `Its probability goes from ${number(found.probs.at(0, best))} to ${number(found.probs.at(1, best))}.`,
+          }),
+        );
+      },
+      (error) => message(holder, error),
+    );
     return holder;
   }
 }

@@ -2,7 +2,14 @@
 import { send } from "../api.js";
 
 const MOST_STREAMS = 3; // a browser keeps six connections to one server; the others are for questions
-const NOTHING_READ = { metrics: [], samples: [], config: {}, step: null, isRead: false, error: null };
+const NOTHING_READ = {
+  metrics: [],
+  samples: [],
+  config: {},
+  step: null,
+  isRead: false,
+  error: null,
+};
 
 export class RunData {
   // onChange(): something is new. onEnd(): a run has ended.
@@ -21,7 +28,8 @@ export class RunData {
     const ids = facts.map(({ id }) => id);
     for (const id of [...this.streams.keys()]) if (!ids.includes(id)) this.unfollow(id);
     for (const run of facts) {
-      if (run.state === "running" && !this.streams.has(run.id) && this.streams.size < MOST_STREAMS) this.follow(run.id);
+      if (run.state === "running" && !this.streams.has(run.id) && this.streams.size < MOST_STREAMS)
+        this.follow(run.id);
       else if (!this.streams.has(run.id) && this.get(run.id).step !== run.step) this.read(run);
     }
   }

@@ -5,26 +5,52 @@ import { message, panel, slider, tabs } from "../panel.js";
 
 export function makeSamplesPanel(page) {
   const body = make("div", { class: "stack" });
-  const node = panel("Samples", { python: () => writeSamples(page, own), saves: false, note: "What the model wrote each time it was evaluated: move the slider to see it learn." }, body);
+  const node = panel(
+    "Samples",
+    {
+      python: () => writeSamples(page, own),
+      saves: false,
+      note: "What the model wrote each time it was evaluated: move the slider to see it learn.",
+    },
+    body,
+  );
   let [own, first, place, isLast] = [null, null, 0, true];
 
   const draw = () => {
     if (!page.chosen.includes(own) || first !== page.chosen[0]) own = page.chosen[0] ?? null;
     first = page.chosen[0];
     const { samples } = page.data.get(own);
-    const chooser = page.chosen.length > 1 ? tabs("run", page.chosen, own, (id) => { [own, isLast] = [id, true]; draw(); }) : null;
+    const chooser =
+      page.chosen.length > 1
+        ? tabs("run", page.chosen, own, (id) => {
+            [own, isLast] = [id, true];
+            draw();
+          })
+        : null;
     if (!samples.length) {
-      clear(body, chooser, make("p", { class: "note", text: own === null ? "Choose a run above." : "There is no sample yet." }));
+      clear(
+        body,
+        chooser,
+        make("p", {
+          class: "note",
+          text: own === null ? "Choose a run above." : "There is no sample yet.",
+        }),
+      );
       return;
     }
     if (isLast || place >= samples.length) place = samples.length - 1;
     const text = make("pre", { class: "mono sample", text: samples[place].text });
     const heading = (i) => samples[i]?.heading ?? "";
-    const move = slider("after", { min: 0, max: samples.length - 1, value: place, format: heading }, (i) => {
-      [place, isLast] = [i, i === samples.length - 1];
-      text.textContent = samples[i].text;
-    });
-    const hasFocus = body.contains(document.activeElement) && document.activeElement.type === "range";
+    const move = slider(
+      "after",
+      { min: 0, max: samples.length - 1, value: place, format: heading },
+      (i) => {
+        [place, isLast] = [i, i === samples.length - 1];
+        text.textContent = samples[i].text;
+      },
+    );
+    const hasFocus =
+      body.contains(document.activeElement) && document.activeElement.type === "range";
     clear(body, chooser, move, text);
     if (hasFocus) move.querySelector("input").focus(); // a new sample must not take the focus away
   };
@@ -32,7 +58,10 @@ export function makeSamplesPanel(page) {
   // Draw only if something has changed: a slider must not be replaced while it is moved.
   let last = "";
   const drawChanged = () => {
-    const now = JSON.stringify([page.chosen, page.chosen.map((id) => page.data.get(id).samples.length)]);
+    const now = JSON.stringify([
+      page.chosen,
+      page.chosen.map((id) => page.data.get(id).samples.length),
+    ]);
     if (now !== last) draw();
     last = now;
   };
@@ -47,7 +76,15 @@ function writeSamples(page, own) {
 
 export function makeDifferencesPanel(page) {
   const body = make("div", { class: "scroll" });
-  const node = panel("What differs", { python: () => writeDifferences(page), saves: false, note: "The settings in which the first two chosen runs differ; all others are the same." }, body);
+  const node = panel(
+    "What differs",
+    {
+      python: () => writeDifferences(page),
+      saves: false,
+      note: "The settings in which the first two chosen runs differ; all others are the same.",
+    },
+    body,
+  );
   let shown = "";
 
   const draw = async () => {
@@ -59,7 +96,10 @@ export function makeDifferencesPanel(page) {
       return;
     }
     try {
-      const { differences } = await send("GET", `/api/differences?runs=${pair.map(encodeURIComponent).join(",")}`);
+      const { differences } = await send(
+        "GET",
+        `/api/differences?runs=${pair.map(encodeURIComponent).join(",")}`,
+      );
       if (pair.join() === shown) clear(body, drawDifferences(pair, differences));
     } catch (error) {
       message(body, error);
@@ -69,16 +109,37 @@ export function makeDifferencesPanel(page) {
 }
 
 function drawDifferences(pair, differences) {
-  if (!differences.length) return make("p", { class: "note", text: `${pair[0]} and ${pair[1]} have the same settings.` });
-  const cell = (value) => make("td", { class: "mono", text: value === null ? "–" : JSON.stringify(value) });
-  return make("table", { class: "numbers differences" },
-    make("thead", {}, make("tr", {}, ["setting", ...pair].map((name) => make("th", { text: name })))),
-    make("tbody", {}, differences.map(({ name, first, second }) => make("tr", {}, make("td", { class: "name mono", text: name }), cell(first), cell(second)))));
+  if (!differences.length)
+    return make("p", { class: "note", text: `${pair[0]} and ${pair[1]} have the same settings.` });
+  const cell = (value) =>
+    make("td", { class: "mono", text: value === null ? "–" : JSON.stringify(value) });
+  return make(
+    "table",
+    { class: "numbers differences" },
+    make(
+      "thead",
+      {},
+      make(
+        "tr",
+        {},
+        ["setting", ...pair].map((name) => make("th", { text: name })),
+      ),
+    ),
+    make(
+      "tbody",
+      {},
+      differences.map(({ name, first, second }) =>
+        make("tr", {}, make("td", { class: "name mono", text: name }), cell(first), cell(second)),
+      ),
+    ),
+  );
 }
 
 function writeDifferences(page) {
   if (page.chosen.length < 2) throw new Error("Choose two runs first.");
-  const paths = page.chosen.slice(0, 2).map((id) => page.list.runs.find((run) => run.id === id)?.run ?? "");
+  const paths = page.chosen
+    .slice(0, 2)
+    .map((id) => page.list.runs.find((run) => run.id === id)?.run ?? "");
   return [
     "from clearhead.runs import RunFolder",
     "from clearhead.runs.differences import list_differences",

@@ -12,17 +12,27 @@ import { makeDifferencesPanel, makeSamplesPanel } from "./run_texts.js";
 import { makeWeightsPanel } from "./run_weights.js";
 
 const POLL = 1500; // milliseconds between two requests for the list
-const FITTING_VIEWS = { VisionTransformer: "picture", Seq2Seq: "translation", TorchTransformer: "smallest" };
+const FITTING_VIEWS = {
+  VisionTransformer: "picture",
+  Seq2Seq: "translation",
+  TorchTransformer: "smallest",
+};
 
 export const runsView = {
   name: "runs",
   title: "Runs",
   kinds: null,
   isLive: true, // a saved page could not show it
-  about: "Watch models learn. Choose runs to compare their curves, see what they wrote as they learned, or start a training of your own.",
+  about:
+    "Watch models learn. Choose runs to compare their curves, see what they wrote as they learned, or start a training of your own.",
   mount(root, studio) {
     if (studio.exported) {
-      root.append(make("p", { class: "note", text: "This page was saved without its server. Start clearhead studio to see runs." }));
+      root.append(
+        make("p", {
+          class: "note",
+          text: "This page was saved without its server. Start clearhead studio to see runs.",
+        }),
+      );
       return null;
     }
     const page = new RunsPage(root, studio);
@@ -38,22 +48,49 @@ class RunsPage {
     this.hasChosen = this.chosen.length > 0;
     this.choosesNext = false; // whether to choose the run of the training that was just started
     this.draw = eachFrame(() => this.render());
-    this.data = new RunData(() => this.draw(), () => this.refresh());
+    this.data = new RunData(
+      () => this.draw(),
+      () => this.refresh(),
+    );
     this.table = makeRunTable(this);
     this.training = make("div", { attributes: { "aria-live": "polite" } });
     this.error = make("div");
-    const [curves, samples, differences, weights, form] = [makeCurvesPanel, makeSamplesPanel, makeDifferencesPanel, makeWeightsPanel, makeFormPanel].map((makePart) => makePart(this));
+    const [curves, samples, differences, weights, form] = [
+      makeCurvesPanel,
+      makeSamplesPanel,
+      makeDifferencesPanel,
+      makeWeightsPanel,
+      makeFormPanel,
+    ].map((makePart) => makePart(this));
     this.parts = [curves, samples, differences, weights, form];
     root.append(
-      make("div", { class: "runs-first" },
-        make("div", { class: "runs-left" },
-          panel("Runs", { saves: false, note: "The runs given on the command line and those in the folder runs/." }, this.error, this.training, this.table.node),
-          curves.node),
-        form.node),
+      make(
+        "div",
+        { class: "runs-first" },
+        make(
+          "div",
+          { class: "runs-left" },
+          panel(
+            "Runs",
+            {
+              saves: false,
+              note: "The runs given on the command line and those in the folder runs/.",
+            },
+            this.error,
+            this.training,
+            this.table.node,
+          ),
+          curves.node,
+        ),
+        form.node,
+      ),
       make("div", { class: "columns" }, samples.node, differences.node),
-      weights.node);
+      weights.node,
+    );
     this.refresh();
-    this.timer = setInterval(() => { if (!document.hidden) this.refresh(); }, POLL);
+    this.timer = setInterval(() => {
+      if (!document.hidden) this.refresh();
+    }, POLL);
   }
 
   leave() {
@@ -86,7 +123,9 @@ class RunsPage {
       this.choosesNext = false;
       this.choose([started, ...this.chosen.filter((id) => id !== started)]);
     }
-    this.data.update(this.chosen.map((id) => list.runs.find((run) => run.id === id)).filter(Boolean));
+    this.data.update(
+      this.chosen.map((id) => list.runs.find((run) => run.id === id)).filter(Boolean),
+    );
     this.draw();
   }
 
@@ -108,7 +147,8 @@ class RunsPage {
 
   toggle(id, isShown) {
     const others = this.chosen.filter((each) => each !== id);
-    if (isShown && others.length >= LINES.length) showStatus(`At most ${LINES.length} runs are compared at once.`);
+    if (isShown && others.length >= LINES.length)
+      showStatus(`At most ${LINES.length} runs are compared at once.`);
     this.choose(isShown ? [...others, id] : others);
     this.take(this.list);
   }
@@ -124,8 +164,13 @@ class RunsPage {
   drawTraining() {
     const { training } = this.list;
     if (training === null) return null;
-    if (training.error) return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
-    return make("p", { class: "note training-words", title: training.command, text: this.describeTraining() });
+    if (training.error)
+      return make("p", { class: "error", text: training.error, attributes: { role: "alert" } });
+    return make("p", {
+      class: "note training-words",
+      title: training.command,
+      text: this.describeTraining(),
+    });
   }
 
   // The state of the training in a sentence.
@@ -135,9 +180,14 @@ class RunsPage {
     const hasBegun = run?.step > 0 || this.data.get(training.run).metrics.length > 0;
     const words = {
       starting: "The training is starting; its run appears in the list in a moment.",
-      training: hasBegun ? `${training.run} is being trained.` : `${training.run} prepares its data and takes its first steps …`,
+      training: hasBegun
+        ? `${training.run} is being trained.`
+        : `${training.run} prepares its data and takes its first steps …`,
       stopping: hasBegun ? "The training finishes its step and saves." : "The training stops.",
-      ended: run?.step > 0 ? `The training of ${run.id} has ended; everything is saved.` : "The training ended before its first step; there was nothing to save.",
+      ended:
+        run?.step > 0
+          ? `The training of ${run.id} has ended; everything is saved.`
+          : "The training ended before its first step; there was nothing to save.",
     };
     return words[training.state];
   }
@@ -174,7 +224,10 @@ class RunsPage {
       const place = models.findIndex((each) => each.id === model.id);
       models.splice(place < 0 ? models.length : place, 1, model);
       const view = FITTING_VIEWS[model.kind] ?? "text";
-      location.hash = new URLSearchParams({ view, [view === "smallest" ? "run" : "model"]: model.id });
+      location.hash = new URLSearchParams({
+        view,
+        [view === "smallest" ? "run" : "model"]: model.id,
+      });
     } catch (error) {
       message(this.error, error);
     }

@@ -20,15 +20,35 @@ export function explainScoreTerms(found, { kind, column, query, key }) {
   const total = exps.reduce((all, x) => all + x, 0);
   const rest = terms.length > MOST_TERMS ? ` + … (${terms.length} terms)` : "";
   const isAdditive = kind === "additive";
-  return make("div", { class: "stack score-terms" },
-    make("p", { text: isAdditive
-      ? `${query} and ${key} are compared by a small network: wᵀ tanh(W_q q + W_k k).`
-      : `The query of ${query} and the key of ${key} are multiplied, number by number.` }),
-    make("p", { class: "mono", text: `${isAdditive ? "sum of w · tanh(…)" : "q · k"} = ${writeSum(terms.slice(0, MOST_TERMS).map((x) => number(x)))}${rest} = ${number(sum)}` }),
-    make("p", { class: "mono" }, isAdditive
-      ? `score = ${number(scores[column])}`
-      : `score = ${found.bias ? `(${number(sum)} + ${number(found.bias)})` : number(sum)} ÷ √${terms.length} = ${number(scores[column])}`),
-    make("p", { class: "mono", text: `weight = exp(score − largest) ÷ sum = exp(${number(scores[column])} − ${number(most)}) ÷ ${number(total)} = ${number(exps[column])} ÷ ${number(total)}` }),
-    make("p", {}, "weight ", make("output", { class: "mono explained-weight", text: number(found.weights.data[column]) }),
-      ` of ${scores.length} that sum to 1.`));
+  return make(
+    "div",
+    { class: "stack score-terms" },
+    make("p", {
+      text: isAdditive
+        ? `${query} and ${key} are compared by a small network: wᵀ tanh(W_q q + W_k k).`
+        : `The query of ${query} and the key of ${key} are multiplied, number by number.`,
+    }),
+    make("p", {
+      class: "mono",
+      text: `${isAdditive ? "sum of w · tanh(…)" : "q · k"} = ${writeSum(terms.slice(0, MOST_TERMS).map((x) => number(x)))}${rest} = ${number(sum)}`,
+    }),
+    make(
+      "p",
+      { class: "mono" },
+      isAdditive
+        ? `score = ${number(scores[column])}`
+        : `score = ${found.bias ? `(${number(sum)} + ${number(found.bias)})` : number(sum)} ÷ √${terms.length} = ${number(scores[column])}`,
+    ),
+    make("p", {
+      class: "mono",
+      text: `weight = exp(score − largest) ÷ sum = exp(${number(scores[column])} − ${number(most)}) ÷ ${number(total)} = ${number(exps[column])} ÷ ${number(total)}`,
+    }),
+    make(
+      "p",
+      {},
+      "weight ",
+      make("output", { class: "mono explained-weight", text: number(found.weights.data[column]) }),
+      ` of ${scores.length} that sum to 1.`,
+    ),
+  );
 }

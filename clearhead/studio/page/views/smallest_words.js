@@ -10,22 +10,50 @@ const ALPHABET = ["A", "B", "C"];
 export class Words {
   constructor(onText) {
     this.onText = onText;
-    this.row = make("div", { class: "words", attributes: { role: "group", "aria-label": "input and output" } });
-    this.adders = ALPHABET.map((letter) => button(`+ ${letter}`, () => onText(this.text + letter), { title: `add ${letter} at the end` }));
-    this.remover = button("remove", () => onText(this.text.slice(0, -1)), { title: "remove the last letter" });
+    this.row = make("div", {
+      class: "words",
+      attributes: { role: "group", "aria-label": "input and output" },
+    });
+    this.adders = ALPHABET.map((letter) =>
+      button(`+ ${letter}`, () => onText(this.text + letter), {
+        title: `add ${letter} at the end`,
+      }),
+    );
+    this.remover = button("remove", () => onText(this.text.slice(0, -1)), {
+      title: "remove the last letter",
+    });
     this.count = make("p", { class: "count", attributes: { role: "status" } });
     this.bar = make("span", { class: "bar-fill" });
     this.mistakes = make("div", { class: "row mistakes" });
-    this.node = make("div", { class: "words-panel" },
-      make("div", { class: "stack" }, make("div", { class: "row", hidden: onText === null }, this.adders, this.remover), this.row),
-      make("div", { class: "stack" }, this.count, make("span", { class: "bar-track" }, this.bar), this.mistakes));
+    this.node = make(
+      "div",
+      { class: "words-panel" },
+      make(
+        "div",
+        { class: "stack" },
+        make("div", { class: "row", hidden: onText === null }, this.adders, this.remover),
+        this.row,
+      ),
+      make(
+        "div",
+        { class: "stack" },
+        this.count,
+        make("span", { class: "bar-track" }, this.bar),
+        this.mistakes,
+      ),
+    );
   }
 
   show(answer) {
     this.text = answer.text;
-    this.adders.forEach((node) => { node.disabled = answer.text.length >= answer.max_len; });
+    this.adders.forEach((node) => {
+      node.disabled = answer.text.length >= answer.max_len;
+    });
     this.remover.disabled = answer.text.length <= 1;
-    redraw(this.row, answer.tokens.map((token, t) => this.makeToken(answer, token, t)));
+    redraw(
+      this.row,
+      answer.tokens.map((token, t) => this.makeToken(answer, token, t)),
+    );
     this.showCount(answer.score, answer.max_len);
   }
 
@@ -33,13 +61,32 @@ export class Words {
     const isRight = answer.is_right.at(t) === 1;
     const output = nameOutput(answer.outputs, [...answer.Out.part(t).data]);
     const wanted = nameOutput(answer.outputs, [...answer.targets.part(t).data]);
-    return make("div", { class: isRight ? "word" : "word wrong", dataset: { token: String(t) } },
-      token === "CLS" || this.onText === null ? make("span", { class: "chip word-in", text: token, title: token === "CLS" ? "stands before every sequence" : "" })
-        : make("button", { type: "button", class: "chip word-in", text: token, title: "another letter", ariaLabel: `letter ${t}: ${token}; press for the next letter`, on: { click: () => this.turn(answer, t) } }),
+    return make(
+      "div",
+      { class: isRight ? "word" : "word wrong", dataset: { token: String(t) } },
+      token === "CLS" || this.onText === null
+        ? make("span", {
+            class: "chip word-in",
+            text: token,
+            title: token === "CLS" ? "stands before every sequence" : "",
+          })
+        : make("button", {
+            type: "button",
+            class: "chip word-in",
+            text: token,
+            title: "another letter",
+            ariaLabel: `letter ${t}: ${token}; press for the next letter`,
+            on: { click: () => this.turn(answer, t) },
+          }),
       make("span", { class: "word-arrow", text: "↓", attributes: { "aria-hidden": "true" } }),
       make("span", { class: "word-out", text: output.name }),
       make("span", { class: "word-number mono", text: number(output.value, 2) }),
-      make("span", { class: isRight ? "word-mark good" : "word-mark", text: isRight ? "✓ right" : `✗ ${wanted.name}`, title: isRight ? "" : `should be ${wanted.name}` }));
+      make("span", {
+        class: isRight ? "word-mark good" : "word-mark",
+        text: isRight ? "✓ right" : `✗ ${wanted.name}`,
+        title: isRight ? "" : `should be ${wanted.name}`,
+      }),
+    );
   }
 
   // The next letter of the alphabet at this token.
@@ -50,12 +97,30 @@ export class Words {
   }
 
   showCount({ n_right: right, n, worst, mistakes }, letters) {
-    clear(this.count, make("b", { text: `${right} of ${n}` }), ` sequences of up to ${letters} letters are right. Largest error: ${worst === 0 ? "0" : number(worst)}.`);
+    clear(
+      this.count,
+      make("b", { text: `${right} of ${n}` }),
+      ` sequences of up to ${letters} letters are right. Largest error: ${worst === 0 ? "0" : number(worst)}.`,
+    );
     this.bar.style.width = `${(100 * right) / n}%`;
     this.bar.classList.toggle("bar-negative", right < n);
-    clear(this.mistakes, mistakes.length ? make("span", { class: "muted", text: "wrong:" }) : null,
-      mistakes.map((text) => make("button", { type: "button", class: "chip small", text, disabled: this.onText === null, title: "look at this sequence", on: { click: () => this.onText(text) } })),
-      n - right > mistakes.length ? make("span", { class: "muted", text: `and ${n - right - mistakes.length} more` }) : null);
+    clear(
+      this.mistakes,
+      mistakes.length ? make("span", { class: "muted", text: "wrong:" }) : null,
+      mistakes.map((text) =>
+        make("button", {
+          type: "button",
+          class: "chip small",
+          text,
+          disabled: this.onText === null,
+          title: "look at this sequence",
+          on: { click: () => this.onText(text) },
+        }),
+      ),
+      n - right > mistakes.length
+        ? make("span", { class: "muted", text: `and ${n - right - mistakes.length} more` })
+        : null,
+    );
   }
 }
 

@@ -18,8 +18,10 @@ export const textView = {
   name: "text",
   title: "Text",
   kinds: ["GPT", "SequenceClassifier", "TextEncoder"],
-  about: "Type a text and see where every head looks. Open a head, click a cell to see its numbers, then change something and watch the answer.",
-  missing: "Open a run or weights of a model that reads a text: clearhead studio runs/substring-0001.",
+  about:
+    "Type a text and see where every head looks. Open a head, click a cell to see its numbers, then change something and watch the answer.",
+  missing:
+    "Open a run or weights of a model that reads a text: clearhead studio runs/substring-0001.",
   mount(root, studio) {
     const page = new TextPage(root, studio);
     page.ask();
@@ -36,41 +38,75 @@ class TextPage {
     this.input = this.makeInput();
     this.error = make("div");
     const copy = makeCopy(this);
-    const [tokens, heads, answer, change, effects] = [makeTokenRow, makeHeadPanels, makeAnswerPanel, makeChangePanel, makeEffectsPanel].map((makePart) => makePart(this, copy));
+    const [tokens, heads, answer, change, effects] = [
+      makeTokenRow,
+      makeHeadPanels,
+      makeAnswerPanel,
+      makeChangePanel,
+      makeEffectsPanel,
+    ].map((makePart) => makePart(this, copy));
     this.tokens = tokens.node;
     this.parts = [tokens, heads, answer, change, copy, effects];
-    this.body = make("div", { class: "view text-body", hidden: true },
+    this.body = make(
+      "div",
+      { class: "view text-body", hidden: true },
       make("div", { class: "text-first" }, heads.grid, answer.node, change.node),
-      heads.map, heads.cell, effects.node);
+      heads.map,
+      heads.cell,
+      effects.node,
+    );
     root.append(
-      make("section", { class: "panel stack", attributes: { "aria-label": "your text" } }, this.makeExamples(), this.input, tokens.node, this.error, copy.sentence),
-      this.body);
+      make(
+        "section",
+        { class: "panel stack", attributes: { "aria-label": "your text" } },
+        this.makeExamples(),
+        this.input,
+        tokens.node,
+        this.error,
+        copy.sentence,
+      ),
+      this.body,
+    );
     this.run = latest();
     this.stopColours = onColourScheme(() => this.draw());
   }
 
   makeInput() {
-    const input = make("textarea", { rows: 2, value: this.state.text, spellcheck: false, readOnly: this.studio.exported, class: "mono text-input" });
+    const input = make("textarea", {
+      rows: 2,
+      value: this.state.text,
+      spellcheck: false,
+      readOnly: this.studio.exported,
+      class: "mono text-input",
+    });
     const read = debounce(READ_AFTER, () => this.setText(input.value));
     input.addEventListener("input", read);
     const holder = field("text", input);
     holder.classList.add("wide");
-    holder.write = (text) => { input.value = text; };
+    holder.write = (text) => {
+      input.value = text;
+    };
     return holder;
   }
 
   makeExamples() {
     const examples = this.studio.model?.examples ?? [];
     if (this.studio.exported || !examples.length) return null;
-    return make("div", { class: "row examples" }, make("span", { class: "muted", text: "try" }),
-      examples.map((text) => button(text, () => this.setText(text), { title: "read this text" })));
+    return make(
+      "div",
+      { class: "row examples" },
+      make("span", { class: "muted", text: "try" }),
+      examples.map((text) => button(text, () => this.setText(text), { title: "read this text" })),
+    );
   }
 
   // Set another text. Changes of whole heads stay; those of cells and positions belong to the old text.
   setText(text) {
     if (text === this.state.text && this.state.tokens === null) return;
     this.input.write(text);
-    const changes = this.state.changes.filter(({ kind, position }) => (kind === "silence" && position === undefined) || kind === "sharpen");
+    const changes = this.state.changes.filter(
+      ({ kind, position }) => (kind === "silence" && position === undefined) || kind === "sharpen",
+    );
     this.set({ text, tokens: null, row: null, column: null, position: null, changes }, true);
   }
 
@@ -97,7 +133,13 @@ class TextPage {
       this.isStale = false;
       const { temperature } = this.state;
       try {
-        const answer = await this.run((signal) => ask("attend", { ...this.question, temperature: temperature === 1 ? undefined : temperature }, { signal }));
+        const answer = await this.run((signal) =>
+          ask(
+            "attend",
+            { ...this.question, temperature: temperature === 1 ? undefined : temperature },
+            { signal },
+          ),
+        );
         if (answer === undefined) break;
         clear(this.error);
         this.draw(answer);
@@ -132,8 +174,20 @@ class TextPage {
     const head = inside(state.head, answer.layers[layer].heads, 0);
     const position = answer.kind === "SequenceClassifier" ? 0 : inside(state.position, n, n - 1);
     const row = inside(state.row, n, position);
-    const column = inside(state.column, n, argmax(answer.layers[layer].weights.part(head, row).data));
-    return { ...state, layer, head, row, column, position, changed: nameChanges(answer, state.changes) };
+    const column = inside(
+      state.column,
+      n,
+      argmax(answer.layers[layer].weights.part(head, row).data),
+    );
+    return {
+      ...state,
+      layer,
+      head,
+      row,
+      column,
+      position,
+      changed: nameChanges(answer, state.changes),
+    };
   }
 
   leave() {
@@ -167,5 +221,11 @@ function readState(model) {
 
 function writeState(state) {
   const { paint, changes, temperature, ...others } = state;
-  address.set({ ...others, changes: changes.length ? changes : null, temperature: temperature === 1 ? null : temperature, measure: state.measure === "heads" ? null : state.measure, unit: state.unit === "probs" ? null : state.unit });
+  address.set({
+    ...others,
+    changes: changes.length ? changes : null,
+    temperature: temperature === 1 ? null : temperature,
+    measure: state.measure === "heads" ? null : state.measure,
+    unit: state.unit === "probs" ? null : state.unit,
+  });
 }

@@ -46,7 +46,8 @@ export class TextTree {
     if (child === undefined) {
       child = new TextNode(parent, values);
       parent.children.push(child);
-    } else if (values.logProb !== undefined) Object.assign(child, { name: values.name, logProb: values.logProb });
+    } else if (values.logProb !== undefined)
+      Object.assign(child, { name: values.name, logProb: values.logProb });
     parent.children.sort((a, b) => (b.logProb ?? 0) - (a.logProb ?? 0));
     return child;
   }

@@ -17,7 +17,10 @@ export class TokenLines {
 
   // map (T, S); row: the chosen query.
   show(map, names, row) {
-    const isSame = this.map?.data.buffer === map.data.buffer && this.map.data.byteOffset === map.data.byteOffset && this.row === row;
+    const isSame =
+      this.map?.data.buffer === map.data.buffer &&
+      this.map.data.byteOffset === map.data.byteOffset &&
+      this.row === row;
     Object.assign(this, { map, names, row });
     if (isSame) return;
     const [T, S] = map.shape;
@@ -29,29 +32,54 @@ export class TokenLines {
       names.slice(0, T).map((name, t) => this.drawToken(name, t, true)),
       names.slice(0, S).map((name, s) => this.drawToken(name, s, false)),
     ];
-    clear(this.node, svg("svg", { class: "lines", viewBox: `0 0 ${LINES_WIDTH} ${height}`, role: "group", "aria-label": "lines between tokens" }, this.lines, this.numbers, tokens));
+    clear(
+      this.node,
+      svg(
+        "svg",
+        {
+          class: "lines",
+          viewBox: `0 0 ${LINES_WIDTH} ${height}`,
+          role: "group",
+          "aria-label": "lines between tokens",
+        },
+        this.lines,
+        this.numbers,
+        tokens,
+      ),
+    );
     this.drawAll();
   }
 
   drawToken(name, i, isQuery) {
     const shown = shortenText(tokenName(name), LONGEST_NAME);
     const look = () => this.drawOne(isQuery ? i : null, isQuery ? null : i);
-    const side = isQuery ? { x: LINES_SIDE - 8, "text-anchor": "end" } : { x: LINES_WIDTH - LINES_SIDE + 8 };
-    return svg("g", {
-      class: isQuery && i === this.row ? "lines-token chosen" : "lines-token",
-      tabindex: isQuery ? 0 : null,
-      role: isQuery ? "button" : null,
-      "aria-label": isQuery ? `lines of ${shown}, position ${i}` : null,
-      on: {
-        mouseenter: look,
-        mouseleave: () => this.drawAll(),
-        focus: look,
-        blur: () => this.drawAll(),
-        ...(isQuery ? listenPress(() => this.onPick(i)) : {}),
+    const side = isQuery
+      ? { x: LINES_SIDE - 8, "text-anchor": "end" }
+      : { x: LINES_WIDTH - LINES_SIDE + 8 };
+    return svg(
+      "g",
+      {
+        class: isQuery && i === this.row ? "lines-token chosen" : "lines-token",
+        tabindex: isQuery ? 0 : null,
+        role: isQuery ? "button" : null,
+        "aria-label": isQuery ? `lines of ${shown}, position ${i}` : null,
+        on: {
+          mouseenter: look,
+          mouseleave: () => this.drawAll(),
+          focus: look,
+          blur: () => this.drawAll(),
+          ...(isQuery ? listenPress(() => this.onPick(i)) : {}),
+        },
       },
-    },
-    svg("rect", { x: isQuery ? 0 : LINES_WIDTH - LINES_SIDE, y: this.heightOf(i) - this.step / 2, width: LINES_SIDE, height: this.step, fill: "transparent" }),
-    svg("text", { ...side, y: this.heightOf(i) + 4 }, shown));
+      svg("rect", {
+        x: isQuery ? 0 : LINES_WIDTH - LINES_SIDE,
+        y: this.heightOf(i) - this.step / 2,
+        width: LINES_SIDE,
+        height: this.step,
+        fill: "transparent",
+      }),
+      svg("text", { ...side, y: this.heightOf(i) + 4 }, shown),
+    );
   }
 
   heightOf(i) {
@@ -70,30 +98,50 @@ export class TokenLines {
     }
     found.sort((a, b) => (a[0] === this.row) - (b[0] === this.row) || a[2] - b[2]);
     clear(this.numbers);
-    clear(this.lines, found.slice(-MOST_LINES).map(([t, s, weight]) => this.drawLine(t, s, weight, t === this.row)));
+    clear(
+      this.lines,
+      found.slice(-MOST_LINES).map(([t, s, weight]) => this.drawLine(t, s, weight, t === this.row)),
+    );
   }
 
   // Only the lines of one query, or those that end at one key, with their weights.
   drawOne(query, key) {
     const [T, S] = this.map.shape;
-    const ends = query === null
-      ? Array.from({ length: T }, (_, t) => [t, key])
-      : Array.from({ length: S }, (_, s) => [query, s]);
-    clear(this.lines, ends.map(([t, s]) => this.drawLine(t, s, this.map.at(t, s), true)));
-    clear(this.numbers, ends.filter(([t, s]) => this.map.at(t, s) >= 0.005).map(([t, s]) => svg("text", {
-      class: "lines-number",
-      x: query === null ? LINES_SIDE + 6 : LINES_WIDTH - LINES_SIDE - 6,
-      y: this.heightOf(query === null ? t : s) + 4,
-      "text-anchor": query === null ? "start" : "end",
-    }, number(this.map.at(t, s), 2))));
+    const ends =
+      query === null
+        ? Array.from({ length: T }, (_, t) => [t, key])
+        : Array.from({ length: S }, (_, s) => [query, s]);
+    clear(
+      this.lines,
+      ends.map(([t, s]) => this.drawLine(t, s, this.map.at(t, s), true)),
+    );
+    clear(
+      this.numbers,
+      ends
+        .filter(([t, s]) => this.map.at(t, s) >= 0.005)
+        .map(([t, s]) =>
+          svg(
+            "text",
+            {
+              class: "lines-number",
+              x: query === null ? LINES_SIDE + 6 : LINES_WIDTH - LINES_SIDE - 6,
+              y: this.heightOf(query === null ? t : s) + 4,
+              "text-anchor": query === null ? "start" : "end",
+            },
+            number(this.map.at(t, s), 2),
+          ),
+        ),
+    );
   }
 
   drawLine(t, s, weight, isStrong) {
     return svg("line", {
       class: isStrong ? "lines-line strong" : "lines-line",
-      x1: LINES_SIDE, y1: this.heightOf(t), x2: LINES_WIDTH - LINES_SIDE, y2: this.heightOf(s),
+      x1: LINES_SIDE,
+      y1: this.heightOf(t),
+      x2: LINES_WIDTH - LINES_SIDE,
+      y2: this.heightOf(s),
       "stroke-opacity": weight.toFixed(3),
     });
   }
 }
-

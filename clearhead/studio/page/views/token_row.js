@@ -6,13 +6,20 @@ import { button, field, message } from "../panel.js";
 import { acceptDrop } from "./head_grid.js";
 
 export function makeTokenRow(page, copy) {
-  const chips = make("div", { class: "chips", attributes: { role: "group", "aria-label": "tokens" } });
+  const chips = make("div", {
+    class: "chips",
+    attributes: { role: "group", "aria-label": "tokens" },
+  });
   const note = make("p", { class: "note", hidden: true });
   const swap = new TokenSwap(page);
   const row = {
     node: make("div", { class: "stack" }, chips, note, swap.node),
     draw(answer, shown) {
-      if (chips.answer !== answer) clear(chips, answer.names.map((name, i) => makeChip(page, row, answer, name, i)));
+      if (chips.answer !== answer)
+        clear(
+          chips,
+          answer.names.map((name, i) => makeChip(page, row, answer, name, i)),
+        );
       chips.answer = answer;
       [...chips.children].forEach((node, i) => {
         node.setAttribute("aria-pressed", String(i === swap.place));
@@ -55,9 +62,22 @@ class TokenSwap {
     this.found = make("div", { class: "chips found" });
     this.words = make("p", { class: "note" });
     this.undo = button("undo the swap", () => this.put(this.page.answer.typed[this.place]));
-    this.node = make("div", { class: "swap stack", hidden: true },
-      make("div", { class: "row" }, this.words, field("find", this.input), this.undo, button("close", () => { this.open(null); page.draw(); })),
-      this.found);
+    this.node = make(
+      "div",
+      { class: "swap stack", hidden: true },
+      make(
+        "div",
+        { class: "row" },
+        this.words,
+        field("find", this.input),
+        this.undo,
+        button("close", () => {
+          this.open(null);
+          page.draw();
+        }),
+      ),
+      this.found,
+    );
   }
 
   open(place) {
@@ -77,13 +97,29 @@ class TokenSwap {
 
   async find() {
     try {
-      const found = await this.run((signal) => ask("find_tokens", { model: this.page.studio.model.id, contains: this.input.value }, { signal }));
+      const found = await this.run((signal) =>
+        ask(
+          "find_tokens",
+          { model: this.page.studio.model.id, contains: this.input.value },
+          { signal },
+        ),
+      );
       if (found === undefined) return;
       const rest = found.n_found - found.ids.length;
       this.input.parentElement.hidden = found.vocab_size < 30;
-      clear(this.found,
-        found.ids.map((id, i) => make("button", { type: "button", class: "chip small", text: tokenName(found.texts[i]), title: `id ${id}`, on: { click: () => this.put(id) } })),
-        rest > 0 ? make("span", { class: "muted", text: `and ${whole(rest)} more` }) : null);
+      clear(
+        this.found,
+        found.ids.map((id, i) =>
+          make("button", {
+            type: "button",
+            class: "chip small",
+            text: tokenName(found.texts[i]),
+            title: `id ${id}`,
+            on: { click: () => this.put(id) },
+          }),
+        ),
+        rest > 0 ? make("span", { class: "muted", text: `and ${whole(rest)} more` }) : null,
+      );
     } catch (error) {
       message(this.found, error);
     }

@@ -15,15 +15,25 @@ export class TranslationAlignment {
     Object.assign(this, { state, args, onStep, onChange });
     this.run = latest();
     this.lines = new AlignmentLines({ onPick: onStep });
-    this.matrix = new Matrix({ label: "alignment: rows are words of the translation, columns tokens of the source", onPick: (step, place) => this.pick(step, place) });
+    this.matrix = new Matrix({
+      label: "alignment: rows are words of the translation, columns tokens of the source",
+      onPick: (step, place) => this.pick(step, place),
+    });
     this.choices = make("div", { class: "row" });
     this.words = make("p", { attributes: { "aria-live": "polite" } });
-    this.node = panel("Where each word looked", {
-      name: "alignment",
-      note: "Above, the sentence; below, the translation. The thicker a line, the more the word took from there. Point at a word to see only its lines. A line may end next to the token that a word comes from: the encoder's state at a token also holds the tokens around it (in a GRU: those before it).",
-      python: () => this.answer.python,
-      explain: () => this.explain(),
-    }, this.choices, this.lines.node, this.words, this.matrix.node);
+    this.node = panel(
+      "Where each word looked",
+      {
+        name: "alignment",
+        note: "Above, the sentence; below, the translation. The thicker a line, the more the word took from there. Point at a word to see only its lines. A line may end next to the token that a word comes from: the encoder's state at a token also holds the tokens around it (in a GRU: those before it).",
+        python: () => this.answer.python,
+        explain: () => this.explain(),
+      },
+      this.choices,
+      this.lines.node,
+      this.words,
+      this.matrix.node,
+    );
   }
 
   show(answer, step) {
@@ -32,7 +42,8 @@ export class TranslationAlignment {
     if (this.state.layer === null || this.state.layer >= L) this.state.layer = L - 1;
     const H = this.layer.weights.shape[0];
     if (H === 1 || this.state.head >= H) this.state.head = null;
-    if (this.state.place !== null && this.state.place >= answer.source.length) this.state.place = null;
+    if (this.state.place !== null && this.state.place >= answer.source.length)
+      this.state.place = null;
     this.drawChoices(L, H);
     this.draw();
   }
@@ -51,9 +62,25 @@ export class TranslationAlignment {
       this.draw();
       this.onChange();
     };
-    clear(this.choices,
-      L > 1 ? choice("layer", Array.from({ length: L }, (_, l) => [l, `layer ${l}`]), this.state.layer, (value) => change({ layer: Number(value) })) : null,
-      H > 1 ? choice("head", [["", "mean of all heads"], ...Array.from({ length: H }, (_, h) => [h, `head ${h}`])], this.state.head ?? "", (value) => change({ head: value === "" ? null : Number(value) })) : null);
+    clear(
+      this.choices,
+      L > 1
+        ? choice(
+            "layer",
+            Array.from({ length: L }, (_, l) => [l, `layer ${l}`]),
+            this.state.layer,
+            (value) => change({ layer: Number(value) }),
+          )
+        : null,
+      H > 1
+        ? choice(
+            "head",
+            [["", "mean of all heads"], ...Array.from({ length: H }, (_, h) => [h, `head ${h}`])],
+            this.state.head ?? "",
+            (value) => change({ head: value === "" ? null : Number(value) }),
+          )
+        : null,
+    );
     this.choices.hidden = L === 1 && H === 1;
   }
 
@@ -84,18 +111,42 @@ export class TranslationAlignment {
   explain() {
     const { layer, place } = this.state;
     const H = this.layer.weights.shape[0];
-    if (place === null) return make("p", { text: "Click a cell of the matrix: its weight is explained here." });
+    if (place === null)
+      return make("p", { text: "Click a cell of the matrix: its weight is explained here." });
     if (this.state.head === null && H > 1) {
-      const values = Array.from({ length: H }, (_, h) => this.layer.weights.at(h, this.step, place));
-      return make("p", { class: "mono", text: `(${values.map((x) => number(x)).join(" + ")}) ÷ ${H} heads = ${number(this.map.at(this.step, place))}` });
+      const values = Array.from({ length: H }, (_, h) =>
+        this.layer.weights.at(h, this.step, place),
+      );
+      return make("p", {
+        class: "mono",
+        text: `(${values.map((x) => number(x)).join(" + ")}) ÷ ${H} heads = ${number(this.map.at(this.step, place))}`,
+      });
     }
     const holder = make("div", {}, make("p", { class: "muted", text: "…" }));
-    const args = { ...this.args(), ids: this.answer.ids, step: this.step, place, layer, head: this.state.head ?? 0 };
-    this.run((signal) => ask("explain_alignment", args, { signal })).then((found) => {
-      if (found === undefined) return;
-      const key = `“${tokenName(this.answer.source[place])}” at position ${place}`;
-      clear(holder, explainScoreTerms(found, { kind: found.kind, column: place, query: `step ${this.step}`, key }));
-    }, (error) => message(holder, error));
+    const args = {
+      ...this.args(),
+      ids: this.answer.ids,
+      step: this.step,
+      place,
+      layer,
+      head: this.state.head ?? 0,
+    };
+    this.run((signal) => ask("explain_alignment", args, { signal })).then(
+      (found) => {
+        if (found === undefined) return;
+        const key = `“${tokenName(this.answer.source[place])}” at position ${place}`;
+        clear(
+          holder,
+          explainScoreTerms(found, {
+            kind: found.kind,
+            column: place,
+            query: `step ${this.step}`,
+            key,
+          }),
+        );
+      },
+      (error) => message(holder, error),
+    );
     return holder;
   }
 }

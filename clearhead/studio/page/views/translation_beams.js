@@ -16,16 +16,31 @@ export class TranslationBeams {
     this.table = make("div", { class: "scroll" });
     this.words = make("p", { attributes: { "aria-live": "polite" } });
     this.error = make("div");
-    this.node = panel("Beam search", {
-      name: "beams",
-      note: "Greedy search always takes the likeliest word. Beam search keeps several beginnings at once and compares whole sentences. In the tree, each box is a word with the log probability of the sentence so far; the thick line is the winner.",
-      python: () => this.answer.python,
-      explain: () => this.explain(),
-    },
-    make("div", { class: "row", hidden: !hasChoices("search_beams") },
-      slider("beams", { min: 1, max: 8, value: state.n_beams }, (value) => this.set({ n_beams: value })),
-      slider("length penalty", { min: 0, max: 2, step: 0.1, value: state.length_penalty, format: (x) => x.toFixed(1) }, (value) => this.set({ length_penalty: value }))),
-    this.error, this.tree.node, this.words, this.table);
+    this.node = panel(
+      "Beam search",
+      {
+        name: "beams",
+        note: "Greedy search always takes the likeliest word. Beam search keeps several beginnings at once and compares whole sentences. In the tree, each box is a word with the log probability of the sentence so far; the thick line is the winner.",
+        python: () => this.answer.python,
+        explain: () => this.explain(),
+      },
+      make(
+        "div",
+        { class: "row", hidden: !hasChoices("search_beams") },
+        slider("beams", { min: 1, max: 8, value: state.n_beams }, (value) =>
+          this.set({ n_beams: value }),
+        ),
+        slider(
+          "length penalty",
+          { min: 0, max: 2, step: 0.1, value: state.length_penalty, format: (x) => x.toFixed(1) },
+          (value) => this.set({ length_penalty: value }),
+        ),
+      ),
+      this.error,
+      this.tree.node,
+      this.words,
+      this.table,
+    );
   }
 
   set(values) {
@@ -37,7 +52,9 @@ export class TranslationBeams {
   async search() {
     const asked = { ...this.state };
     try {
-      const answer = await this.run((signal) => ask("search_beams", { ...this.args(), ...asked }, { signal }));
+      const answer = await this.run((signal) =>
+        ask("search_beams", { ...this.args(), ...asked }, { signal }),
+      );
       if (answer === undefined) return;
       Object.assign(this, { answer, asked, chosen: null, result: 0 });
       clear(this.error);
@@ -79,17 +96,54 @@ export class TranslationBeams {
 
   describe() {
     const { results } = this.answer;
-    if (this.chosen !== null) return `Chosen: ${this.terms.map(({ word }) => tokenName(word)).join(" ")}`;
+    if (this.chosen !== null)
+      return `Chosen: ${this.terms.map(({ word }) => tokenName(word)).join(" ")}`;
     const kept = this.answer.steps.reduce((sum, { places }) => sum + places.length, 0);
     return `${results.length} ${results.length === 1 ? "sentence was" : "sentences were"} found; ${kept} beams were kept in ${this.answer.steps.length} steps.`;
   }
 
   drawTable() {
     const head = ["translation", "log p", "words", "score", "p"];
-    const rows = this.answer.results.map((found, i) => make("tr", { class: i === this.result && this.chosen === null ? "chosen" : "" },
-      make("td", { class: "name" }, make("button", { type: "button", class: "chip", text: found.text, attributes: { "aria-pressed": String(i === this.result && this.chosen === null) }, on: { click: () => this.open(i) } })),
-      [number(found.log_prob), String(found.length), number(found.score), number(Math.exp(found.log_prob))].map((text) => make("td", { text }))));
-    clear(this.table, make("table", { class: "numbers heads-right beam-results" }, make("thead", {}, make("tr", {}, head.map((text) => make("th", { text })))), make("tbody", {}, rows)));
+    const rows = this.answer.results.map((found, i) =>
+      make(
+        "tr",
+        { class: i === this.result && this.chosen === null ? "chosen" : "" },
+        make(
+          "td",
+          { class: "name" },
+          make("button", {
+            type: "button",
+            class: "chip",
+            text: found.text,
+            attributes: { "aria-pressed": String(i === this.result && this.chosen === null) },
+            on: { click: () => this.open(i) },
+          }),
+        ),
+        [
+          number(found.log_prob),
+          String(found.length),
+          number(found.score),
+          number(Math.exp(found.log_prob)),
+        ].map((text) => make("td", { text })),
+      ),
+    );
+    clear(
+      this.table,
+      make(
+        "table",
+        { class: "numbers heads-right beam-results" },
+        make(
+          "thead",
+          {},
+          make(
+            "tr",
+            {},
+            head.map((text) => make("th", { text })),
+          ),
+        ),
+        make("tbody", {}, rows),
+      ),
+    );
   }
 
   open(i) {
@@ -104,10 +158,23 @@ export class TranslationBeams {
     const last = terms[terms.length - 1].log_prob;
     const power = this.asked.length_penalty;
     const score = last / terms.length ** power;
-    return make("div", { class: "stack" },
-      make("p", { text: "The log probability of a sentence is the sum over its words, each given those before it:" }),
-      make("p", { class: "mono", text: `log p = ${writeSum(terms.map(({ word, own }) => `${number(own)} (${tokenName(word)})`))} = ${number(last)}` }),
-      make("p", { class: "mono", text: `score = log p ÷ words^penalty = ${number(last)} ÷ ${terms.length}^${power.toFixed(1)} = ${number(score)}` }),
-      make("p", { text: "Every word lowers log p, so without a penalty (0) short sentences win for being short." }));
+    return make(
+      "div",
+      { class: "stack" },
+      make("p", {
+        text: "The log probability of a sentence is the sum over its words, each given those before it:",
+      }),
+      make("p", {
+        class: "mono",
+        text: `log p = ${writeSum(terms.map(({ word, own }) => `${number(own)} (${tokenName(word)})`))} = ${number(last)}`,
+      }),
+      make("p", {
+        class: "mono",
+        text: `score = log p ÷ words^penalty = ${number(last)} ÷ ${terms.length}^${power.toFixed(1)} = ${number(score)}`,
+      }),
+      make("p", {
+        text: "Every word lowers log p, so without a penalty (0) short sentences win for being short.",
+      }),
+    );
   }
 }
