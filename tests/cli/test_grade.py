@@ -104,7 +104,7 @@ class Weak:
         pass
 
 
-def test_grading_that_cannot_run_ends_with_code_7(run, tmp_path, monkeypatch):
+def test_G26_grading_that_cannot_run_ends_with_code_7(run, tmp_path, monkeypatch):
     (tmp_path / "subs").mkdir()
     (tmp_path / "subs" / "a.py").write_text(RIGHT)
     monkeypatch.setattr(sandbox_folder, "Sandbox", Weak)

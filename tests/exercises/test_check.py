@@ -63,13 +63,13 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_right_file_passes_however_it_is_written(sandbox, tmp_path, name):
+def test_G18_a_right_file_passes_however_it_is_written(sandbox, tmp_path, name):
     part = check(sandbox, write(tmp_path, "a.py", FILES[name]))
     assert part.verdict == "passed", part.text
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_right_folder_passes_however_it_is_arranged(sandbox, tmp_path, name):
+def test_G18_a_right_folder_passes_however_it_is_arranged(sandbox, tmp_path, name):
     write_tree(tmp_path, FOLDERS[name])
     part = check(sandbox, tmp_path)
     assert part.verdict == "passed", part.text

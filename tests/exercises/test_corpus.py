@@ -30,7 +30,7 @@ LONG += ("attention_decoder", "self_attention", "cross_attention", "additive_att
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in EXERCISES]
 )
-def test_each_submission_gets_its_verdict(name):
+def test_G19_each_submission_gets_its_verdict(name):
     for submission in choose(name):
         found = check_source(name, submission.source)
         said = f"{submission.name}: {found}"

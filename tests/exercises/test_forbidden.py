@@ -30,7 +30,7 @@ NOT_USED = [
 
 
 @pytest.mark.parametrize("source", USED)
-def test_a_use_is_found_with_its_line(source):
+def test_G17_a_use_is_found_with_its_line(source):
     found = find_forbidden(source, NAMES)
     assert (found[0].name, found[0].line) == (USED[source], 2)
 

@@ -94,7 +94,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_frame_is_refused(name):
+def test_G15_a_bad_frame_is_refused(name):
     with pytest.raises(frames.BadFrame):
         read(BAD[name])
 
@@ -104,7 +104,7 @@ def test_half_of_a_surrogate_pair_becomes_a_question_mark():
     assert read(frames.pack("a\udfff")) == "a?"
 
 
-def test_five_thousand_random_frames_are_read_or_refused():
+def test_G15_five_thousand_random_frames_are_read_or_refused():
     rng = random.Random(14)
     good = [frames.pack(value) for value in VALUES]
     good += [frames.pack({"number": 1, "value": {"output": torch.ones(2, 3), "x": [1.5, None]}})]

@@ -73,7 +73,7 @@ assignments = st.builds(
 
 
 @given(grades, assignments)
-def test_results_for_gradescope_are_always_valid(grade, assignment):
+def test_G24_results_for_gradescope_are_always_valid(grade, assignment):
     results = make_results(grade, assignment)
     assert json.loads(json.dumps(results, allow_nan=False)) == results
     check_results(results)

@@ -97,7 +97,7 @@ def grade_all(folder, out, assignment=ASSIGNMENT):
     return [grader.grade(path) for path in find_submissions(folder, out)]
 
 
-def test_a_run_stopped_at_any_part_continues_there(folder, tmp_path, judged):
+def test_G23_a_run_stopped_at_any_part_continues_there(folder, tmp_path, judged):
     whole = [(g.submission, g.points) for g in grade_all(folder, tmp_path / "whole")]
     n = len(judged.asked)
     assert n == 9

@@ -239,7 +239,7 @@ def test_the_supervisor_needs_little_memory(level):
     assert level.growth < 400 << 20
 
 
-def test_the_next_honest_file_passes(level):
+def test_G27_the_next_honest_file_passes(level):
     outcome = submit(level.sandbox, HONEST, seconds=30, total=200)
     assert outcome.verdict == "passed", outcome
 
@@ -249,7 +249,7 @@ def test_the_corpus_is_large_enough():
     assert len({each.name for each in HOSTILE + REACHING}) == len(HOSTILE) + len(REACHING)
 
 
-def test_memory_is_named_as_the_reason():
+def test_G03_memory_is_named_as_the_reason():
     source = "def f():\n    x = []\n    while True: x.append(bytearray(1 << 20))"
     with Sandbox(LIMITS) as sandbox, sandbox.open(seconds=30) as session:
         session.request("load", cells=[[1, source]])

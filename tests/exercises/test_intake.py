@@ -90,7 +90,7 @@ def test_files_of_a_folder_share_their_names_and_keep_their_lines(tmp_path):
         ("a.py", "(" * 5000 + ")" * 5000, "cannot be read as Python"),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path, name, text, words):
+def test_G20_what_cannot_be_read_is_said(tmp_path, name, text, words):
     with pytest.raises(BadFile, match=words):
         read_submission(write(tmp_path, name, text))
 

@@ -75,7 +75,7 @@ def test_all_calls_of_a_session_together_have_a_limit(sandbox):
             call(session, "f")
 
 
-def test_a_session_starts_afresh(sandbox):
+def test_G22_a_session_starts_afresh(sandbox):
     assert evaluate(sandbox, "import torch\ntorch.kept = 1\nfound = open('kept', 'w').write('x')")
     code = "import os, torch\nfound = [hasattr(torch, 'kept'), os.listdir('.')]"
     assert evaluate(sandbox, code) == [False, []]
@@ -108,7 +108,7 @@ def test_twelve_sessions_take_little_time(sandbox):
     assert time.monotonic() - start < 3 * slack
 
 
-def test_output_is_cut_and_escaped(sandbox):
+def test_G05_output_is_cut_and_escaped(sandbox):
     with sandbox.open(output=100) as session:
         load(session, r"print('\x1b[2J\x00' + 'x' * 100000)")
     assert session.output.startswith(r"\x1b[2J\x00x")
@@ -119,7 +119,7 @@ def test_output_is_cut_and_escaped(sandbox):
 # What a worker sees
 
 
-def test_clearhead_cannot_be_imported(sandbox):
+def test_G11_clearhead_cannot_be_imported(sandbox):
     code = """
 found = []
 for name in ("clearhead", "clearhead.attention", "clearhead.exercises.sandbox.worker"):
@@ -131,7 +131,7 @@ for name in ("clearhead", "clearhead.attention", "clearhead.exercises.sandbox.wo
     assert evaluate(sandbox, code) == ["clearhead"] * 3
 
 
-def test_nothing_of_the_environment_is_inherited(sandbox, monkeypatch):
+def test_G10_nothing_of_the_environment_is_inherited(sandbox, monkeypatch):
     monkeypatch.setenv("SECRET", "1")
     with Sandbox() as other:
         found = evaluate(other, "import os\nfound = sorted(os.environ)")
@@ -149,7 +149,7 @@ found = x.grad.tolist()
     assert evaluate(sandbox, code) == [2, 2, 2]
 
 
-def test_a_forbidden_function_refuses_under_every_name(sandbox):
+def test_G17_a_forbidden_function_refuses_under_every_name(sandbox):
     source = """
 import torch
 from torch import nn
@@ -272,7 +272,7 @@ def test_the_level_counts_the_walls(layers, number):
     assert str(Level(layers)) == " + ".join(["limits", *layers])
 
 
-def test_a_layer_that_is_switched_off_is_said_to_be_missing():
+def test_G26_a_layer_that_is_switched_off_is_said_to_be_missing():
     with Sandbox(without=["Landlock", "namespaces", "seccomp", "bubblewrap"]) as sandbox:
         assert sandbox.protection.number == 1
         assert sandbox.protection.missing["Landlock"] == "switched off"
@@ -282,7 +282,7 @@ def test_a_layer_that_is_switched_off_is_said_to_be_missing():
 
 @pytest.mark.skipif(not LINUX or os.geteuid() != 0, reason="needs root")
 @pytest.mark.parametrize("without", [(), ("namespaces", "bubblewrap")])
-def test_root_becomes_a_user_that_nobody_is(without):
+def test_G25_root_becomes_a_user_that_nobody_is(without):
     with Sandbox(without=without) as sandbox:
         user, groups = evaluate(sandbox, "import os\nfound = [os.getuid(), os.getgroups()]")
         assert user > 50_000
