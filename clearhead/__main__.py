@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 LOOK_EVERY = 0.2  # seconds
 GRACE = 10.0  # seconds to save
@@ -32,10 +35,27 @@ def leave_silently() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def skip_teardown(main: Callable[[], None]) -> None:
+    """Run a command and end without Python's teardown, in which torch sometimes aborts.
+
+    For the agent that would be a fault, and it would start a finished run once more.
+    """
+    try:
+        main()
+    except SystemExit as end:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # closed, or its reader has ended
+                stream.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
+
+
 if __name__ == "__main__":
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    has_agent = "TORCHELASTIC_RUN_ID" in os.environ
+    if has_agent:
         end_with_agent()
         leave_silently()
     from clearhead.cli.main import main
 
+    if has_agent:
+        skip_teardown(main)
     main()

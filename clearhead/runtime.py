@@ -37,6 +37,7 @@ class Place:
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
+    has_agent: bool = False  # torchrun, launch or Ray started this process and will end it
 
 
 def read_place() -> Place:
@@ -57,7 +58,7 @@ def read_place() -> Place:
             f"{', '.join(f'{name}={given[name]}' for name in names)} do not fit together; "
             f"start with clearhead launch or torchrun, or unset them"
         )
-    return Place(rank, size, local_rank, local_size)
+    return Place(rank, size, local_rank, local_size, has_agent=True)
 
 
 def pick_device(name: str = "auto", place: Place | None = None) -> torch.device:

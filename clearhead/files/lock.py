@@ -33,12 +33,12 @@ class Busy(RuntimeError):
 
 
 @contextmanager
-def lock_folder(folder: Path, name: str = LOCK) -> Iterator[None]:
+def lock_folder(folder: Path, name: str = LOCK, *, wait: float = PATIENCE) -> Iterator[None]:
     """Within a `with` block, no other process may hold this lock of a folder; Busy if one does.
 
-    name: of the lock file, for a folder with several locks.
+    name: of the lock file, for a folder with several locks. wait: seconds until Busy is raised.
     """
-    lock = _acquire(folder, name, PATIENCE)
+    lock = _acquire(folder, name, wait)
     try:
         if Path(lock.lock_file).name == name:  # a marker names its owner itself
             # Windows allows no writing to a locked file.

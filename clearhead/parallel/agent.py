@@ -168,8 +168,9 @@ class Agent(LocalElasticAgent):
 
         def kill(number: int, frame: FrameType | None) -> None:
             received.append(number)
-            _kill(running.values())
+            _send(running.values(), signal.SIGKILL)
 
+        _send(running.values(), signal.SIGCONT)  # a stopped process could not save
         with handle_signals(kill), _kill_late(list(running.values())):
             super()._shutdown(*args, **kwargs)
         if received:
@@ -178,7 +179,7 @@ class Agent(LocalElasticAgent):
     def end_at_once(self, sentence: str) -> None:
         """End the processes and this agent, from any thread, with the exit code LOST."""
         self.tell(sentence)
-        _kill(self._find_running().values())
+        _send(self._find_running().values(), signal.SIGKILL)
         sys.stderr.flush()
         os._exit(LOST)
 
@@ -191,11 +192,11 @@ class Agent(LocalElasticAgent):
         return {rank: process for rank, process in processes.items() if process.poll() is None}
 
 
-def _kill(processes: Iterable[Any]) -> None:
-    """Kill processes, and those that they have started."""
+def _send(processes: Iterable[Any], number: signal.Signals) -> None:
+    """Send a signal to processes, and to those that they have started."""
     for process in processes:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, number)
 
 
 @contextmanager
@@ -211,7 +212,7 @@ def _kill_late(running: Sequence[Any]) -> Iterator[None]:
             if done.wait(LOOK_EVERY):
                 return
         if not done.wait(END_WITHIN):
-            _kill(process for process in running if process.poll() is None)
+            _send((process for process in running if process.poll() is None), signal.SIGKILL)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()

@@ -48,7 +48,7 @@ current: "Processes | None" = None
 def join_group(parallel: str | None, device: torch.device, place: Place) -> Iterator[Group]:
     """Within a `with` block this process belongs to the group of its run."""
     if place.size == 1 and parallel in (None, "exact"):
-        yield Group()
+        yield Group(has_agent=place.has_agent)
         return
     global current
     group = current = _find_kind(parallel, place)(device, place)
@@ -84,6 +84,7 @@ class Processes(Group):
     """Several processes; each adds up the gradients of its chunks: training.parallel=exact."""
 
     def __init__(self, device: torch.device, place: Place) -> None:
+        super().__init__(has_agent=place.has_agent)
         self.rank, self.size, self.device = place.rank, place.size, device
         self.timeout = read_timeout()
         self.parent = os.getppid()  # the program that started this process

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 
 from clearhead import __version__
 from clearhead.config import find_nearest
-from clearhead.files.lock import lock_folder
+from clearhead.files.lock import PATIENCE, lock_folder
 from clearhead.files.names import check_file_name
 from clearhead.files.reading import BadFile, quote, read_bytes
 from clearhead.files.strict_json import hash_json, parse_json, read_json, write_json
@@ -111,8 +111,9 @@ class RunFolder:
         write_json(self / CONFIG, dict(config), follow=False)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Within a `with` block, no other process may write here; Busy if one does now."""
+    def lock(self, wait: float = PATIENCE) -> Iterator[None]:
+        """Within a `with` block, no other process may write here; Busy if one still does after
+        `wait` seconds."""
         for name in (CONFIG, ENVIRONMENT, *GROWING, FORCED, REPORT):
             check_target(self / name, in_place=name in (*GROWING, FORCED))
         if self.checkpoints.is_symlink():
@@ -120,7 +121,7 @@ class RunFolder:
                 f"{quote(self.checkpoints)} is a symbolic link, which is not followed for "
                 "writing; replace it with the folder itself"
             )
-        with lock_folder(self.path):
+        with lock_folder(self.path, wait=wait):
             yield
 
     def open(self, name: str, mode: str) -> BinaryIO:

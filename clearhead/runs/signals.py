@@ -3,6 +3,10 @@
 Only an evaluation, which may take long, is interrupted at once; it is repeated when the run
 resumes. A second signal ends the process at once, as the system does by default; the checkpoints on
 the disk stay good.
+
+A process with an agent, such as torchrun, ignores the second signal: where a service manager
+signals all processes, the agent sends the same signal once more. The agent kills those that take
+too long.
 """
 
 import signal
@@ -28,13 +32,16 @@ class Interrupted(Exception):
 class Signals:
     """Calls `stop` at the first signal, whose number it keeps."""
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], *, has_agent: bool = False) -> None:
+        """has_agent: another program decides how long this process may take to end."""
         self.stop = stop
+        self.second = signal.SIG_IGN if has_agent else signal.SIG_DFL
         self.number: int | None = None
 
     @contextmanager
     def catch(self) -> Iterator[Self]:
-        """In a `with` block the first signal calls `stop`; a second one ends the program.
+        """In a `with` block the first signal calls `stop`; a second one ends the program, unless it
+        has an agent.
 
         The end of the block restores the earlier handlers.
         """
@@ -55,5 +62,5 @@ class Signals:
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         for each in STOPPING:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, self.second)
         self.stop()

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from clearhead.files.lock import PATIENCE
 from clearhead.models.model import Model, load_weights
 from clearhead.runs.checkpoint import load_best, load_newest
 from clearhead.runs.folder import CODE, COPY, RunFolder, describe_environment, new_run
@@ -44,6 +45,8 @@ from clearhead.training.progress import Progress, Tell
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.storage import Memory
 from clearhead.training.tasks.task import Task
+
+WAIT_FOR_LAST = 15.0  # seconds for which the last processes of a run may still hold its lock
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _join_group(
     """The group of this process; a process alone must not need torch.distributed, which some
     builds of PyTorch lack."""
     if place.size == 1 and parallel in (None, "exact"):
-        return nullcontext(Group())
+        return nullcontext(Group(has_agent=place.has_agent))
     from clearhead.parallel.group import join_group
 
     return join_group(parallel, device, place)
@@ -153,7 +156,10 @@ def _train(
         folder = new_run(out, recipe.name, lambda new: _fill(new, task, start, environment))
     path = None if folder is None else str(folder.path)
     folder = RunFolder(group.ask_first(lambda: path))  # only the first process knew it
-    with folder.lock() if is_first else nullcontext():
+    # An agent that was killed leaves processes that save and end. If the same command is given
+    # meanwhile, it must not fail.
+    wait = WAIT_FOR_LAST if group.has_agent else PATIENCE
+    with folder.lock(wait) if is_first else nullcontext():
         differences: list[str] = []
         if is_first and not is_new:
             kinds = add_kinds(map(type, recipe.sections.values()))
@@ -165,7 +171,7 @@ def _train(
         kept_in = storage if takes_part else Memory()
         training = Training(recipe, task, kept_in, device=device, tell=tell, group=group)
         with (
-            Signals(training.stop).catch() as signals,
+            Signals(training.stop, has_agent=group.has_agent).catch() as signals,
             _name_checkpoint(training),
             closing(storage),
         ):

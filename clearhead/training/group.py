@@ -32,6 +32,10 @@ class Group:
     can_interrupt: bool = True  # whether one process may leave an evaluation before the others
     can_sample: bool = True  # whether the model can write samples while it trains
 
+    def __init__(self, *, has_agent: bool = False) -> None:
+        """has_agent: another program has started this process and will end it."""
+        self.has_agent = has_agent
+
     # What is trained
 
     def prepare(self, model: Model, device: torch.device) -> Model:

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -123,10 +124,18 @@ def test_a_run_whose_processes_are_killed_ends_as_if_they_were_not(here, alone):
     assert read_end("runs") == alone
 
 
-def test_sigterm_saves_and_the_same_command_resumes(here, alone):
+@pytest.mark.parametrize("case", ["to the launcher", "to all", "while a rank is stopped"])
+def test_sigterm_saves_and_the_same_command_resumes(here, alone, case):
+    """A service manager signals all processes, and the launcher passes it on to its own."""
     launcher = start_long("runs")
     workers = find_workers(launcher)
     assert sorted(workers) == [0, 1]
+    if case == "to all":
+        for number in workers.values():
+            os.kill(number, signal.SIGTERM)
+    if case == "while a rank is stopped":
+        os.kill(workers[1], signal.SIGSTOP)
+        time.sleep(0.5)
     launcher.terminate()
     code, out, err = end(launcher)
     assert (code, out) == (143, "")
@@ -144,6 +153,33 @@ def test_a_killed_launcher_leaves_no_process_and_the_same_command_resumes(here, 
     launcher.communicate(timeout=60)
     wait_until(lambda: not any(map(is_running, workers.values())))
     assert end(start_long("runs"))[0] == 0
+    assert read_end("runs") == alone
+
+
+def test_an_abort_at_the_end_of_a_process_does_not_start_a_finished_run_again(here, alone):
+    """Libraries that leave threads behind sometimes abort while Python ends."""
+    Path("sitecustomize.py").write_text(
+        "import atexit, os\nif 'RANK' in os.environ: atexit.register(os.abort)\n"
+    )
+    words = ("launch", "--processes", "2", "train", "substring", *LONG, *QUIET)
+    code, out, err = run_outside(*words, PYTHONPATH=f"{here}:{PACKAGE}")
+    assert (code, err) == (0, "")
+    assert out.startswith("substring-0001: 200 steps in ")
+    assert read_end("runs") == alone
+
+
+def test_four_processes_of_two_machines_end_as_one_does(here, alone):
+    """Two agents on this machine; what a user types on each differs in the number only."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        place = f"localhost:{probe.getsockname()[1]}"
+    options = ("launch", "--processes", "2", "--nodes", "2", "--rendezvous", place)
+    words = ("train", "substring", *LONG, *QUIET)
+    machines = [start_outside(*options, "--node-rank", number, *words) for number in range(2)]
+    (code, out, err), other = map(end, machines)
+    assert (code, err) == (0, "")
+    assert other == (0, "", "")
+    assert out.startswith("substring-0001: 200 steps in ")
     assert read_end("runs") == alone
 
 

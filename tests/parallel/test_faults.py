@@ -21,6 +21,8 @@ from parallel.small_processes import (
 from torch.distributed import TCPStore
 
 from clearhead.data.batch import plan_batches
+from clearhead.files.lock import PATIENCE
+from clearhead.runs import train_recipe
 from clearhead.runs.checkpoint import find_checkpoints, is_finished
 from clearhead.training.loop import Training
 from clearhead.training.tasks.substrings import SubstringTask
@@ -421,11 +423,21 @@ def test_a_run_that_others_train_is_not_touched(folder):
     (folder / "second").mkdir()
     first = Ranks(2, words, folder)
     wait_for_step(folder / "out", 5, first)
-    second = Ranks(2, words, folder / "second")
+
+    def wait_briefly(rank):
+        train_recipe.WAIT_FOR_LAST = 0.5
+
+    second = Ranks(2, words, folder / "second", prepare=wait_briefly)
     assert second.end() == [6, 8], second.read()
     assert second.read().count("error: rank 0: ") == 1
     assert first.look_all() == [None, None]
+    # Processes whose agent was killed soon end. Until then, the same command waits for them.
+    third = Ranks(2, words, folder / "second")
+    time.sleep(2 * PATIENCE)
+    assert third.look_all() == [None, None], third.read()
     assert first.stop() == [143, 143]
+    wait_until(lambda: "resuming after step" in third.read(), "the resumed run")
+    assert third.stop() == [143, 143], third.read()
 
 
 # Options

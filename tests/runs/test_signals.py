@@ -43,6 +43,32 @@ def test_T12_a_signal_saves_and_ends_within_seconds_at_twenty_moments(folder, nu
     assert steps[-1] > steps[0]
 
 
+def test_a_process_with_an_agent_ignores_the_second_signal_and_saves(folder, monkeypatch):
+    """A service manager signals all processes, and then the agent passes the signal on."""
+    for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1)):
+        monkeypatch.setenv(name, str(value))
+
+    def work(ready):
+        loss = TinyTask.loss
+
+        def slow_loss(self, model, batch):
+            ready()
+            time.sleep(0.4)
+            return loss(self, model, batch)
+
+        monkeypatch.setattr(TinyTask, "loss", slow_loss)
+        run_tiny(folder)
+
+    child = Child(work)
+    child.wait_ready()
+    for _ in range(2):
+        child.send(signal.SIGTERM)
+        time.sleep(0.1)
+    assert child.end() == 143
+    (run,) = find_runs(folder, "tiny")
+    assert find_checkpoints(run.checkpoints)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_T12_a_run_that_was_signalled_ends_with_the_same_numbers(folder, number):
     recipe = tiny(40)
