@@ -215,8 +215,12 @@ class Processes(Group):
             if dense.data_ptr() != tensor.data_ptr():
                 tensor.copy_(dense)
 
+    def gather(self, own: Any) -> list[Any]:
+        """What each process gives: anything that JSON can hold."""
+        return [json.loads(text) for text in self._gather(json.dumps(own))]
+
     def compare(self, facts: Mapping[str, Any], ignore: Collection[str] = ()) -> None:
-        known = [dict(_flatten(json.loads(text))) for text in self._gather(json.dumps(facts))]
+        known = [dict(_flatten(each)) for each in self.gather(facts)]
         for rank, other in enumerate(known):
             for name in sorted((known[0].keys() | other.keys()) - set(ignore)):
                 one, two = (each.get(name, "nothing") for each in (known[0], other))

@@ -21,7 +21,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,8 @@ NAME = re.compile(r"step-(\d{7,})(\.[0-9a-f]{8}\.old)?")
 CHUNK = 1 << 20
 
 Tell = Callable[[str], None]
-Write = Callable[[Path], None]
+Digest = list[Any]  # the size and the SHA-256 of a file
+Write = Callable[[Path], dict[str, Digest]]
 Read = Callable[[list[Path]], dict[str, Tensor]]
 
 
@@ -71,24 +72,26 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, write: Write | None = None) -> Path:
     """Write a checkpoint below `folder` and read it back; returns its path.
 
-    write: writes the tensors into a folder, where several processes do that together.
+    write: writes the tensors into a folder, where several processes do that together, and returns
+    the digest of each file; the process that wrote a file has read it back.
     """
     path = folder / name_step(checkpoint.step)
     if os.path.lexists(path):
         # A damaged checkpoint, or one saved before its evaluation was done. Until the new one is
         # written, it is found under this other name.
         os.rename(path, path.with_name(f"{path.name}.{secrets.token_hex(4)}.old"))
+    known: dict[str, Digest] = {}
     with create_folder(path) as staged:
         if write is None:
             write_tensors(staged / MODEL, checkpoint.model)
             write_tensors(staged / OPTIMIZER, checkpoint.optimizer)
         else:
-            write(staged)
+            known = write(staged)
         owned = {"step": checkpoint.step, "run": checkpoint.run}
         write_json(staged / STATE, {**checkpoint.state, **owned})
-        write_json(staged / MANIFEST, _make_manifest(staged, checkpoint.step))
+        write_json(staged / MANIFEST, _make_manifest(staged, checkpoint.step, known))
     try:
-        check(path)
+        check(path, known)
     except BadFile as fault:
         words = f"what was just written does not read back: {fault}"
         raise OSError(errno.EIO, words, str(path)) from None
@@ -126,14 +129,14 @@ def _remove(path: Path, tell: Tell) -> None:
         tell(f"{quote(path)} could not be removed: {(fault.strerror or str(fault)).lower()}")
 
 
-def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
-    """Lists every file of the folder, with its size and SHA-256."""
+def _make_manifest(folder: Path, step: int, known: Mapping[str, Digest]) -> dict[str, Any]:
+    """Lists every file of the folder with its digest; known: digests that need not be computed."""
     names = sorted({file.name for file in folder.iterdir()} - {MANIFEST})
     manifest = {
         "format": FORMAT if MODEL in names else SHARDED,
         "clearhead": __version__,
         "step": step,
-        "files": {name: _hash_file(folder / name) for name in names},
+        "files": {name: known.get(name) or hash_file(folder / name) for name in names},
     }
     return {**manifest, "sha256": hash_json(manifest)}
 
@@ -141,11 +144,15 @@ def _make_manifest(folder: Path, step: int) -> dict[str, Any]:
 # Reading: `check` and `load` hash every file once
 
 
-def check(path: Path) -> None:
-    """Refuse a checkpoint with any wrong byte; BadFile names the file."""
+def check(path: Path, known: Collection[str] = ()) -> None:
+    """Refuse a checkpoint with any wrong byte; BadFile names the file.
+
+    known: files that were read a moment ago, and are not read again.
+    """
     files = read_manifest(path)["files"]
     for name in files:
-        _check_file(path, name, files)
+        if name not in known:
+            _check_file(path, name, files)
 
 
 def load(
@@ -272,11 +279,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _check_file(path: Path, name: str, files: dict[str, Any]) -> None:
-    if _hash_file(path / name) != files[name]:
+    if hash_file(path / name) != files[name]:
         raise BadFile(f"{quote(path / name)} is damaged: {MANIFEST} has another size or SHA-256")
 
 
-def _hash_file(path: Path) -> list[Any]:
+def hash_file(path: Path) -> Digest:
     """The size and the SHA-256 of a file."""
     digest, size = hashlib.sha256(), 0
     with open_regular(path, MAX_FILE) as file:

@@ -22,6 +22,8 @@ from clearhead.parallel.sharded import Sharded, find_rows
 from clearhead.parallel.shards import read_like, read_shapes, write_shard
 from clearhead.runs.checkpoint import (
     Checkpoint,
+    Digest,
+    hash_file,
     list_files,
     load_newest,
     name_shard,
@@ -114,10 +116,11 @@ class ShardedStorage(DiskStorage):
         checkpoint = Checkpoint(state.step, run, {}, {}, state.to_dict())
         save(self.checkpoints, checkpoint, lambda staged: self._write(snapshot, staged))
 
-    def _write(self, snapshot: Snapshot, staged: Path | None) -> None:
+    def _write(self, snapshot: Snapshot, staged: Path | None) -> dict[str, Digest]:
         """Write the shards of this process into the folder that the first process has made.
 
-        staged: this folder, None in all other processes.
+        staged: this folder, None in all other processes. Returns the digests of all shards: each
+        process has read its own back, since for one process the shards of all are too many.
         """
         # Only the name is sent: the path of the run may differ from machine to machine.
         temporary = self.group.ask_first(lambda: staged and staged.name)
@@ -125,16 +128,20 @@ class ShardedStorage(DiskStorage):
         target = self.checkpoints / name_step(snapshot.state.step)
         parts = {"model": snapshot.model, "optimizer": snapshot.optimizer}
 
+        digests: dict[str, Digest] = {}
+
         def write() -> None:
             try:
                 for kind, tensors in parts.items():
                     file = folder / name_shard(kind, self.group.rank, self.group.size)
                     write_shard(file, tensors, is_first=self.is_first)
+                    digests[file.name] = hash_file(file)
             except OSError as fault:
                 name_target(fault, target, folder)  # the user knows no temporary folder
                 raise
 
         self.group.try_together(write)
+        return {name: each for found in self.group.gather(digests) for name, each in found.items()}
 
     def add_metrics(self, values: Mapping[str, Any]) -> None:
         """Only the first process logs."""

@@ -20,7 +20,7 @@ from parallel.small_processes import (
 )
 from torch.distributed.tensor import DTensor
 
-from clearhead.runs import load_run, train
+from clearhead.runs import checkpoint, load_run, sharding, train
 from clearhead.runs.checkpoint import find_checkpoints, load, load_newest
 from clearhead.runs.sharding import ShardedStorage
 from clearhead.training import find_recipe, with_changes
@@ -199,6 +199,30 @@ def limit_files(step, which):
         ShardedStorage.save = limited
 
     return prepare
+
+
+def test_each_process_reads_back_its_own_shards_only(folder):
+    """One process alone would need too long for the shards of all."""
+
+    def prepare(rank):
+        def note(path):
+            with open(folder / f"read by {rank}", "a") as file:
+                print(path.name, file=file)
+            return hash_file(path)
+
+        hash_file = checkpoint.hash_file
+        checkpoint.hash_file = sharding.hash_file = note
+
+    words = command("substring", folder / "out", "training.steps=1", "training.eval_every=2")
+    run_to_end(2, words, folder, prepare=prepare)
+    own = "model-shard-0000{0}-of-00002.safetensors optimizer-shard-0000{0}-of-00002.safetensors"
+    saved = [(folder / f"read by {rank}").read_text().split() for rank in range(2)]
+    assert saved[1] == own.format(2).split()
+    assert saved[0][:4] == [*own.format(1).split(), "state.json", "state.json"]
+    load(
+        find_checkpoints(find_run(folder / "out").checkpoints)[-1],
+        find_run(folder / "out").identity,
+    )
 
 
 def test_a_full_disk_of_one_rank_ends_all_and_the_checkpoint_before_stays(stopped, folder):

@@ -238,13 +238,13 @@ def test_every_config_kind_is_known_by_its_name():
 @pytest.fixture
 def hashed(monkeypatch):
     """The files that were hashed, in order."""
-    hash_file, paths = checkpoint._hash_file, []
+    hash_file, paths = checkpoint.hash_file, []
 
     def noted(path):
         paths.append(f"{path.parent.name}/{path.name}")
         return hash_file(path)
 
-    monkeypatch.setattr(checkpoint, "_hash_file", noted)
+    monkeypatch.setattr(checkpoint, "hash_file", noted)
     return paths
 
 
