@@ -43,4 +43,4 @@ def test_the_page_is_measured(monkeypatch):
     monkeypatch.setattr(studio_page, "LENGTH", 20)
     monkeypatch.setattr(studio_page, "D_MODEL", 24)
     rows = studio_page.page(n_times=1)
-    assert [0.01 < row.ours < 60 for row in rows] == [True] * 4
+    assert [0.01 < row.ours < 60 for row in rows] == [True] * 5
