@@ -186,6 +186,19 @@ def map_lines():
 # What no file has
 
 
+def test_only_runtime_and_parallel_know_how_processes_find_one_another():
+    """bench starts groups of its own; __main__ asks only whether an agent has started it."""
+    names = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+    knowing = set()
+    for name, path in zip(NAMES, FILES, strict=True):
+        tree = ast.parse(path.read_text())
+        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        uses = any(module.startswith("torch.distributed") for module in imported(tree))
+        if uses or len(names & {word for word in words if isinstance(word, str)}) > 1:
+            knowing.add(part_of(name))
+    assert knowing == {"runtime", "parallel", "bench"}
+
+
 def test_there_is_no_drawer_for_odds_and_ends():
     assert not {Path(n).stem for n in NAMES} & {"util", "utils", "helpers", "misc", "common"}
 
