@@ -13,8 +13,6 @@ from parallel.small_processes import (
     stop_after,
 )
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_bytes_of_a_run_do_not_depend_on_the_number_of_processes(folder, name):

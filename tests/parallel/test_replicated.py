@@ -15,8 +15,6 @@ from clearhead.training.loop import Training
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.state import State
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 SIZE = 3
 PLANS = ([3, 1, 4, 15, 9, 2, 6], [5, 0], [8])  # 7 examples, 2 and 1 for three processes
 

@@ -27,8 +27,6 @@ from clearhead.training import find_recipe, with_changes
 from clearhead.training.loop import Training
 from clearhead.training.tasks.characters import CharacterTask
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 FSDP = ("training.parallel=fsdp", "training.workers=1")
 TEXT = "shakespeare-char"
 
