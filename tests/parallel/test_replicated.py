@@ -48,8 +48,10 @@ class Busy(Weighted):
         return model
 
 
-def make_training(group=None, dropout=0.0, parallel="ddp", task=Weighted):
-    config = TrainingConfig(steps=9, batch_size=5, accumulate=2, parallel=parallel, eval_every=9)
+def make_training(group=None, dropout=0.0, parallel="ddp", task=Weighted, **settings):
+    config = TrainingConfig(
+        steps=9, batch_size=5, accumulate=2, parallel=parallel, eval_every=9, **settings
+    )
     recipe = Recipe("tiny", TinyData(), TinyConfig(d_model=30, dropout=dropout), config)
     return Training(recipe, task(TinyData()), group=group)
 
@@ -144,6 +146,49 @@ def test_processes_stay_equal_and_a_new_start_changes_no_bit(found):
     assert found[0]["whole"] == found[1]["whole"] == found[2]["whole"]
     assert found[0]["again"] == found[0]["whole"]
     assert found[0]["whole"] != read_weights(make_training(parallel=None, task=Busy))
+
+
+OPTIMIZERS = {
+    "adamw": {"lr": 0.02, "weight_decay": 0.1},
+    "muon": {"lr": 0.02, "matrix_lr": 0.05, "weight_decay": 0.1},
+    "sgd": {"lr": 0.5},
+}
+
+
+def learn_briefly(kind, group=None, parallel="ddp"):
+    """The weights and the tensors of the optimizer after five steps, the last of a new epoch."""
+    training = make_training(group, parallel=parallel, optimizer=kind, **OPTIMIZERS[kind])
+    for _ in range(5):
+        training.advance()
+    training.group.collect(training.optimizer)
+    named = {**dict(training.model.named_parameters()), **training.optimizer.tensors()}
+    return {name: tensor.tolist() for name, tensor in named.items()}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Of each of two processes: what it has after the steps of each optimizer."""
+    folder = tmp_path_factory.mktemp("optimizers")
+
+    def run(rank):
+        with join_group("ddp", torch.device("cpu"), read_place()) as group:
+            found = {kind: learn_briefly(kind, group) for kind in OPTIMIZERS}
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+
+    ranks = Ranks(2, run, folder)
+    assert ranks.end() == [0, 0], ranks.read()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_two_processes_make_the_steps_of_one(learned, kind):
+    """The same weights but for rounding, and every process has them to the bit."""
+    assert learned[0][kind] == learned[1][kind]
+    alone = learn_briefly(kind, parallel="exact")  # its gradient, too, is the mean over all terms
+    assert learned[0][kind].keys() == alone.keys()
+    for name, wanted in alone.items():
+        given, wanted = torch.tensor(learned[0][kind][name]), torch.tensor(wanted)
+        torch.testing.assert_close(given, wanted, rtol=1e-3, atol=1e-5)
 
 
 class Nothing(TinyTask):
