@@ -25,6 +25,7 @@ from clearhead.data.batch import plan_batches
 from clearhead.files.lock import PATIENCE
 from clearhead.runs import train_recipe
 from clearhead.runs.checkpoint import find_checkpoints, is_finished
+from clearhead.runs.storage import DiskStorage
 from clearhead.training.loop import Training
 from clearhead.training.tasks.substrings import SubstringTask
 
@@ -350,10 +351,22 @@ def test_a_number_that_is_not_finite_on_one_rank_stops_all_and_is_named_once(fol
 
 
 def fill_the_disk(rank):
-    """Only the first rank writes; a limit of the size of a file is as good as a full disk."""
+    """A limit of the size of a file is as good as a full disk, here that of the first rank."""
     if rank == 0:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
+
+
+def fill_the_disk_later(rank):
+    """Before the checkpoint of step 8 is saved."""
+    save = DiskStorage.save
+
+    def limited(self, snapshot):
+        if snapshot.state.step == 8:
+            fill_the_disk(rank)
+        save(self, snapshot)
+
+    DiskStorage.save = limited
 
 
 @pytest.mark.parametrize("mode", ["exact", "ddp", "fsdp"])
@@ -368,7 +381,10 @@ def test_a_full_disk_of_the_first_rank_ends_all_and_the_run_resumes(folder, mode
     reason = "rank 0 ended with an error; its own message names the cause"
     assert ranks.read(1) == f"error: rank 1: {reason}\n"
     assert not list(folder.rglob("*.part"))
-    run_to_end(2, words, folder)
+    ranks = Ranks(2, words, folder, prepare=fill_the_disk_later)
+    assert ranks.end() == [4, 8], ranks.read()
+    assert name_checkpoints(folder / "out")[-1] == "step-0000005"
+    assert "resuming after step 5 of 12" in run_to_end(2, words, folder)
     assert list_hashes(folder / "out") == list_hashes(folder / "whole")
 
 

@@ -191,6 +191,41 @@ def test_two_processes_make_the_steps_of_one(learned, kind):
         torch.testing.assert_close(given, wanted, rtol=1e-3, atol=1e-5)
 
 
+def test_dropout_differs_from_part_to_part_and_from_step_to_step():
+    """One example in four parts: their losses differ only by what is dropped."""
+    with join_group("ddp", torch.device("cpu"), Place()) as group:
+        training = make_training(group, dropout=0.5)
+
+        def learn(step):
+            found = training.gradients.learn([[7]] * 4, training.make_batch, step)
+            return [float(loss) for loss in found.losses]
+
+        first = learn(0)
+        assert len(set(first)) == 4
+        assert learn(0) == first
+        assert not set(learn(1)) & set(first)
+
+
+class Shifted(TinyTask):
+    """Draws a random number for each batch, as shifted pictures do."""
+
+    seen = ()
+
+    def augment(self, batch, progress=0.0):
+        self.seen = (*self.seen, float(torch.rand(())))
+        return batch
+
+
+def test_augmentation_differs_from_part_to_part():
+    with join_group("ddp", torch.device("cpu"), Place()) as group:
+        training = make_training(group, task=Shifted)
+        for _ in range(2):
+            training.gradients.learn([[7]] * 4, training.make_batch, 3)
+        first, again = training.task.seen[:4], training.task.seen[4:]
+        assert len(set(first)) == 4
+        assert again == first
+
+
 class Nothing(TinyTask):
     """Its batches have no terms of loss, such as a text of which no word is masked."""
 
