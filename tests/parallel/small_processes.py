@@ -74,7 +74,10 @@ def run_to_end(size, words, folder, **options):
 
 def count_lines(folder):
     """How many lines of metrics the runs below this folder have."""
-    return sum(len(path.read_bytes().splitlines()) for path in folder.rglob("metrics.jsonl"))
+    try:
+        return sum(len(path.read_bytes().splitlines()) for path in folder.rglob("metrics.jsonl"))
+    except FileNotFoundError:  # a new folder has got its name meanwhile
+        return count_lines(folder)
 
 
 def stop_after(step, which, number=signal.SIGTERM):
