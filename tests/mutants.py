@@ -1164,6 +1164,135 @@ PROGRAMS = [
     ),
 ]
 
+PARALLEL = [
+    Mutant(
+        "the sums of the chunks are added in a row",
+        "training/chunks.py",
+        "middle = first + (1 << (end - first - 1).bit_length() - 1)",
+        "middle = end - 1",
+        "training/test_chunks.py",
+    ),
+    Mutant(
+        "the order of sums depends on the number of processes",
+        "parallel/group.py",
+        "return add_tree((0, n), known.get)",
+        "return rows.sum(0)",
+        "parallel/test_group.py",
+    ),
+    Mutant(
+        "all chunks draw the same random numbers",
+        "training/chunks.py",
+        '"chunk", step, chunk)',
+        '"chunk", step)',
+        "training/test_chunks.py",
+    ),
+    Mutant(
+        "running statistics change by the sum over the chunks",
+        "training/chunks.py",
+        "change = piece.view(buffer.shape) / n",
+        "change = piece.view(buffer.shape)",
+        "training/test_chunks.py",
+    ),
+    Mutant(
+        "a gradient is clipped by the length of the own part",
+        "training/chunks.py",
+        "torch.linalg.vector_norm(self.group.add_own(lengths))",
+        "torch.linalg.vector_norm(lengths)",
+        "parallel/test_exact_runs.py",
+    ),
+    Mutant(
+        "the owners of parameters do not send them",
+        "parallel/group.py",
+        "self.owners.send_parameters()",
+        "pass",
+        "parallel/test_replicated.py",
+    ),
+    Mutant(
+        "the first process sends the optimizer of all",
+        "parallel/owners.py",
+        "dist.broadcast(vector, rank)",
+        "dist.broadcast(vector, 0)",
+        "parallel/test_group.py",
+    ),
+    Mutant(
+        "the optimizer is not collected before a save",
+        "training/loop.py",
+        "self.group.collect(self.optimizer)",
+        "pass",
+        "parallel/test_exact_runs.py",
+    ),
+    Mutant(
+        "an example that is only borrowed has a weight",
+        "parallel/replicated.py",
+        "if len(part) else 0.0",
+        "if len(part) else 1.0",
+        "parallel/test_replicated.py",
+    ),
+    Mutant(
+        "each process of ddp has the same weight",
+        "parallel/replicated.py",
+        "(loss * (n * size / n_terms)).backward()",
+        "(loss * (size / len(parts))).backward()",
+        "parallel/test_replicated.py",
+    ),
+    Mutant(
+        "all processes of ddp drop the same",
+        "parallel/replicated.py",
+        '"dropout", step, number)',
+        '"dropout", step)',
+        "parallel/test_replicated.py",
+    ),
+    Mutant(
+        "all processes of ddp change their examples alike",
+        "parallel/replicated.py",
+        '"chunk", step, number)',
+        '"chunk", step)',
+        "parallel/test_replicated.py",
+    ),
+    Mutant(
+        "the first pass of ddp moves the running statistics",
+        "parallel/replicated.py",
+        "            buffer.copy_(value)",
+        "            pass",
+        "parallel/test_replicated_runs.py",
+    ),
+    Mutant(
+        "the length of a sharded gradient is that of the own rows",
+        "parallel/sharded.py",
+        "every = self.group.gather_numbers([float(get_total_norm(own))])",
+        "every = [[float(get_total_norm(own))]]",
+        "parallel/test_sharded.py",
+    ),
+    Mutant(
+        "the rows of a shard are read as the first ones",
+        "parallel/shards.py",
+        "found[name][a - first : b - first]",
+        "found[name][: b - a]",
+        "parallel/test_sharded_runs.py",
+    ),
+    Mutant(
+        "numbers that are not finite are found in the shards of the first process only",
+        "runs/sharding.py",
+        'self.group.find_fault(next(bad, ""))',
+        'self.group.find_fault(next(bad, "") if self.is_first else "")',
+        "parallel/test_sharded_runs.py",
+    ),
+    Mutant(
+        "a shard that cannot be written stops one process only",
+        "runs/sharding.py",
+        "self.group.try_together(write)",
+        "write()",
+        "parallel/test_sharded_runs.py",
+    ),
+    Mutant(
+        "every process of fsdp logs",
+        "runs/sharding.py",
+        "        if self.is_first:\n            super().add_metrics(values)",
+        "        super().add_metrics(values)",
+        "parallel/test_sharded_runs.py",
+    ),
+]
+
 MUTANTS = [
     *ATTENTION,
     *MASKS_AND_POSITIONS,
@@ -1175,6 +1304,7 @@ MUTANTS = [
     *FILES,
     *INSPECTION,
     *PROGRAMS,
+    *PARALLEL,
 ]
 
 

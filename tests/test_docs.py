@@ -152,7 +152,6 @@ def home(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.xdist_group("fetching")
 @pytest.mark.parametrize(("page", "block"), FETCHING, ids=[name for name, _ in FETCHING])
 def test_what_a_page_fetches_can_be_fetched_and_used_as_it_says(page, block, home, tmp_path):
     bin_folder = str(Path(sys.executable).parent)

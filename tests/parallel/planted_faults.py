@@ -8,6 +8,8 @@ A fault: its place, its step, its rank, the signal, who gets it ("self" or "agen
 attempt, counted from 0. Places: "step", when a rank knows the gradient; "evaluate"; "sync", when a
 file of a checkpoint is written; "save", when all are, but not yet in their place; "result", when
 the last checkpoint is saved.
+
+Each prints on stderr when its signal was sent, by the clock that all processes share.
 """
 
 import json
@@ -18,6 +20,13 @@ import time
 from pathlib import Path
 
 FAULTS = "CLEARHEAD_TEST_FAULTS"
+SENT = "planted: "
+
+
+def read_moments(text):
+    """When each planted signal in these messages was sent: seconds of time.monotonic()."""
+    lines = [line for line in text.splitlines() if line.startswith(SENT)]
+    return [float(line.rpartition(" at ")[2]) for line in lines]
 
 
 def plant_faults(faults, rank, attempt=0):
@@ -28,6 +37,7 @@ def plant_faults(faults, rank, attempt=0):
     def reached(place, step):
         for where, when, who, name, target, which in faults:
             if (where, when, who, which) == (place, step, rank, attempt):
+                print(f"{SENT}{name} at {time.monotonic()}", file=sys.stderr, flush=True)
                 os.kill(os.getppid() if target == "agent" else os.getpid(), getattr(signal, name))
                 if name == "SIGKILL" or target == "agent":
                     time.sleep(0.5)  # let the signal arrive at the other process

@@ -74,7 +74,10 @@ def run_to_end(size, words, folder, **options):
 
 def count_lines(folder):
     """How many lines of metrics the runs below this folder have."""
-    return sum(len(path.read_bytes().splitlines()) for path in folder.rglob("metrics.jsonl"))
+    try:
+        return sum(len(path.read_bytes().splitlines()) for path in folder.rglob("metrics.jsonl"))
+    except FileNotFoundError:  # a new folder has got its name meanwhile
+        return count_lines(folder)
 
 
 def stop_after(step, which, number=signal.SIGTERM):
@@ -106,9 +109,14 @@ def list_hashes(out):
     last = find_checkpoints(run.checkpoints)[-1]
     state = json.loads((last / "state.json").read_text())
     del state["seconds"]
-    files = [*last.glob("*.safetensors"), run / "metrics.jsonl", run / "samples.txt"]
-    assert len(files) >= 4
-    found = {path.name: path.read_bytes() for path in files if path.exists()}
+    files = [*sorted(last.glob("*.safetensors")), run / "metrics.jsonl"]
+    for kind in ("model", "optimizer"):
+        assert any(path.name.startswith(kind) for path in files)
+    samples = run / "samples.txt"
+    writes_samples = run.config["training"]["parallel"] != "fsdp"
+    assert samples.exists() == writes_samples
+    found = {path.name: path.read_bytes() for path in files + [samples] * writes_samples}
+    assert all(found.values())  # no file is empty
     found["state.json"] = json.dumps(state, sort_keys=True).encode()
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in found.items()}
     return {"last": last.name, **hashes}

@@ -24,8 +24,6 @@ from clearhead.training import TrainingConfig
 from clearhead.training.chunks import add_tree, count_chunks, list_subtrees, share_chunks
 from clearhead.training.group import Group, Stop
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 COUNTS = (1, 2, 3, 4, 5, 7, 8, 13)  # chunks; some are fewer than the processes
 LENGTHS = (1, 2, 5, 1000)  # of vectors; some are shorter than there are processes
 REST = 3  # numbers of a vector after the gradients

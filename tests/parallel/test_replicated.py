@@ -15,8 +15,6 @@ from clearhead.training.loop import Training
 from clearhead.training.recipe import Recipe, TrainingConfig
 from clearhead.training.state import State
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 SIZE = 3
 PLANS = ([3, 1, 4, 15, 9, 2, 6], [5, 0], [8])  # 7 examples, 2 and 1 for three processes
 
@@ -50,8 +48,10 @@ class Busy(Weighted):
         return model
 
 
-def make_training(group=None, dropout=0.0, parallel="ddp", task=Weighted):
-    config = TrainingConfig(steps=9, batch_size=5, accumulate=2, parallel=parallel, eval_every=9)
+def make_training(group=None, dropout=0.0, parallel="ddp", task=Weighted, **settings):
+    config = TrainingConfig(
+        steps=9, batch_size=5, accumulate=2, parallel=parallel, eval_every=9, **settings
+    )
     recipe = Recipe("tiny", TinyData(), TinyConfig(d_model=30, dropout=dropout), config)
     return Training(recipe, task(TinyData()), group=group)
 
@@ -146,6 +146,84 @@ def test_processes_stay_equal_and_a_new_start_changes_no_bit(found):
     assert found[0]["whole"] == found[1]["whole"] == found[2]["whole"]
     assert found[0]["again"] == found[0]["whole"]
     assert found[0]["whole"] != read_weights(make_training(parallel=None, task=Busy))
+
+
+OPTIMIZERS = {
+    "adamw": {"lr": 0.02, "weight_decay": 0.1},
+    "muon": {"lr": 0.02, "matrix_lr": 0.05, "weight_decay": 0.1},
+    "sgd": {"lr": 0.5},
+}
+
+
+def learn_briefly(kind, group=None, parallel="ddp"):
+    """The weights and the tensors of the optimizer after five steps, the last of a new epoch."""
+    training = make_training(group, parallel=parallel, optimizer=kind, **OPTIMIZERS[kind])
+    for _ in range(5):
+        training.advance()
+    training.group.collect(training.optimizer)
+    named = {**dict(training.model.named_parameters()), **training.optimizer.tensors()}
+    return {name: tensor.tolist() for name, tensor in named.items()}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Of each of two processes: what it has after the steps of each optimizer."""
+    folder = tmp_path_factory.mktemp("optimizers")
+
+    def run(rank):
+        with join_group("ddp", torch.device("cpu"), read_place()) as group:
+            found = {kind: learn_briefly(kind, group) for kind in OPTIMIZERS}
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+
+    ranks = Ranks(2, run, folder)
+    assert ranks.end() == [0, 0], ranks.read()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_two_processes_make_the_steps_of_one(learned, kind):
+    """The same weights but for rounding, and every process has them to the bit."""
+    assert learned[0][kind] == learned[1][kind]
+    alone = learn_briefly(kind, parallel="exact")  # its gradient, too, is the mean over all terms
+    assert learned[0][kind].keys() == alone.keys()
+    for name, wanted in alone.items():
+        given, wanted = torch.tensor(learned[0][kind][name]), torch.tensor(wanted)
+        torch.testing.assert_close(given, wanted, rtol=1e-3, atol=1e-5)
+
+
+def test_dropout_differs_from_part_to_part_and_from_step_to_step():
+    """One example in four parts: their losses differ only by what is dropped."""
+    with join_group("ddp", torch.device("cpu"), Place()) as group:
+        training = make_training(group, dropout=0.5)
+
+        def learn(step):
+            found = training.gradients.learn([[7]] * 4, training.make_batch, step)
+            return [float(loss) for loss in found.losses]
+
+        first = learn(0)
+        assert len(set(first)) == 4
+        assert learn(0) == first
+        assert not set(learn(1)) & set(first)
+
+
+class Shifted(TinyTask):
+    """Draws a random number for each batch, as shifted pictures do."""
+
+    seen = ()
+
+    def augment(self, batch, progress=0.0):
+        self.seen = (*self.seen, float(torch.rand(())))
+        return batch
+
+
+def test_augmentation_differs_from_part_to_part():
+    with join_group("ddp", torch.device("cpu"), Place()) as group:
+        training = make_training(group, task=Shifted)
+        for _ in range(2):
+            training.gradients.learn([[7]] * 4, training.make_batch, 3)
+        first, again = training.task.seen[:4], training.task.seen[4:]
+        assert len(set(first)) == 4
+        assert again == first
 
 
 class Nothing(TinyTask):

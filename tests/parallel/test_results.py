@@ -10,8 +10,6 @@ from small_runs import small_recipe
 from clearhead.runs.train_recipe import train
 from clearhead.training.loop import Training
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 
 @pytest.mark.parametrize("mode", ["exact", "ddp"])
 def test_all_have_the_best_weights_and_only_the_first_needs_the_folder(folder, mode):

@@ -25,8 +25,6 @@ from clearhead.training.losses import mean_cross_entropy
 from clearhead.training.optimizer import orthogonalise
 from clearhead.training.recipe import Recipe, TrainingConfig
 
-pytestmark = pytest.mark.xdist_group("processes")
-
 SIZE = 3
 PLANS = ([3, 1, 4, 15, 9, 2, 6], [5, 0], [8])  # 7 examples, 2 and 1 for three processes
 STEPS = [[PLANS[0]], [PLANS[1]], [PLANS[2]], list(PLANS)]

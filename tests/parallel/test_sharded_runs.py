@@ -20,14 +20,14 @@ from parallel.small_processes import (
 )
 from torch.distributed.tensor import DTensor
 
+from clearhead.interop import export
+from clearhead.interop import load as load_foreign
 from clearhead.runs import checkpoint, load_run, sharding, train
 from clearhead.runs.checkpoint import find_checkpoints, load, load_newest
 from clearhead.runs.sharding import ShardedStorage
 from clearhead.training import find_recipe, with_changes
 from clearhead.training.loop import Training
 from clearhead.training.tasks.characters import CharacterTask
-
-pytestmark = pytest.mark.xdist_group("processes")
 
 FSDP = ("training.parallel=fsdp", "training.workers=1")
 TEXT = "shakespeare-char"
@@ -145,6 +145,39 @@ def test_one_process_without_torchrun_resumes_and_loads_it(stopped, folder):
     assert metrics["val_loss"] == pytest.approx(run.state.best_metrics["val_loss"], rel=1e-5)
     best = next(line for line in run.folder.read_metrics() if line["step"] == run.step)
     assert metrics["val_loss"] == pytest.approx(best["val_loss"], rel=1e-5)
+
+
+def test_one_process_exports_it_and_writes_with_it(folder):
+    """With the weights that the two processes had, to the bit."""
+
+    def tell_weights(rank):
+        save = Training.save
+
+        def save_and_tell(self):
+            save(self)
+            (folder / f"{self.state.step}-{rank}").write_text(hash_tensors(self.model.state_dict()))
+
+        Training.save = save_and_tell
+
+    as_llama = [
+        *("model.activation=swiglu", "model.qk_norm=false", "model.soft_cap=none"),
+        *("model.zero_start=false", "training.steps=3"),
+    ]
+    run_to_end(2, command(TEXT, folder / "out", *as_llama), folder, prepare=tell_weights)
+    run = load_run(find_run(folder / "out").path, device="cpu")
+    export(run.model, folder / "exported")
+    loaded = load_foreign(folder / "exported").model
+    assert hash_tensors(loaded.state_dict()) == (folder / f"{run.step}-1").read_text()
+    words = ["generate", str(run.folder.path), "--prompt", "the ", "--tokens", "5"]
+
+    def alone(rank):
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR"):
+            del os.environ[name]
+        assert run_command(words) == 0
+
+    ranks = Ranks(1, alone, folder)
+    assert ranks.end() == [0], ranks.read()
+    assert "\nthe " in ranks.read()
 
 
 def test_the_first_process_has_the_best_weights_whole_and_a_sample(stopped, folder):
