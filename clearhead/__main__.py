@@ -1,4 +1,4 @@
-"""python -m clearhead: the command line; each process of torchrun and clearhead launch is one."""
+"""python -m clearhead: the command line, which torchrun and clearhead launch start many times."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def end_with_agent(grace: float = GRACE) -> None:
 
 
 def leave_silently() -> None:
-    """Let Ctrl-C end this process without a word until the run handles it: the agent says one."""
+    """Until the run handles Ctrl-C, end this process by it without a message: the agent has one."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -58,4 +58,5 @@ if __name__ == "__main__":
 
     if has_agent:
         skip_teardown(main)
-    main()
+    else:
+        main()

@@ -149,6 +149,6 @@ def _check_parallel(recipe: "Recipe", size: int) -> None:
     if size > 1 and recipe.training.parallel is None:
         raise ValueError(
             f"{size} processes need a way to share a step: add training.parallel=exact (the same "
-            f"numbers on any number of processes), training.parallel=ddp (the fastest) or "
+            f"numbers on any number of processes), training.parallel=ddp (the usual choice) or "
             f"training.parallel=fsdp (for a model too large for one process)"
         )

@@ -50,7 +50,7 @@ class Agent(LocalElasticAgent):
         super().__init__(spec, logs_specs=_NoLogs())
         self._shutdown_timeout = SAVE_WITHIN
         self.node_rank, self.host, self.tell = node_rank, host, tell
-        self.stopped: dict[int, Any] = {}  # by rank, the processes that a signal has ended
+        self.stopped: dict[int, Any] = {}  # by rank, the processes that ran at the last shutdown
 
     def work(self) -> int:
         """Run until the processes have ended; returns the exit code."""
@@ -81,7 +81,7 @@ class Agent(LocalElasticAgent):
         return LOST
 
     def leave(self, nodes: int) -> None:
-        """Leave the rendezvous. Machine 0 has its store, so it waits for the others to leave."""
+        """Leave the rendezvous. Its store is on machine 0, so machine 0 leaves last."""
         store: Any = self._worker_group.store  # None before the first rendezvous
         if nodes == 1 or store is None:
             return
@@ -114,7 +114,7 @@ class Agent(LocalElasticAgent):
         result = super()._monitor_workers(worker_group)  # ends the others if one has failed
         if result.is_failed():
             codes = {rank: failure.exitcode for rank, failure in result.failures.items()}
-            rank, code = find_cause(codes, ended_by_us=running)
+            rank, code = find_cause(codes, running_before=running)
             allowed = worker_group.spec.max_restarts
             count = allowed - self._remaining_restarts + 1
             if not is_curable(code):
@@ -170,7 +170,7 @@ class Agent(LocalElasticAgent):
             received.append(number)
             _send(running.values(), signal.SIGKILL)
 
-        _send(running.values(), signal.SIGCONT)  # a stopped process could not save
+        _send(running.values(), signal.SIGCONT)  # a suspended process could not save
         with handle_signals(kill), _kill_late(list(running.values())):
             super()._shutdown(*args, **kwargs)
         if received:

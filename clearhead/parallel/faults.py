@@ -9,21 +9,22 @@ STOPPING = (signal.SIGINT, signal.SIGTERM)
 STOPPED = tuple(128 + number for number in STOPPING)  # exit codes of processes that have saved
 
 
-def find_cause(codes: Mapping[int, int], ended_by_us: Container[int] = ()) -> tuple[int, int]:
+def find_cause(codes: Mapping[int, int], running_before: Container[int] = ()) -> tuple[int, int]:
     """The process whose end explains the others: its rank and exit code, below 0 for a signal.
 
     When one process dies, those that wait for it end with LOST, or are aborted by the network
     library, and the agent stops the rest. So these ends explain the least. Of the others, an error
     with a reason explains more than a signal, and a signal more than an unknown error.
 
-    ended_by_us: ranks that the agent has stopped; a signal that ended one of them was ours.
+    running_before: ranks that ran when the agent last looked. If SIGTERM or SIGKILL has ended one
+    of them, the agent has sent it.
     """
     ours = (-signal.SIGKILL, -signal.SIGTERM)
-    alone = {r: code for r, code in codes.items() if not (r in ended_by_us and code in ours)}
-    codes = alone or codes
+    others = {r: code for r, code in codes.items() if not (r in running_before and code in ours)}
+    codes = others or codes
     consequences = [LOST, -signal.SIGABRT, *STOPPED, *(-number for number in STOPPING)]
 
-    def weigh(rank: int) -> tuple[int, int]:  # the least one is the cause
+    def order(rank: int) -> tuple[int, int]:  # the lowest is the cause
         code = codes[rank]
         if code in consequences:
             return 3 + consequences.index(code), rank
@@ -31,7 +32,7 @@ def find_cause(codes: Mapping[int, int], ended_by_us: Container[int] = ()) -> tu
             return 0, rank
         return (1 if code < 0 else 2), rank
 
-    rank = min(codes, key=weigh)
+    rank = min(codes, key=order)
     return rank, codes[rank]
 
 

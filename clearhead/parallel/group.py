@@ -67,7 +67,7 @@ def _find_kind(parallel: str | None, place: Place) -> "type[Processes]":
     if parallel is None:
         raise ValueError(
             f"{place.size} processes need training.parallel=exact (the same numbers on any number "
-            f"of processes), ddp (the fastest) or fsdp (for a model too large for one process)"
+            f"of processes), ddp (the usual choice) or fsdp (for a model too large for one process)"
         )
     if parallel == "ddp":
         from clearhead.parallel.replicated import Replicated
@@ -81,7 +81,8 @@ def _find_kind(parallel: str | None, place: Place) -> "type[Processes]":
 
 
 class Processes(Group):
-    """Several processes; each adds up the gradients of its chunks: training.parallel=exact."""
+    """One of several processes. As it is, for training.parallel=exact: each adds up the gradients
+    of its chunks. Replicated and Sharded are made from it for the other modes."""
 
     def __init__(self, device: torch.device, place: Place) -> None:
         super().__init__(has_agent=place.has_agent)
@@ -130,7 +131,10 @@ class Processes(Group):
         if not self.seconds_exchanging:
             return None
         share = self.seconds_exchanging / seconds
-        return f"{share:.0%} of the training time went into exchanging gradients and waiting"
+        return (
+            f"{share:.0%} of the training time went into the exchange with other processes, "
+            f"waiting included"
+        )
 
     # What all processes do together
 

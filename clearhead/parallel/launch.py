@@ -48,8 +48,8 @@ def launch(
 ) -> int:
     """Run a command in several processes; returns the exit code of the one that ended the run.
 
-    processes: how many on this machine, which is number `node_rank` of `nodes` machines. Each of
-    them calls this function with the same rendezvous, "host:port" of machine 0. timeout: the
+    processes: how many on this machine, which is number `node_rank` of `nodes` machines. Each
+    machine calls this function with the same rendezvous, "host:port" of machine 0. timeout: the
     seconds that machines and processes wait for one another. Call this function in the main
     thread, because it handles signals.
     """

@@ -2,7 +2,8 @@
 
 If machine 0 is lost without a word, as when the network is cut, torch would wait for its store for
 a quarter of an hour and more. So each other machine also asks the store every second, over a
-connection of its own, and ends its agent if there is no answer within the time limit.
+connection of its own, and ends its agent if there is no answer within the time limit and 20 more
+seconds.
 """
 
 import threading
@@ -65,7 +66,7 @@ def watch_first_machine(
 
     def watch() -> None:
         while not done.wait(ASK_EVERY):
-            if not ask_store(lambda: _has_answered(store), otherwise=False, seconds=limit):
+            if not ask_store(lambda: _ask(store), otherwise=False, seconds=limit):
                 end(
                     f"error: machine 0 at {rendezvous} has not answered for {limit:g} seconds: it "
                     f"has stopped, or the network is cut; the same command resumes the run"
@@ -91,8 +92,8 @@ def _connect(rendezvous: str, timeout: float) -> Store:
         raise NoConnection(f"no connection at {rendezvous} any more") from fault
 
 
-def _has_answered(store: Store) -> bool:
-    """True even after an error: the connection is then closed, which the agent notices itself."""
+def _ask(store: Store) -> bool:
+    """Ask the store. Also True after an error: the agent notices a closed connection itself."""
     with suppress(RuntimeError):
         store.check(["clearhead"])
     return True

@@ -1,8 +1,8 @@
 """How the processes of a run meet: at a store, which is torchrun's small server of keys and values.
 
-After a fault torchrun starts all processes again, with the same store. The store still holds the
-keys of the processes that have ended, such as their addresses. So the processes of each attempt
-first agree on a new random word, the prefix of all their keys:
+After a fault torchrun starts all processes again, with the same store (clearhead launch makes a new
+one). The store still holds the keys of the processes that have ended, such as their addresses. So
+the processes of each attempt first agree on a new random word, the prefix of all later keys:
 
     each rank    writes a random word of its own
     rank 0       reads the words of all ranks and writes them to the store as a list, again and
@@ -80,7 +80,8 @@ def read_key(store: dist.Store, key: str) -> bytes:
 def explain_absence(store: dist.Store | None, size: int, seconds: float) -> Iterator[None]:
     """Turn an error in this `with` block into NoAnswer, which names the ranks that did not come.
 
-    store: where each rank writes "here/rank". Without a store, rank 0 is named.
+    store: where each rank writes "here/rank". Without it, rank 0 is named: its machine has the
+    store.
     """
     try:
         yield

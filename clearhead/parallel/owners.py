@@ -68,8 +68,8 @@ class Owners:
     @torch.no_grad()
     def send_optimizer(self, optimizer: Optimizer) -> None:
         """Send what the optimizer keeps for the own parameters, and get the rest."""
-        for rank, numbers in enumerate(self.ranges):
-            tensors = [t for i in numbers for t in optimizer.find_tensors(self.parameters[i])]
+        for rank, indices in enumerate(self.ranges):
+            tensors = [t for i in indices for t in optimizer.find_tensors(self.parameters[i])]
             if not tensors:
                 continue
             vector = torch.cat([tensor.flatten() for tensor in tensors])

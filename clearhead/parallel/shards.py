@@ -1,7 +1,9 @@
-"""The checkpoint files of a sharded model: one for each process, with the rows it holds.
+"""The checkpoint files of a sharded model: for each process two, with the rows it holds.
 
     model-shard-00001-of-00002.safetensors          rows 0 … 32 of a weight with 65 rows
+    optimizer-shard-00001-of-00002.safetensors      the same rows of the optimizer's tensors
     model-shard-00002-of-00002.safetensors          rows 33 … 64
+    …
 
 Each is an ordinary safetensors file. Its header says, under "__metadata__", at which row it starts:
 

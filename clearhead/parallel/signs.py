@@ -3,7 +3,7 @@
 Every second each process writes a sign of life to the store. If an exchange fails or takes longer
 than the time limit, the remaining processes check whose signs have stopped, and name that rank:
 
-    rank 1 of 4 gave no sign of life: killed, stopped or cut off
+    rank 1 of 4 gave no sign of life: killed, suspended or cut off
 
 A sign of life contains how many exchanges the process has begun. If all are alive, the one that has
 begun fewer than the others hangs, or is slow.
@@ -117,9 +117,8 @@ class Signs:
         after = self._read_signs()
         if silent := [rank for rank in after if after[rank].number == before[rank].number]:
             return (
-                f"{_list_ranks(silent)} of {self.size} gave no sign of life: killed, stopped or "
-                f"cut off; all others waited at most {self.timeout:g} s; the same command resumes "
-                f"the run"
+                f"{_list_ranks(silent)} of {self.size} gave no sign of life: killed, suspended or "
+                f"cut off (time limit {self.timeout:g} s); the same command resumes the run"
             )
         if late := [rank for rank in after if after[rank].n_exchanges < self.n_exchanges]:
             return (

@@ -261,7 +261,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if manifest.get("format") not in READABLE:
         raise BadFile(
             f"{quote(path)} has the format {manifest.get('format')!r:.20}, written by clearhead "
-            f"{manifest.get('clearhead')!r:.20}; this version reads {READABLE}: use that version"
+            f"{manifest.get('clearhead')!r:.20}; this version reads {READABLE}: use "
+            f"the version that wrote it"
         )
     if manifest.pop("sha256", None) != hash_json(manifest):
         raise BadFile(f"{name} is damaged: it does not have its own SHA-256")

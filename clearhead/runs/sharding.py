@@ -120,7 +120,7 @@ class ShardedStorage(DiskStorage):
         """Write the shards of this process into the folder that the first process has made.
 
         staged: this folder, None in all other processes. Returns the digests of all shards: each
-        process has read its own back, since for one process the shards of all are too many.
+        process has read its own back, since one process would need too long for all.
         """
         # Only the name is sent: the path of the run may differ from machine to machine.
         temporary = self.group.ask_first(lambda: staged and staged.name)

@@ -1,8 +1,9 @@
 """Ctrl-C and SIGTERM: the run finishes its step, is saved, and ends.
 
 Only an evaluation, which may take long, is interrupted at once; it is repeated when the run
-resumes. A second signal ends the process at once, as the system does by default; the checkpoints on
-the disk stay good.
+resumes. (With parallel=fsdp all processes compute it together, and it is not interrupted.) A second
+signal ends the process at once, as the system does by default; the checkpoints on the disk stay
+good.
 
 A process with an agent, such as torchrun, ignores the second signal: where a service manager
 signals all processes, the agent sends the same signal once more. The agent kills those that take

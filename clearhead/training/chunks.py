@@ -7,7 +7,7 @@ of the chunks are always added along the same tree, whichever process computes t
 
     0   1   2   3
      \ /     \ /          one process adds up everything; with two, one adds 0 and 1, the
-     0-1     2-3          other 2 and 3, and then they exchange these two sums
+     0-1     2-3          other 2 and 3, and then each sends the other a part of its sum
         \   /
          0-3
 
@@ -17,7 +17,7 @@ sends them to the others.
 Everything else in a chunk depends on (seed, step, chunk) alone: its examples, its augmentation and
 its dropout. The gradient of the step is the mean over all terms of its loss, so a smaller chunk
 has less weight. Batch norm sees one chunk at a time. Its running statistics, and all other buffers
-of the model, change by the mean of their changes over the chunks.
+that hold numbers, change by the mean of their changes over the chunks (whole numbers are rounded).
 """
 
 import copy
@@ -78,7 +78,8 @@ def add_tree(span: Span, find: Callable[[Span], Tensor | None]) -> Tensor:
 
 
 def count_chunks(c: TrainingConfig) -> int:
-    """The chunks of a step: `chunks`, rounded up to a multiple of its batches, none of them empty.
+    """The chunks of a step: `chunks`, rounded up so that each batch has equally many, but at most
+    one for each example.
 
     The last batch of an epoch may be smaller, and have fewer.
     """
@@ -198,7 +199,7 @@ class ChunkedGradients(Gradients):
 
 
 class Replica:
-    """A model that packs all results of a chunk into one vector, to be added up over the chunks.
+    """A model, and how all results of a chunk are packed into one vector, to add up over chunks.
 
     gradient     the gradient of the sum of all loss terms; `unpack` divides by their number
     is_used      for each parameter: 1 if this chunk has a gradient for it, else 0
@@ -246,7 +247,7 @@ class Replica:
     def unpack(self, vector: Tensor, n: int, before: Sequence[Tensor], own: range) -> StepLoss:
         """Set each .grad to the mean over all terms, and change the buffers by the mean change.
 
-        own: the numbers of the parameters whose gradient is in the vector.
+        own: the indices of the parameters whose gradient is in the vector.
         """
         pieces = self._cut(vector, n, own)
         n_terms = pieces.terms.sum().clamp(min=1)  # a mean over nothing is 0

@@ -21,7 +21,7 @@ from clearhead.training.tasks.task import Task
 
 
 class Stop(BaseException):
-    """Leaves an evaluation at once. A BaseException, so that no `except Exception` catches it."""
+    """Ends the loop, or an evaluation at once. No `except Exception` catches a BaseException."""
 
 
 class Group:
@@ -29,7 +29,7 @@ class Group:
 
     rank: int = 0
     size: int = 1
-    can_interrupt: bool = True  # whether one process may leave an evaluation before the others
+    can_interrupt: bool = True  # whether a signal may end an evaluation that is being computed
     can_sample: bool = True  # whether the model can write samples while it trains
 
     def __init__(self, *, has_agent: bool = False) -> None:

@@ -180,8 +180,8 @@ def test_T16_a_rank_that_is_stopped_is_named_within_the_time_limit(folder, mode,
         assert ranks.end(but=[which]) == [8] * (size - 1)
         assert 8 < time.monotonic() - began < 60  # 11 on a quiet machine
         (sentence,) = get_sentences(ranks.read())
-        assert f": rank {which} of {size} gave no sign of life: killed, stopped" in sentence
-        assert "waited at most 8 s; the same command resumes the run" in sentence
+        assert f": rank {which} of {size} gave no sign of life: killed, suspended" in sentence
+        assert "(time limit 8 s); the same command resumes the run" in sentence
         assert ranks.look(which) is None
     finally:
         ranks.kill()

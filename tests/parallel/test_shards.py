@@ -22,6 +22,7 @@ from clearhead.parallel.shards import read_like, read_shapes, read_whole, take_r
 from clearhead.runs.checkpoint import (
     Checkpoint,
     check,
+    hash_file,
     load,
     load_newest,
     name_shard,
@@ -235,8 +236,8 @@ def save_shards(folder, step, size=2):
     """A checkpoint as `size` processes write it together."""
 
     def write_all(staged):
-        for kind in ("model", "optimizer"):
-            write(staged, size, kind=kind)
+        files = [file for kind in ("model", "optimizer") for file in write(staged, size, kind=kind)]
+        return {file.name: hash_file(file) for file in files}
 
     state = {"logged": step, "best": 0.5}
     return save(folder, Checkpoint(step, "run", {}, {}, state), write_all)

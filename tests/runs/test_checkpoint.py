@@ -481,7 +481,10 @@ def test_T29_a_checkpoint_of_format_1_still_loads(tmp_path):
 @pytest.mark.parametrize("number", [0, 4, "1", None])
 def test_T29_another_format_is_refused_with_the_version_that_reads_it(two, number):
     signed(two / "step-0000009", format=number, clearhead="9.8")
-    falls_back(two, "written by clearhead '9.8'; this version reads (1, 2, 3): use that version")
+    falls_back(
+        two,
+        "written by clearhead '9.8'; this version reads (1, 2, 3): use the version that wrote it",
+    )
 
 
 def test_numbers_that_are_none_are_not_written_into_a_state(folder):
