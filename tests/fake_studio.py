@@ -2,7 +2,8 @@
 
 python tests/fake_studio.py '{"timeout": 2}'      the arguments of the Supervisor, and settings
 
-"worker": another file of this folder in place of fake_worker.py.
+"worker": another file of this folder in place of fake_worker.py. "check": a program in place of
+`clearhead check`.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from clearhead.studio import listening
+from clearhead.studio import checking, listening
 from clearhead.studio.listening import open_first_free
 from clearhead.studio.server import run_studio
 from clearhead.studio.supervisor import Supervisor
@@ -23,6 +24,8 @@ WORKER = (sys.executable, str(FOLDER / "fake_worker.py"))
 def main() -> None:
     options = json.loads(sys.argv[1])
     listening.MAX_CONNECTIONS = options.pop("max_connections", listening.MAX_CONNECTIONS)
+    if "check" in options:
+        checking.COMMAND = (sys.executable, "-c", options.pop("check"))
     settings = {"paths": []} | options.pop("settings", {})
     command = (sys.executable, str(FOLDER / options.pop("worker", "fake_worker.py")))
     supervisor = Supervisor(settings, command=command, **options)
