@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from clearhead.studio.sources import Sources
 
 HEADER = struct.Struct("<IIc")  # length of what follows, id, letter
+NO_MEMORY = (
+    "this question needs more memory than is free; shorten its input, or use a smaller model"
+)
 PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -146,8 +149,16 @@ def describe_fault(fault: Exception) -> bytes:
     error: dict[str, Any] = {"error": sentence, "status": status}
     if not is_refusal(fault):
         words = "this question failed; the terminal of the studio shows why"
+        words = NO_MEMORY if is_out_of_memory(fault) else words
         error = {"error": words, "status": 500, "log": traceback.format_exc()}
     return json.dumps(error).encode()
+
+
+def is_out_of_memory(fault: Exception) -> bool:
+    """Whether memory was missing; torch then raises a RuntimeError with these words."""
+    words = ("can't allocate memory", "out of memory")
+    is_of_torch = isinstance(fault, RuntimeError) and any(each in str(fault) for each in words)
+    return isinstance(fault, MemoryError) or is_of_torch
 
 
 def is_refusal(fault: Exception) -> bool:
