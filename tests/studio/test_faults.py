@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from running_studio import read_all, start_fake_studio
+from running_studio import MEGABYTE, find_worker, measure_memory, read_all, start_fake_studio
 
 from clearhead.bench.studio_load import choose_question
 from clearhead.files.lock import lock_folder
@@ -24,7 +24,6 @@ from clearhead.studio.supervisor import LIMIT
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SECONDS = 120  # in which everything happens, even on a loaded machine
-MEGABYTE = 1 << 20
 
 
 def wait_until(is_true):
@@ -39,25 +38,11 @@ def get_status(studio):
     return studio.raw("GET", "/api/status", studio.headers()).json
 
 
-def find_worker(studio):
-    """The process id of the worker: the only child of the server."""
-    id = studio.process.pid
-    (worker,) = Path(f"/proc/{id}/task/{id}/children").read_text().split()
-    return int(worker)
-
-
 def is_alive(process):
     try:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return False
-
-
-def measure_memory(process):
-    """The bytes that a process keeps in memory."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
-    return int(kilobytes) * 1024
 
 
 def count_files(process):
