@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import struct
 import typing
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from running_studio import start_fake_studio
 
 from clearhead.files.lock import lock_folder
 from clearhead.studio.arguments import read_arguments
@@ -67,6 +69,49 @@ def test_W07_no_name_leads_out_of_the_table_of_files(fake, folder):
             assert b"import" not in answer.body
             if folder in FOLDERS[:5]:
                 assert answer.status == 405 or answer.json == NOTHING, (method, name)
+
+
+ADDRESSES = ["/api/runs/{}/events", "/api/runs/{}/resume", "/api/differences?runs=substring,{}"]
+ADDRESSES += ["/api/differences?runs={},digits", "/api/differences?runs={0},{0}", "/api/runs/{}?a"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_W07_no_name_of_a_run_leads_out_of_the_list_of_runs(fake, address):
+    for name in NAMES:
+        for method in ("GET", "POST"):
+            path = address.format(name)
+            answer = fake.raw(method, path, fake.headers(), "{}")
+            assert answer.status in (400, 404, 405), (method, path)
+            assert b"root:" not in answer.body
+
+
+def test_W07_a_link_in_a_run_leads_to_no_file_outside_it(tmp_path):
+    outside = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "outside")
+    config = json.loads((outside / "config.json").read_text())
+    (outside / "config.json").write_text(json.dumps(config | {"model": {"note": "a secret"}}))
+    (outside / "samples.txt").write_text("--- step 1\na secret\n\n")
+    (outside / "metrics.jsonl").write_text('{"step": 1, "loss": 987.25}\n')
+    for name in ("config.json", "samples.txt", "metrics.jsonl"):
+        run = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "runs" / name[:3])
+        (run / name).unlink()
+        (run / name).symlink_to(outside / name)
+    studio = start_fake_studio(tmp_path, settings={"runs": str(tmp_path / "runs")})
+    try:
+        paths = ["/api/runs", "/api/differences?runs=con,sam", "/api/differences?runs=met,con"]
+        for id in ("con", "sam", "met"):
+            paths += [f"/api/runs/{id}", f"/api/runs/{id}/events", f"/api/runs/{id}/resume"]
+        for path in paths:
+            method = "POST" if path.endswith("/resume") else "GET"
+            answer = studio.raw(method, path, studio.headers(), "{}")
+            assert answer.status < 500, path
+            assert not re.search(rb"a secret|987\.25", answer.body), path
+        for id in ("con", "sam", "met"):
+            answer = studio.raw("GET", f"/api/runs/{id}", studio.headers())
+            assert answer.status == 400
+            assert "is a link to a file outside the run folder" in answer.json["error"]
+        assert len(studio.raw("GET", "/api/runs", studio.headers()).json["runs"]) == 3
+    finally:
+        studio.stop()
 
 
 # Questions
