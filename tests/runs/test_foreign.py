@@ -154,7 +154,7 @@ def forge(run, out, **sizes):
         state = json.loads((path / checkpoint.STATE).read_text())
         state |= {"run": forged.identity, "finished": False}
         (path / checkpoint.STATE).write_text(json.dumps(state))
-        manifest = checkpoint._make_manifest(path, checkpoint.parse_step(path))
+        manifest = checkpoint._make_manifest(path, checkpoint.parse_step(path), {})
         (path / checkpoint.MANIFEST).write_text(json.dumps(manifest) + "\n")
     return out
 

@@ -2,17 +2,22 @@
 
 import io
 import json
+import os
 import re
 import shutil
 import struct
+import subprocess
+import sys
+import time
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from running_studio import start_fake_studio
+from torch.nn.utils import parameters_to_vector
 
-from clearhead.files.lock import lock_folder
+from clearhead.files.lock import LOCK, MARKER, is_locked, lock_folder
 from clearhead.studio.arguments import read_arguments
 from clearhead.studio.frames import decode_answer, encode_answer
 from clearhead.studio.page import FOLDER, read_page
@@ -21,7 +26,15 @@ from clearhead.studio.sources import Sources
 from clearhead.studio.worker import Worker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+SECONDS = 60  # in which everything happens, even on a loaded machine
 NOTHING = {"error": "there is nothing at this address", "status": 404}
+
+
+def wait_until(is_true):
+    end = time.monotonic() + SECONDS
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
 
 
 def read_frames(body):
@@ -283,6 +296,46 @@ def test_W25_two_studios_read_a_run_that_is_being_written(tmp_path):
     assert kinds == ["SequenceClassifier"] * 2
     with lock_folder(run):  # a studio holds no lock
         assert studios[0].open("substring-0001").model is not None
+
+
+WRITER = [sys.executable, str(Path(__file__).parents[1] / "checkpoint_writer.py")]
+N_SEEN = 20  # checkpoints that each studio must have seen
+
+
+def test_W25_two_studios_show_only_whole_checkpoints_while_a_run_saves_in_a_loop(tmp_path):
+    run = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "substring-0001")
+    damaged = shutil.copytree(run / "checkpoints/step-0000004", run / "checkpoints/step-9999999")
+    with (damaged / "model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x7f")
+    before = {path.name for path in run.iterdir()}
+    writer = subprocess.Popen([*WRITER, str(run)])
+
+    def read():
+        """The numbers of the checkpoints that a studio has shown, in order."""
+        sources, seen, end = Sources([str(run)]), [], time.monotonic() + SECONDS
+        while len(set(seen)) < N_SEEN and time.monotonic() < end:
+            model = sources.open("substring-0001").model
+            weights = parameters_to_vector(model.parameters()).detach()
+            low, high = float(weights.min()), float(weights.max())
+            if seen or low == high:  # before, it shows what the training has saved
+                assert low == high
+                seen.append(low)
+        return seen
+
+    try:
+        wait_until(lambda: is_locked(run))
+        with ThreadPoolExecutor(2) as pool:
+            for reading in [pool.submit(read) for _ in range(2)]:
+                seen = reading.result()
+                assert len(set(seen)) >= N_SEEN
+                assert seen == sorted(seen)
+        assert writer.poll() is None  # no reader was in its way
+    finally:
+        writer.kill()
+        writer.wait()
+    wait_until(lambda: not is_locked(run))  # the studios hold no lock
+    assert {path.name for path in run.iterdir()} <= {*before, LOCK, LOCK + MARKER}
 
 
 def write_text(studio, seed):
