@@ -11,6 +11,7 @@ import sys
 import time
 import typing
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from running_studio import start_fake_studio
 from torch.nn.utils import parameters_to_vector
 
 from clearhead.files.lock import LOCK, MARKER, is_locked, lock_folder
+from clearhead.runs.checkpoint import load_newest, save
+from clearhead.runs.folder import RunFolder
 from clearhead.studio.arguments import read_arguments
 from clearhead.studio.frames import decode_answer, encode_answer
 from clearhead.studio.page import FOLDER, read_page
@@ -304,7 +307,10 @@ N_SEEN = 20  # checkpoints that each studio must have seen
 
 def test_W25_two_studios_show_only_whole_checkpoints_while_a_run_saves_in_a_loop(tmp_path):
     run = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "substring-0001")
-    damaged = shutil.copytree(run / "checkpoints/step-0000004", run / "checkpoints/step-9999999")
+    folder, step = RunFolder(run), 9_999_999
+    good = load_newest(folder.checkpoints, folder.identity)
+    state = good.state | {"logged": step, "best_step": step}
+    damaged = save(folder.checkpoints, replace(good, step=step, state=state))
     with (damaged / "model.safetensors").open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x7f")
@@ -330,6 +336,7 @@ def test_W25_two_studios_show_only_whole_checkpoints_while_a_run_saves_in_a_loop
                 seen = reading.result()
                 assert len(set(seen)) >= N_SEEN
                 assert seen == sorted(seen)
+                assert seen[-1] < step  # the damaged one was neither shown nor continued
         assert writer.poll() is None  # no reader was in its way
     finally:
         writer.kill()
