@@ -59,12 +59,17 @@ def die(_: None) -> dict[str, Any]:
     os._exit(9)
 
 
+def allocate(_: None) -> dict[str, Any]:
+    """More memory than a process can address."""
+    return {"numbers": np.empty(1 << 60, np.uint8)}
+
+
 def print_line(_: None, text: str) -> dict[str, Any]:
     print(text)
     return {}
 
 
-QUESTIONS = (echo, wait, count, count_marked, fail, refuse, die, print_line)
+QUESTIONS = (echo, wait, count, count_marked, fail, refuse, die, allocate, print_line)
 
 
 def find_question(name: str) -> Any:

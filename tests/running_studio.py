@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from clearhead.studio.frames import decode_answer
 
 SECONDS = 60
+MEGABYTE = 1 << 20
 COMMAND = ["-m", "clearhead.cli.main", "studio", "--no-browser", "--port", "0", "--threads", "1"]
 FAKE = [str(Path(__file__).with_name("fake_studio.py"))]
 
@@ -127,3 +128,17 @@ def read_all(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return b"".join(parts)
+
+
+def find_worker(studio):
+    """The process id of the worker: the only child of the server."""
+    id = studio.process.pid
+    (worker,) = Path(f"/proc/{id}/task/{id}/children").read_text().split()
+    return int(worker)
+
+
+def measure_memory(process):
+    """The bytes that a process keeps in memory."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
+    return int(kilobytes) * 1024

@@ -132,13 +132,18 @@ def estimate_sweep(
 
 
 def head_importance(
-    model: nn.Module, inputs: Arguments, metric: Metric, *, by: str = "ablation"
+    model: nn.Module,
+    inputs: Arguments,
+    metric: Metric,
+    *,
+    by: str = "ablation",
+    max_rows: int = 512,
 ) -> Sweep:
     """The metric after setting one head to 0, for each head: (L, H).
 
     If high values of the metric are good, heads with the most negative effect matter most.
     by: "ablation" measures, with one head ablated in each row of a batch; "gradient" estimates the
-    same from one gradient (Michel et al. 2019).
+    same from one gradient (Michel et al. 2019). max_rows: the largest batch size of "ablation".
     """
     check_choice("by", by, ("ablation", "gradient"))
     names = _find_names(model, "head", "block")
@@ -146,8 +151,10 @@ def head_importance(
         model(*as_arguments(inputs))
     zeros = {name: torch.zeros_like(value) for name, value in values.items()}
     with evaluation_mode(model):
-        change_all = _estimate_each if by == "gradient" else change_each
-        results, unchanged = change_all(model, inputs, metric, zeros)
+        if by == "gradient":
+            results, unchanged = _estimate_each(model, inputs, metric, zeros)
+        else:
+            results, unchanged = change_each(model, inputs, metric, zeros, max_rows)
     return Sweep(results, unchanged, None, names, "head")
 
 

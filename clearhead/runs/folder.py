@@ -16,7 +16,8 @@ grow; each checkpoint records how long they were, and a run that resumes from it
 written later, so that no step appears twice.
 
 A run folder may be untrusted. Everything written to it goes through `open` and `replace`, which
-refuse links and anything else that is not a regular file.
+refuse links and anything else that is not a regular file. Metrics and samples are read
+through `find`, which refuses links to files outside the folder.
 """
 
 import errno
@@ -65,6 +66,16 @@ class RunFolder:
 
     def __truediv__(self, name: str) -> Path:
         return self.path / name
+
+    def find(self, name: str) -> Path:
+        """The path of a file to read, which may be missing but not a link that leads outside."""
+        path = self / name
+        if path.is_symlink() and not path.resolve().is_relative_to(self.path.resolve()):
+            raise BadFile(
+                f"{quote(path)} is a link to a file outside the run folder, which is not read; "
+                "replace it with the file itself"
+            )
+        return path
 
     # What the run is
 
@@ -142,9 +153,10 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """The whole lines of metrics.jsonl."""
-        if not (self / METRICS).exists():
+        path = self.find(METRICS)
+        if not path.exists():
             return []
-        lines = read_bytes(self / METRICS, MAX_METRICS).split(b"\n")[:-1]  # the last may be cut
+        lines = read_bytes(path, MAX_METRICS).split(b"\n")[:-1]  # the last may be cut
         return [values for line in lines if (values := read_metrics_line(line)) is not None]
 
     def add_metrics(self, values: Mapping[str, Any]) -> None:
@@ -157,16 +169,17 @@ class RunFolder:
 
     def read_samples(self) -> list[tuple[str, str]]:
         """The samples in samples.txt: (heading, text), oldest first."""
-        if not (self / SAMPLES).exists():
+        path = self.find(SAMPLES)
+        if not path.exists():
             return []
-        text = read_bytes(self / SAMPLES, MAX_METRICS).decode("utf-8", "replace")
+        text = read_bytes(path, MAX_METRICS).decode("utf-8", "replace")
         parts = re.split(r"^--- (step \d+)$\n?", text, flags=re.MULTILINE)[1:]
         pairs = zip(parts[::2], parts[1::2], strict=True)
         return [(heading, body.strip("\n")) for heading, body in pairs]
 
     def read_forced(self) -> list[str]:
         """The settings that --force changed."""
-        path = self / FORCED
+        path = self.find(FORCED)
         data = read_bytes(path, MAX_METRICS) if path.exists() else b""
         return data.decode(errors="replace").splitlines()
 

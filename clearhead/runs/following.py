@@ -39,13 +39,13 @@ class Follower:
     def read_metrics(self) -> News | None:
         """The new whole lines; all lines again if the file was cut back."""
         try:
-            with open_regular(self.folder / METRICS, MAX_METRICS) as file:
+            with open_regular(self.folder.find(METRICS), MAX_METRICS) as file:
                 is_same = self._place == 0 or self._is_continued(file)
                 if not is_same:
                     self._place, self._tail = 0, b""
                 file.seek(self._place)
                 data = file.read()
-        except BadFile:  # not there yet
+        except BadFile:  # not there yet, or a link that leads outside
             return self._forget() if self._n_lines else None
         whole = data[: data.rfind(b"\n") + 1]  # the last line may be half written
         values = [read_metrics_line(line) for line in whole.split(b"\n")[:-1]]

@@ -40,6 +40,8 @@ COMPLETE = (0, 1)  # the exit codes of a complete check: passed, failed
 SECONDS = 60.0  # then a check is ended
 MAX_OUTPUT = 4 << 20  # bytes of a report
 MAX_WAITING = 4
+# How a check is ended, and how many seconds each signal gets: the studio must end within three.
+END_SIGNALS = ((signal.SIGTERM, 1.5), (signal.SIGKILL, 0.5))
 MAX_SEED = 2**62
 MAX_LOG = 4000  # characters of an unexpected error, for the terminal
 
@@ -113,7 +115,7 @@ class Checker:
         process, self.process = self.process, None
         if process is None:
             return
-        for number, seconds in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+        for number, seconds in END_SIGNALS:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(TimeoutError):

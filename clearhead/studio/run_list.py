@@ -12,7 +12,7 @@ from typing import Any
 from clearhead.config import suggest, write_text
 from clearhead.runs.description import describe_run
 from clearhead.runs.differences import list_differences
-from clearhead.runs.folder import RunFolder
+from clearhead.runs.folder import CONFIG, RunFolder
 from clearhead.studio.listing import Listing, Source
 from clearhead.studio.supervisor import AskError
 from clearhead.studio.training_process import Trainings
@@ -63,14 +63,14 @@ class RunList:
     def read(self, source: Source) -> dict[str, Any]:
         """Everything that the page shows of a run."""
         folder = RunFolder(source.path)
-        config = folder.config
+        config = _read_config(folder)
         samples = [{"heading": heading, "text": text} for heading, text in folder.read_samples()]
         own = {"config": config, "metrics": folder.read_metrics(), "samples": samples}
         return {**self.describe(source), **own}
 
     def compare(self, first: Source, second: Source) -> list[dict[str, Any]]:
         """The settings in which two runs differ."""
-        configs = [RunFolder(source.path).config for source in (first, second)]
+        configs = [_read_config(RunFolder(source.path)) for source in (first, second)]
         found = list_differences(*configs, ignore=DERIVED)
         return [{"name": name, "first": one, "second": other} for name, one, other in found]
 
@@ -82,6 +82,12 @@ class RunList:
         if facts["state"] != "stopped":
             raise AskError(409, f"{source.id} is {facts['state']}, so there is nothing to resume")
         self.trainings.start([f"--resume={source.path}"], run=source.path)
+
+
+def _read_config(folder: RunFolder) -> dict[str, Any]:
+    """The config of a run; a link that leads to a file outside its folder is refused."""
+    folder.find(CONFIG)
+    return folder.config
 
 
 def write_changes(recipe: str, changes: Any, described: Mapping[str, Any]) -> list[str]:

@@ -14,8 +14,9 @@ Messages from it, on standard output: the length (4 bytes), the id (4 bytes), on
     e  an error, as JSON: "error", "status", and for a bug the traceback as "log"
 
 All streams take turns, and a new question is answered before the next step of a stream. So a long
-text does not keep others waiting, and a cancelled stream ends after at most one step. The process
-ends when its standard input does.
+text does not keep others waiting. A cancelled question ends where a part of a model, such as a
+layer, would begin its next call: before every call, torch asks the worker (stop_cancelled) whether
+anyone still waits. The process ends when its standard input does.
 """
 
 import json
@@ -26,6 +27,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -39,16 +41,29 @@ if TYPE_CHECKING:
     from clearhead.studio.sources import Sources
 
 HEADER = struct.Struct("<IIc")  # length of what follows, id, letter
+NO_MEMORY = (
+    "this question needs more memory than is free; shorten its input, or use a smaller model"
+)
 PACKAGE = str(Path(__file__).parents[1])
 
 
+class CancelledError(BaseException):
+    """Nobody waits for the answer. A BaseException, so that no `except Exception` catches it."""
+
+
 class Worker:
-    """Answers the questions in its inbox. active: streams that have not ended, by id."""
+    """Answers the questions in its inbox. active: streams that have not ended, by id.
+
+    current: the question that is being answered. cancelled: questions whose cancellation waits in
+    the inbox.
+    """
 
     def __init__(self, sources: "Sources", output: BinaryIO) -> None:
         self.sources, self.output = sources, output
         self.inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.active: dict[int, Iterator[Any]] = {}
+        self.current: int | None = None
+        self.cancelled: set[int] = set()
 
     def run(self) -> None:
         """Answer until the inbox ends."""
@@ -62,33 +77,55 @@ class Worker:
             for id in list(self.active):
                 self.step(id)
 
+    def put(self, message: dict[str, Any] | None) -> None:
+        """Add a message to the inbox; None ends it. Called by the thread that reads messages."""
+        if message is not None and "cancel" in message:
+            self.cancelled.add(message["cancel"])  # seen at once; the inbox may have to wait
+        self.inbox.put(message)
+
+    def stop_cancelled(self) -> None:
+        """Raise CancelledError if the question that is being answered has been cancelled."""
+        if self.current in self.cancelled:
+            raise CancelledError
+
     def receive(self, message: dict[str, Any]) -> None:
         """Answer a question at once, or begin its stream; or cancel one."""
         if "cancel" in message:
-            self.end(message["cancel"])
-            self.write(message["cancel"], b"d", b"")  # the server waits for this confirmation
+            id = message["cancel"]
+            self.end(id)
+            self.cancelled.discard(id)
+            self.write(id, b"d", b"")  # the server waits for this confirmation
             return
-        id = message["id"]
-        try:
+        with self.begin(message["id"]) as id:
             function = find_question(message["question"])
             answer = function(self.sources, **read_arguments(function, message["arguments"]))
             if isinstance(answer, GeneratorType):
                 self.active[id] = answer
             else:
                 self.write(id, b"d", encode_answer(answer))
-        except Exception as fault:
-            self.write(id, b"e", describe_fault(fault))
 
     def step(self, id: int) -> None:
         """Send the next answer of a stream."""
+        with self.begin(id):
+            try:
+                self.write(id, b"p", encode_answer(next(self.active[id])))
+            except StopIteration:
+                self.end(id)
+                self.write(id, b"d", b"")
+
+    @contextmanager
+    def begin(self, id: int) -> Iterator[int]:
+        """Work on one question inside a `with`. An error is its answer, and ends its stream."""
+        self.current = id
         try:
-            self.write(id, b"p", encode_answer(next(self.active[id])))
-        except StopIteration:
+            yield id
+        except CancelledError:  # the cancellation is in the inbox and will be confirmed
             self.end(id)
-            self.write(id, b"d", b"")
         except Exception as fault:
             self.end(id)
             self.write(id, b"e", describe_fault(fault))
+        finally:
+            self.current = None
 
     def end(self, id: int) -> None:
         """Close a stream; an id that is unknown or already answered changes nothing."""
@@ -112,8 +149,16 @@ def describe_fault(fault: Exception) -> bytes:
     error: dict[str, Any] = {"error": sentence, "status": status}
     if not is_refusal(fault):
         words = "this question failed; the terminal of the studio shows why"
+        words = NO_MEMORY if is_out_of_memory(fault) else words
         error = {"error": words, "status": 500, "log": traceback.format_exc()}
     return json.dumps(error).encode()
+
+
+def is_out_of_memory(fault: Exception) -> bool:
+    """Whether memory was missing; torch then raises a RuntimeError with these words."""
+    words = ("can't allocate memory", "out of memory")
+    is_of_torch = isinstance(fault, RuntimeError) and any(each in str(fault) for each in words)
+    return isinstance(fault, MemoryError) or is_of_torch
 
 
 def is_refusal(fault: Exception) -> bool:
@@ -133,8 +178,8 @@ def read_messages(input: BinaryIO, worker: Worker) -> None:
     """Put every message into the inbox; None at the end."""
     while len(head := input.read(4)) == 4:
         (length,) = struct.unpack("<I", head)
-        worker.inbox.put(json.loads(input.read(length)))
-    worker.inbox.put(None)
+        worker.put(json.loads(input.read(length)))
+    worker.put(None)
 
 
 def main() -> None:
@@ -143,11 +188,14 @@ def main() -> None:
     # Standard output carries the answers, so what a library prints goes to the terminal.
     output = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
     from clearhead.runtime import set_threads
     from clearhead.studio.sources import Sources
 
     set_threads(settings.pop("threads", "auto"))
     worker = Worker(Sources(**settings), output)
+    register_module_forward_pre_hook(lambda module, inputs: worker.stop_cancelled())
     threading.Thread(target=read_messages, args=(sys.stdin.buffer, worker), daemon=True).start()
     worker.run()
 

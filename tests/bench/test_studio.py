@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from chromium import find_chromium
 
 from clearhead.bench import studio, studio_load, studio_page
 from clearhead.models import GPTConfig
@@ -39,6 +40,7 @@ def test_many_clients_are_answered_and_the_worker_keeps_its_size(monkeypatch):
 
 @pytest.mark.slow
 def test_the_page_is_measured(monkeypatch):
+    find_chromium()
     monkeypatch.setattr(studio_page, "SIDE", 24)
     monkeypatch.setattr(studio_page, "LENGTH", 20)
     monkeypatch.setattr(studio_page, "D_MODEL", 24)

@@ -154,7 +154,7 @@ def forge(run, out, **sizes):
         state = json.loads((path / checkpoint.STATE).read_text())
         state |= {"run": forged.identity, "finished": False}
         (path / checkpoint.STATE).write_text(json.dumps(state))
-        manifest = checkpoint._make_manifest(path, checkpoint.parse_step(path))
+        manifest = checkpoint._make_manifest(path, checkpoint.parse_step(path), {})
         (path / checkpoint.MANIFEST).write_text(json.dumps(manifest) + "\n")
     return out
 
@@ -193,3 +193,21 @@ def test_a_model_too_large_to_be_saved_is_refused_before_a_run_is_there(tmp_path
     with pytest.raises(ValueError, match=r"the model may have up to .* choose smaller sizes"):
         train(small_recipe("model.d_model=1000000", "model.n_heads=1"), tmp_path)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", [METRICS, SAMPLES, FORCED])
+def test_a_link_to_a_file_outside_is_not_read_and_one_to_a_file_inside_is(
+    unfinished, tmp_path, name
+):
+    reads = {
+        METRICS: unfinished.read_metrics,
+        SAMPLES: unfinished.read_samples,
+        FORCED: unfinished.read_forced,
+    }
+    plant_link(unfinished / name, tmp_path / "victim")
+    with pytest.raises(BadFile, match=f"{name} is a link to a file outside the run folder"):
+        reads[name]()
+    shutil.move(tmp_path / "victim", unfinished / "moved")
+    (unfinished / name).unlink()
+    (unfinished / name).symlink_to("moved")
+    reads[name]()

@@ -1,13 +1,12 @@
 """What tests of the studio share: models, a running studio, a page in a browser."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from chromium import find_chromium
 from running_studio import RunningStudio, start_fake_studio
 
 from clearhead.studio.sources import Sources
@@ -47,11 +46,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStudio]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium, as Debian installs it."""
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("chromium is missing; `make browser` installs it")
-        pytest.skip("chromium is missing; `make browser` installs it")
+    path = find_chromium()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -8,13 +8,22 @@ import statistics
 import time
 
 import pytest
-from running_studio import read_all
+from running_studio import read_all, start_fake_studio
 
-from clearhead.studio.door import MAX_WRONG, Door, is_same
-from clearhead.studio.exchange import MAX_BODY, SECURITY_HEADERS
+from clearhead.studio.door import MAX_WRONG, WRONG_SECONDS, Door, is_same
+from clearhead.studio.exchange import MAX_BODY, MAX_HEADER_BYTES
 from clearhead.studio.listening import list_hosts, open_sockets
+from clearhead.studio.page import read_page
 
 JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory):
+    """A studio with the built-in runs, but the questions of fake_worker.py."""
+    running = start_fake_studio(tmp_path_factory.mktemp("listed"), settings={"lecture": True})
+    yield running
+    running.stop()
 
 
 @pytest.fixture
@@ -318,6 +327,29 @@ def test_W05_guesses_are_limited_and_the_right_token_is_not(fake):
     assert fake.raw("GET", "/api/status").status == 401  # not a guess
 
 
+def test_W05_of_2000_guesses_none_is_let_in_and_the_right_token_still_is(listed):
+    cookie = f"clearhead-{listed.port}"
+    lines = ["Authorization: Bearer {}", f"Cookie: {cookie}={{}}"]
+    start, statuses, n = time.monotonic(), [], 50
+    for i in range(0, 2000, n):
+        guesses = [listed.token[:-4] + f"{i + j:04}" for j in range(n)]  # all but the end is right
+        requests = [
+            f"GET /?token={guess} HTTP/1.1\r\nHost: {listed.host}\r\n\r\n"
+            if j % 3 == 2
+            else f"GET / HTTP/1.1\r\nHost: {listed.host}\r\n{lines[j % 3].format(guess)}\r\n\r\n"
+            for j, guess in enumerate(guesses)
+        ]
+        answer = listed.send_bytes("".join(requests).encode() + b"end\r\n\r\n")
+        statuses += re.findall(rb"HTTP/1\.1 (\d+)", answer)[:n]
+    seconds = time.monotonic() - start
+    assert len(statuses) == 2000
+    assert set(statuses) == {b"401", b"429"}
+    assert statuses.count(b"401") <= MAX_WRONG * (1 + seconds / WRONG_SECONDS)
+    assert listed.raw("GET", "/api/status", listed.headers()).status == 200
+    assert listed.raw("GET", "/", {"Cookie": f"{cookie}={listed.token}"}).status == 200
+    assert listed.raw("GET", f"/?token={listed.token}").status == 303
+
+
 def test_W05_the_time_to_compare_does_not_tell_how_much_of_a_guess_is_right():
     token = "a" * 1_000_000
 
@@ -393,24 +425,56 @@ def test_W10_long_addresses_and_many_headers_are_refused(fake, get):
 # Headers
 
 
-PATHS = ["/", "/main.js", "/style.css", "/nothing", "/api/status", "/api/ask/echo", "/api/ask/no"]
-PATHS += ["/api/stream/count", "/api/runs", "/v1/models", "/?token=a", "/../etc/passwd"]
+SECURITY_HEADERS = {  # written out, so that a change of the code is seen here
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+PATHS = ["/", "/main.js", "/style.css", "/whole.html", "/nothing", "/?token=a", "/../etc/passwd"]
+PATHS += ["/api/status", "/api/ask/echo", "/api/ask/fail", "/api/ask/no", "/api/stream/count"]
+PATHS += ["/api/runs", "/api/runs/substring", "/api/runs/substring/events", "/api/runs/a/events"]
+PATHS += ["/api/runs/substring/resume", "/api/differences", "/api/differences?runs=substring,dates"]
+PATHS += ["/api/recipes", "/api/trainings", "/api/trainings/stop", "/api/exercises", "/api/check"]
+PATHS += ["/v1/models", "/v1/models/a", "/v1/completions", "/v1/chat/completions", "/v1/other"]
+PATHS += ["/" + "a" * 5000]
+STATUSES = {200, 303, 400, 401, 403, 404, 405, 409, 413, 414, 415, 431, 500}
 
 
-def test_W22_every_answer_has_the_security_headers(fake):
-    wanted = {name.decode(): value.decode() for name, value in SECURITY_HEADERS}
-    csp = wanted["content-security-policy"]
-    assert "script-src 'self';" in csp
-    assert "unsafe" not in csp
-    assert {"frame-ancestors 'none'", "default-src 'none'"} <= set(csp.split("; "))
-    for path in [*PATHS, f"/?token={fake.token}"]:
-        for method in ("GET", "HEAD", "POST", "PUT"):
-            for headers in ({}, fake.headers(), {"Host": "evil.example"}):
-                answer = fake.raw(method, path, headers, "{" if method == "POST" else None)
-                kept = {name: answer.headers.get(name) for name in wanted}
-                assert kept == wanted, (method, path, answer.status)
+def test_W22_every_answer_has_the_security_headers(listed):
+    own, statuses = listed.headers(), set()
+    requests = [
+        (method, path, headers, "{" if method == "POST" else None)
+        for path in [*PATHS, f"/?token={listed.token}"]
+        for method in ("GET", "HEAD", "POST", "PUT")
+        for headers in ({}, own, {"Host": "evil.example"})
+    ]
+    requests += [("POST", path, own, "{}") for path in PATHS]
+    requests += [("POST", path, own | {"Content-Length": str(MAX_BODY + 1)}, "") for path in PATHS]
+    requests += [("POST", path, own | {"Content-Type": "text/plain"}, "{}") for path in PATHS]
+    requests += [("GET", path, own | {"A": "b" * MAX_HEADER_BYTES}, None) for path in PATHS]
+    requests += [("GET", path, None, None) for path in read_page()]
+    requests += [("GET", path, own, None) for path in read_page()]
+    for method, path, headers, body in requests:
+        answer = listed.raw(method, path, headers, body)
+        found = {name: answer.headers.get(name) for name in SECURITY_HEADERS}
+        assert found == SECURITY_HEADERS, (method, path, answer.status)
+        statuses.add(answer.status)
+    assert statuses >= STATUSES
+    events = listed.raw("GET", "/api/runs/substring/events", own)
+    assert events.headers["content-type"].startswith("text/event-stream")
+
+
+def test_W22_an_answer_to_what_is_no_request_has_the_security_headers(fake):
     raw = fake.send_bytes(b"nonsense\r\n\r\n").decode().lower()
-    assert all(f"{name}: {value.lower()}" in raw for name, value in wanted.items())
+    assert raw.startswith("http/1.1 400 ")
+    for name, value in SECURITY_HEADERS.items():
+        assert f"\r\n{name}: {value.lower()}\r\n" in raw
 
 
 def test_a_refused_connection_is_closed_and_others_are_kept(fake):

@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -14,14 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from running_studio import read_all, start_fake_studio
+from running_studio import MEGABYTE, find_worker, measure_memory, read_all, start_fake_studio
 
 from clearhead.bench.studio_load import choose_question
+from clearhead.files.lock import lock_folder
 from clearhead.studio.frames import decode_answer
 from clearhead.studio.supervisor import LIMIT
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 SECONDS = 120  # in which everything happens, even on a loaded machine
-MEGABYTE = 1 << 20
 
 
 def wait_until(is_true):
@@ -36,25 +38,11 @@ def get_status(studio):
     return studio.raw("GET", "/api/status", studio.headers()).json
 
 
-def find_worker(studio):
-    """The process id of the worker: the only child of the server."""
-    id = studio.process.pid
-    (worker,) = Path(f"/proc/{id}/task/{id}/children").read_text().split()
-    return int(worker)
-
-
 def is_alive(process):
     try:
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except OSError:
         return False
-
-
-def measure_memory(process):
-    """The bytes that a process keeps in memory."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("VmRSS:")]
-    return int(kilobytes) * 1024
 
 
 def count_files(process):
@@ -63,8 +51,13 @@ def count_files(process):
 
 def open_stream(studio, question, **arguments):
     """A socket on which a stream has begun."""
-    body = json.dumps(arguments)
-    lines = [f"POST /api/stream/{question} HTTP/1.1", f"Host: {studio.host}"]
+    return open_request(studio, "POST", f"/api/stream/{question}", arguments)
+
+
+def open_request(studio, method, path, value=None):
+    """A socket that waits for an answer."""
+    body = "" if value is None else json.dumps(value)
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {studio.host}"]
     lines += [f"{name}: {value}" for name, value in studio.headers().items()]
     lines += [f"Content-Length: {len(body)}", "", body]
     connection = studio.connect()
@@ -472,6 +465,39 @@ def test_W20_a_signal_ends_open_streams_with_an_error_and_leaves_nothing(tmp_pat
             again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             again.bind(("127.0.0.1", studio.port))
         assert "Traceback" not in studio.read_log()
+
+
+STUBBORN = """\
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open({!r}, "w").close()
+time.sleep(1000)
+"""
+MOST_SECONDS = 6.0  # until the studio has ended: it takes 3 s at most, and more on a loaded machine
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_W20_the_studio_ends_soon_whatever_is_open(tmp_path, number, code):
+    run = shutil.copytree(GOLDEN / "identity-0001", tmp_path / "runs" / "identity-0001")
+    shutil.rmtree(run / "checkpoints")  # they would say that it has finished
+    check = STUBBORN.format(str(tmp_path / "is checked"))
+    settings = {"runs": str(tmp_path / "runs")}
+    studio = start_fake_studio(tmp_path, check=check, settings=settings)
+    with lock_folder(run):  # the run is live, so its events have no end
+        events = open_request(studio, "GET", "/api/runs/identity-0001/events")
+        stream = open_stream(studio, "count", n=100_000, seconds=0.01)
+        waiting = open_stream(studio, "wait", seconds=50.0)
+        checked = open_request(studio, "POST", "/api/check", {"code": "x = 1"})
+        read_begin(events)
+        read_begin(stream)
+        wait_until((tmp_path / "is checked").exists)
+        start = time.monotonic()
+        assert studio.stop(number) == code
+        assert time.monotonic() - start < MOST_SECONDS
+        assert b"event: closed" in read_all(events)
+        for connection in (events, stream, waiting, checked):
+            connection.close()
+    assert "Traceback" not in studio.read_log()
 
 
 def test_a_worker_does_not_outlive_a_server_that_is_killed(tmp_path):

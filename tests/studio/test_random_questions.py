@@ -4,16 +4,17 @@ Questions get arguments of the right types and random values; bodies get values 
 """
 
 import asyncio
-import dataclasses
+import http.client
 import inspect
 import io
 import json
 import random
-import types
-import typing
+from collections import Counter
 from urllib.parse import unquote
 
 import pytest
+from random_questions import draw_arguments
+from running_studio import MEGABYTE, find_worker, measure_memory
 
 from clearhead.studio.checking import Checker
 from clearhead.studio.frames import encode_answer
@@ -25,44 +26,8 @@ from clearhead.studio.worker import HEADER, Worker
 
 N_EACH = 25  # random arguments for each question, but for slow ones
 N_SLOW = {"measure_kernels": 4, "find_mistakes": 8, "list_models": 3}
+SECONDS = 60
 N_STEPS = 3  # answers of a stream that are read
-
-TEXTS = ["a", "abcab|cab", "ROMEO: what", "abc|c", "3 may 1999", "sep 21, 1883", "", "\x00", "|"]
-TEXTS += ["é😀" * 5, "a" * 3000, "<script>", "\n\n", "layer 0 head 1", "substring", "rotary"]
-NUMBERS = [0, 1, 2, 3, 4, 5, 6, 7, 31, -1, 1 << 31, -(1 << 63), (1 << 64) - 1]
-FLOATS = [0.0, 0.5, 1.0, 2.0, -1.0, 1e-30, 1e30]
-
-
-def draw(rng, hint):
-    """A random value of this type, as JSON."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        return draw(rng, rng.choice(parts))
-    if origin is typing.Literal:
-        return rng.choice(parts)
-    if origin is list:
-        return [draw(rng, parts[0]) for _ in range(rng.choice([0, 1, 1, 2, 3, 9]))]
-    if origin is tuple:
-        return [draw(rng, part) for part in parts]
-    if origin is dict:
-        return {rng.choice(TEXTS): draw(rng, parts[1]) for _ in range(2)}
-    if dataclasses.is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        return {field.name: draw(rng, hints[field.name]) for field in dataclasses.fields(hint)}
-    pools = {str: TEXTS, int: NUMBERS, float: FLOATS, bool: [False, True]}
-    return rng.choice(pools.get(hint, [None]))
-
-
-def draw_arguments(rng, function, models):
-    """Random arguments; mostly of a model that there is."""
-    _, *parameters = inspect.signature(function).parameters.values()
-    hints, values = typing.get_type_hints(function), {}
-    for each in parameters:
-        if each.default is each.empty or rng.random() < 0.5:
-            values[each.name] = draw(rng, hints[each.name])
-    if "model" in values:
-        values["model"] = rng.choice([*models * 5, "nothing"])
-    return values
 
 
 def ask(worker, question, arguments):
@@ -92,6 +57,46 @@ def test_W11_random_arguments_are_answered_or_refused_in_one_sentence(lecture, q
                 error = json.loads(data)
                 assert error["status"] < 500, (arguments, error)
                 assert "\n" not in error["error"].strip(), (arguments, error)
+
+
+# Over HTTP
+
+N_ROUNDS = 20  # of one random request for each question, after as many that warm up
+OFTEN = sorted(set(QUESTIONS) - set(N_SLOW) - {"run_smallest", "add_run"})
+
+
+def request(studio, question, arguments):
+    """The status of a question; of a stream only the beginning is read."""
+    kind = "stream" if inspect.isgeneratorfunction(find_question(question)) else "ask"
+    connection = http.client.HTTPConnection("127.0.0.1", studio.port, timeout=SECONDS)
+    try:
+        body = json.dumps(arguments)
+        connection.request("POST", f"/api/{kind}/{question}", body, studio.headers())
+        response = connection.getresponse()
+        response.read(None if kind == "ask" else 1)
+        return response.status
+    finally:
+        connection.close()
+
+
+def test_W11_random_questions_over_http_cause_no_500_and_take_no_memory(studio, lecture):
+    rng, models, statuses = random.Random(5), list(lecture.listed), Counter()
+    processes = studio.process.pid, find_worker(studio)
+
+    def ask_rounds():
+        for question in OFTEN * N_ROUNDS:
+            arguments = draw_arguments(rng, find_question(question), models)
+            status = request(studio, question, arguments)
+            assert status < 500, (question, arguments)
+            statuses[status] += 1
+        return [measure_memory(process) for process in processes]
+
+    before = ask_rounds()
+    after = ask_rounds()
+    assert find_worker(studio) == processes[1]
+    assert {200, 400} <= set(statuses)
+    for first, last in zip(before, after, strict=True):
+        assert last - first < 20 * MEGABYTE
 
 
 # Bodies of requests

@@ -2,15 +2,25 @@
 
 import io
 import json
+import os
+import re
 import shutil
 import struct
+import subprocess
+import sys
+import time
 import typing
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from running_studio import start_fake_studio
+from torch.nn.utils import parameters_to_vector
 
-from clearhead.files.lock import lock_folder
+from clearhead.files.lock import LOCK, MARKER, is_locked, lock_folder
+from clearhead.runs.checkpoint import load_newest, save
+from clearhead.runs.folder import RunFolder
 from clearhead.studio.arguments import read_arguments
 from clearhead.studio.frames import decode_answer, encode_answer
 from clearhead.studio.page import FOLDER, read_page
@@ -19,7 +29,15 @@ from clearhead.studio.sources import Sources
 from clearhead.studio.worker import Worker
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+SECONDS = 60  # in which everything happens, even on a loaded machine
 NOTHING = {"error": "there is nothing at this address", "status": 404}
+
+
+def wait_until(is_true):
+    end = time.monotonic() + SECONDS
+    while not is_true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
 
 
 def read_frames(body):
@@ -67,6 +85,49 @@ def test_W07_no_name_leads_out_of_the_table_of_files(fake, folder):
             assert b"import" not in answer.body
             if folder in FOLDERS[:5]:
                 assert answer.status == 405 or answer.json == NOTHING, (method, name)
+
+
+ADDRESSES = ["/api/runs/{}/events", "/api/runs/{}/resume", "/api/differences?runs=substring,{}"]
+ADDRESSES += ["/api/differences?runs={},digits", "/api/differences?runs={0},{0}", "/api/runs/{}?a"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_W07_no_name_of_a_run_leads_out_of_the_list_of_runs(fake, address):
+    for name in NAMES:
+        for method in ("GET", "POST"):
+            path = address.format(name)
+            answer = fake.raw(method, path, fake.headers(), "{}")
+            assert answer.status in (400, 404, 405), (method, path)
+            assert b"root:" not in answer.body
+
+
+def test_W07_a_link_in_a_run_leads_to_no_file_outside_it(tmp_path):
+    outside = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "outside")
+    config = json.loads((outside / "config.json").read_text())
+    (outside / "config.json").write_text(json.dumps(config | {"model": {"note": "a secret"}}))
+    (outside / "samples.txt").write_text("--- step 1\na secret\n\n")
+    (outside / "metrics.jsonl").write_text('{"step": 1, "loss": 987.25}\n')
+    for name in ("config.json", "samples.txt", "metrics.jsonl"):
+        run = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "runs" / name[:3])
+        (run / name).unlink()
+        (run / name).symlink_to(outside / name)
+    studio = start_fake_studio(tmp_path, settings={"runs": str(tmp_path / "runs")})
+    try:
+        paths = ["/api/runs", "/api/differences?runs=con,sam", "/api/differences?runs=met,con"]
+        for id in ("con", "sam", "met"):
+            paths += [f"/api/runs/{id}", f"/api/runs/{id}/events", f"/api/runs/{id}/resume"]
+        for path in paths:
+            method = "POST" if path.endswith("/resume") else "GET"
+            answer = studio.raw(method, path, studio.headers(), "{}")
+            assert answer.status < 500, path
+            assert not re.search(rb"a secret|987\.25", answer.body), path
+        for id in ("con", "sam", "met"):
+            answer = studio.raw("GET", f"/api/runs/{id}", studio.headers())
+            assert answer.status == 400
+            assert "is a link to a file outside the run folder" in answer.json["error"]
+        assert len(studio.raw("GET", "/api/runs", studio.headers()).json["runs"]) == 3
+    finally:
+        studio.stop()
 
 
 # Questions
@@ -238,6 +299,50 @@ def test_W25_two_studios_read_a_run_that_is_being_written(tmp_path):
     assert kinds == ["SequenceClassifier"] * 2
     with lock_folder(run):  # a studio holds no lock
         assert studios[0].open("substring-0001").model is not None
+
+
+WRITER = [sys.executable, str(Path(__file__).parents[1] / "checkpoint_writer.py")]
+N_SEEN = 20  # checkpoints that each studio must have seen
+
+
+def test_W25_two_studios_show_only_whole_checkpoints_while_a_run_saves_in_a_loop(tmp_path):
+    run = shutil.copytree(GOLDEN / "substring-0001", tmp_path / "substring-0001")
+    folder, step = RunFolder(run), 9_999_999
+    good = load_newest(folder.checkpoints, folder.identity)
+    state = good.state | {"logged": step, "best_step": step}
+    damaged = save(folder.checkpoints, replace(good, step=step, state=state))
+    with (damaged / "model.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x7f")
+    before = {path.name for path in run.iterdir()}
+    writer = subprocess.Popen([*WRITER, str(run)])
+
+    def read():
+        """The numbers of the checkpoints that a studio has shown, in order."""
+        sources, seen, end = Sources([str(run)]), [], time.monotonic() + SECONDS
+        while len(set(seen)) < N_SEEN and time.monotonic() < end:
+            model = sources.open("substring-0001").model
+            weights = parameters_to_vector(model.parameters()).detach()
+            low, high = float(weights.min()), float(weights.max())
+            if seen or low == high:  # before, it shows what the training has saved
+                assert low == high
+                seen.append(low)
+        return seen
+
+    try:
+        wait_until(lambda: is_locked(run))
+        with ThreadPoolExecutor(2) as pool:
+            for reading in [pool.submit(read) for _ in range(2)]:
+                seen = reading.result()
+                assert len(set(seen)) >= N_SEEN
+                assert seen == sorted(seen)
+                assert seen[-1] < step  # the damaged one was neither shown nor continued
+        assert writer.poll() is None  # no reader was in its way
+    finally:
+        writer.kill()
+        writer.wait()
+    wait_until(lambda: not is_locked(run))  # the studios hold no lock
+    assert {path.name for path in run.iterdir()} <= {*before, LOCK, LOCK + MARKER}
 
 
 def write_text(studio, seed):

@@ -35,6 +35,8 @@ from clearhead.studio.views.metrics import (
 from clearhead.studio.views.tokens import spell_tokens, write_tokens
 
 MAX_WORK = 10**12  # multiplications and additions of a sweep, about 20 s on one core
+MAX_BATCH_WORK = 2 * 10**10  # of one batch of it: a sweep can end between two layers of a batch
+MAX_ROWS = 512  # of one batch, even of a small model
 
 
 def measure_heads(
@@ -51,7 +53,9 @@ def measure_heads(
     _check_work(given, "head")
     measure = choose_measure(given, given.compute_logits(), target)
     with change_model(given.opened, given.ids, given.changes):
-        sweep = head_importance(given.opened.model, given.tokens, measure.metric)
+        sweep = head_importance(
+            given.opened.model, given.tokens, measure.metric, max_rows=_choose_rows(given)
+        )
     call = "sweep = head_importance(model, tokens, metric)"
     names = ("logit_difference",) if measure.against is not None else ()
     python = given.write("head_importance", call, f"metric = {measure.python}", imports=names)
@@ -86,7 +90,14 @@ def sweep_patches(
     measure = choose_measure(source, logits, None)
     if measure.against is not None and measure.target != answer:
         measure = choose_measure(source, logits, measure.target, answer)
-    sweep = patch_sweep(given.opened.model, source.tokens, given.tokens, measure.metric, over=over)
+    sweep = patch_sweep(
+        given.opened.model,
+        source.tokens,
+        given.tokens,
+        measure.metric,
+        over=over,
+        max_rows=_choose_rows(given),
+    )
     call = f"sweep = patch_sweep(model, others, tokens, metric, over={over!r})"
     names = ("logit_difference",) if measure.against is not None else ()
     python = given.write(
@@ -115,6 +126,12 @@ def _check_work(given: TextInput, over: Literal["head", "position"]) -> None:
         way_out = "shorten both texts, or sweep over heads"
     if n_tokens > most:
         raise ValueError(f"the text has {n_tokens} tokens, but {words}; {way_out}")
+
+
+def _choose_rows(given: TextInput) -> int:
+    """The rows of a batch, so few that one batch takes less than half a second on one core."""
+    work = 2 * given.opened.model.n_parameters * len(given.ids)  # of one row
+    return max(1, min(MAX_ROWS, MAX_BATCH_WORK // work))
 
 
 def _describe_sweep(sweep: Sweep, measure: Measure) -> dict[str, Any]:
