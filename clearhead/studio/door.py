@@ -2,12 +2,12 @@
 
     1. Host        must name this server; a request with another name may be an attack (DNS
                    rebinding: the name of another site is made to point at this machine)
-    2. sizes       the address, the headers and the body have limits
+    2. sizes       the URL, the headers and the body have limits
     3. origin      no page of another site may read answers or send questions
     4. token       from the printed link; then from a cookie, or a Bearer token for programs
 
 No CORS header is ever sent, and every response, even an error, has the same security headers. A
-refusal is one sentence. Neither tokens nor inputs are written to any log.
+refusal is one sentence. The access token is never logged, nor are texts of 4 and more characters.
 """
 
 import hmac

@@ -67,7 +67,7 @@ def _make_context(
     opened: Opened, tokens: list[int], change: Change, grows: bool
 ) -> AbstractContextManager[None]:
     model, name = opened.model, find_name(opened, change)
-    change = _drop_only_head(name, change)
+    change = _clear_head(name, change)
     if change.kind == "sharpen":
         return sharpen(model, change.factor, layer=name, head=change.head)
     if change.kind == "mask":
@@ -119,7 +119,7 @@ def find_name(opened: Opened, change: Change) -> str:
     return find_layer(opened.model, change.layer)[0].name
 
 
-def _drop_only_head(name: str, change: Change) -> Change:
+def _clear_head(name: str, change: Change) -> Change:
     """Set head to None if the layer is itself a single head, as in JoinedHeads."""
     return replace(change, head=None) if HEAD_IN_BLOCK.search(name) else change
 
@@ -167,7 +167,7 @@ def _check_cells(cells: Sequence[tuple[int, int]], n_tokens: int) -> None:
             raise IndexError(f"cells has {cell}, but rows and columns go from 0 to {n_tokens - 1}")
 
 
-# The same as Python
+# The same changes in Python
 
 
 def write_python(
@@ -187,7 +187,7 @@ def write_python(
 
 def _write_change(opened: Opened, change: Change, i: int, grows: bool) -> tuple[list[str], str]:
     name = find_name(opened, change)
-    change = _drop_only_head(name, change)
+    change = _clear_head(name, change)
     head = f", head={change.head}"
     if change.kind == "sharpen":
         return [], f"sharpen(model, {change.factor!r}, layer={name!r}{head})"

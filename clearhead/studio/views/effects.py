@@ -34,7 +34,7 @@ from clearhead.studio.views.metrics import (
 )
 from clearhead.studio.views.tokens import spell_tokens, write_tokens
 
-MAX_WORK = 10**12  # multiplications and additions of a sweep, about 20 s on one core
+MAX_WORK = 10**12  # operations of a sweep: about 20 s on one core, a third of the time limit
 MAX_BATCH_WORK = 2 * 10**10  # of one batch of it: a sweep can end between two layers of a batch
 MAX_ROWS = 512  # of one batch, even of a small model
 
@@ -75,7 +75,8 @@ def sweep_patches(
 
     over="head": (L, H), the output of each head at all positions. over="position": (L, T), the
     output of each block at one position. The metric is the logit of the other answer minus that of
-    this one; "recovered" is 0 for this answer and 1 for the other, None if the two do not differ.
+    this one, or the metric of the other text if both answers are the same (metrics.py); "recovered"
+    is 0 for this answer and 1 for the other, None if the two do not differ.
     """
     given = read_input(sources, model, text, tokens)
     source = read_input(sources, model, other, other_tokens)
