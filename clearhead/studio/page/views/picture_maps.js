@@ -2,7 +2,7 @@
 import { ask, latest } from "../api.js";
 import { argmax } from "../array.js";
 import { clear, make } from "../dom.js";
-import { number } from "../format.js";
+import { inBrackets, number } from "../format.js";
 import { message, panel, refreshExplanation } from "../panel.js";
 import { PatchPicture, drawHeatThumb, patchName } from "./patch_picture.js";
 
@@ -187,7 +187,7 @@ export class PictureMaps {
           }),
           make("p", {
             class: "mono",
-            text: `${number(before)} − ${number(after).replace(/^−(.*)$/, "(−$1)")} = ${value}`,
+            text: `${number(before)} − ${inBrackets(after)} = ${value}`,
           }),
           make("p", {
             text: `Its probability goes from ${number(found.probs.at(0, best))} to ${number(found.probs.at(1, best))}.`,
