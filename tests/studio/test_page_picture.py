@@ -239,22 +239,6 @@ def test_the_view_in_the_address_is_opened_again_on_a_telephone(page):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-@pytest.mark.slow
-def test_each_panel_is_saved_as_png_and_svg(page):
-    open_picture(page)
-    for title, name in (
-        ("The answer", "picture"),
-        ("Which patches it uses", "maps"),
-        ("Every head", "heads"),
-    ):
-        section = page.get_by_role("region", name=title)
-        for form, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
-            with page.expect_download() as download:
-                section.get_by_role("button", name=f"save as {form}").click()
-            assert download.value.suggested_filename == f"{name}.{form.lower()}"
-            assert download.value.path().read_bytes().startswith(start)
-
-
 def test_a_number_that_no_picture_has_is_a_sentence_above_the_first_pictures(page):
     page.goto_view("picture", model="digits", number=999_999)
     page.wait_for_selector("text=there is no validation picture 999999")
