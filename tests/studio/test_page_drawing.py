@@ -149,7 +149,8 @@ def check_ends(page, lines, boxes):
 def test_the_lines_of_an_alignment_and_of_both_trees_join_their_boxes(page):
     page.goto_view("translation", model="dates", text="sep 21, 1883", beams=4)
     page.wait_for_selector(".beam-node")
-    check_ends(page, ".beam-edge", ".beam-node rect")
+    pairs = check_ends(page, ".beam-edge", ".beam-node rect")
+    assert len({child for _, child in pairs}) == len(pairs)  # each ends at a box of its own
     names = page.locator(".alignment-token text").all_text_contents()
     pairs = check_ends(page, ".alignment-line", ".alignment-token rect")
     titles = page.locator(".alignment-line title").all_text_contents()
