@@ -1,6 +1,7 @@
 """The text view in a browser: what it prints is what the model computes, to the last digit."""
 
 import math
+import re
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -145,12 +146,13 @@ def test_a_bias_is_a_term_of_the_score_and_of_its_python(browser, tmp_path):
     page.add_init_script(
         "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
     )
-    page.goto(f"{Path(path).as_uri()}#layer=1&head=2&row=4&column=1")
+    page.goto(Path(path).as_uri())
     panel = page.get_by_role("region", name="This cell, number by number")
     panel.get_by_role("button", name="copy as Python").click()
     page.wait_for_function("window.copied !== undefined")
     python = {"model": model, "tokenizer": tokenizer}
-    exec(page.evaluate("window.copied"), python)
+    copied = page.evaluate("window.copied")
+    exec(copied, python)
     bias = float(python["bias"])
     assert abs(bias) > 0.1
     score = (float(python["products"].sum()) + bias) / math.sqrt(3)
@@ -159,6 +161,8 @@ def test_a_bias_is_a_term_of_the_score_and_of_its_python(browser, tmp_path):
     shown = dict(text.split(" = ") for text in texts)
     assert agrees(shown["score"], score)
     assert agrees(shown["weight"], python["weight"])
+    key = int(re.search(r"\* k\[(\d+)\]", copied)[1])
+    assert agrees(read_table(page, 3)[key][1], score)  # in the softmax of the row
     row = panel.locator("tr", has_text="+ bias of this distance").locator("td")
     assert agrees(row.last.inner_text(), bias)
     page.get_by_role("region", name="One head").get_by_role("button", name="explain").click()
