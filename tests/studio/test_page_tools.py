@@ -146,7 +146,8 @@ PANELS = [
         {"Your code": ("Python",), "What was found": (*SAVED, "explain")},
     ),
 ]
-SLOW = {"The error by the number of frequencies m", "Start a training"}  # compiled, not run
+# Their Python is compiled, not run: it trains or measures for many seconds.
+SLOW = {"The error by the number of frequencies m", "Start a training", "Training"}
 
 
 def prepare(page, view):
