@@ -5,6 +5,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from page_files import drop_file
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -95,6 +96,13 @@ def test_a_notebook_is_opened_cell_by_cell_and_a_line_is_found_in_it(page):
     assert "masked_fill(mask" in code.input_value().split("\n")[marked - 1]
     page.get_by_label("a .py file or a notebook").set_input_files({**file, "buffer": b"{}"})
     expect(page.get_by_role("alert")).to_contain_text("is not a notebook")
+
+
+def test_a_dropped_file_is_read(page):
+    page.goto_view("check")
+    drop_file(page, ".code-box", "mine.py", b"def attention(q, k, v):\r\n    return v\r\n")
+    code = page.get_by_role("textbox", name="code")
+    expect(code).to_have_value("def attention(q, k, v):\n    return v\n")
 
 
 def test_W21_what_code_says_is_shown_as_text(page):

@@ -339,3 +339,17 @@ def test_the_studio_and_the_library_agree(studio, lecture):
     plain = {"kind": "sharpen", "layer": 1, "head": 2, "factor": 3.0}
     theirs = studio.ask("attend", {"model": "substring", "text": TEXT, "changes": [plain]})
     assert np.allclose(ours.numpy(), theirs["answer"]["logits"], atol=1e-4)
+
+
+def test_the_answer_after_each_layer_is_explained_with_its_logit(page, studio):
+    for model, text, position in (("substring", TEXT, 0), ("shakespeare", "ROMEO:", 3)):
+        page.goto_view("text", model=model, text=text, measure="layers", position=position)
+        region = page.get_by_role("region", name="Why this answer?")
+        region.locator("table.lens").wait_for()
+        region.get_by_text("explain", exact=True).click()
+        found = studio.ask("read_layers", {"model": model, "text": text})["answer"]
+        at = position if model == "shakespeare" else slice(None)
+        logits, probs = found["logits"][:, at], found["probs"][:, at]
+        assert read_equation(region)[-len(probs) :] == [printed(x) for x in probs[:, 0]]
+        words = region.locator(".explanation .equation").inner_text()
+        assert all(f"z = {printed(z)}, p(" in words for z in logits[:, 0])

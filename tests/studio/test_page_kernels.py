@@ -1,7 +1,10 @@
 """Kernels in a browser: exact beside approximate, and the error as it is computed."""
 
+import math
+
 import numpy as np
 import pytest
+import torch
 from page_numbers import printed, printed_share
 from playwright.sync_api import expect
 
@@ -35,6 +38,29 @@ def test_the_matrices_and_the_error_are_those_of_pytorch(page, studio, features)
     names = {"Softmax, exact": "exact", "By features": "approximate", "Difference": "difference"}
     for label, name in names.items():
         assert np.array_equal(read_matrix(page, label), answer[name])
+
+
+def test_each_slider_gives_the_weights_of_pytorch_for_its_size(page, studio):
+    open_view(page, features="elu")
+    sizes = dict(SIZES)
+    for label, name, value in (
+        ("tokens T", "T", 12),
+        ("width D", "D", 10),
+        ("length of q and k", "length", 3.5),
+    ):
+        before = read_matrix(page, "Softmax, exact")
+        page.get_by_label(label, exact=True).fill(str(value))
+        sizes[name] = value
+        answer = studio.ask("compare_kernels", {"features": "elu", **sizes})
+        expect(figure(page, "error")).to_have_text(printed_share(answer["error"]))
+        q, k = torch.tensor(answer["q"]), torch.tensor(answer["k"])
+        assert (len(q), q.shape[1]) == (sizes["T"], sizes["D"])
+        exact = (q @ k.mT / math.sqrt(sizes["D"])).softmax(-1)
+        shown = read_matrix(page, "Softmax, exact")
+        np.testing.assert_allclose(shown, exact, atol=1e-6)
+        assert not np.array_equal(shown, before)
+        approximate = read_matrix(page, "By features")
+        assert np.array_equal(approximate, answer["approximate"])
 
 
 def test_more_frequencies_make_the_error_smaller(page, studio):

@@ -1,6 +1,7 @@
 """The text view in a browser: what it prints is what the model computes, to the last digit."""
 
 import math
+import re
 import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 from page_numbers import printed, printed_share, wait_for
 from PIL import Image
 from printed_values import agrees
+from text_models import build
+
+from clearhead.studio.look import look
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TEXT = "abccab|cca"
@@ -135,6 +139,38 @@ def test_the_python_of_a_cell_computes_its_numbers(page, studio, model):
     assert all(map(agrees, contribution, python["contribution"]))
 
 
+def test_a_bias_is_a_term_of_the_score_and_of_its_python(browser, tmp_path):
+    model, tokenizer = build("toeplitz")
+    path = look(model, "abcabd", tokenizer).save(tmp_path / "page.html")
+    page = browser.new_page()
+    page.add_init_script(
+        "navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+    )
+    page.goto(Path(path).as_uri())
+    panel = page.get_by_role("region", name="This cell, number by number")
+    panel.get_by_role("button", name="copy as Python").click()
+    page.wait_for_function("window.copied !== undefined")
+    python = {"model": model, "tokenizer": tokenizer}
+    copied = page.evaluate("window.copied")
+    exec(copied, python)
+    bias = float(python["bias"])
+    assert abs(bias) > 0.1
+    score = (float(python["products"].sum()) + bias) / math.sqrt(3)
+    assert float(python["score"]) == pytest.approx(score)
+    texts = panel.locator(".sum-line b").all_inner_texts()
+    shown = dict(text.split(" = ") for text in texts)
+    assert agrees(shown["score"], score)
+    assert agrees(shown["weight"], python["weight"])
+    key = int(re.search(r"\* k\[(\d+)\]", copied)[1])
+    assert agrees(read_table(page, 3)[key][1], score)  # in the softmax of the row
+    row = panel.locator("tr", has_text="+ bias of this distance").locator("td")
+    assert agrees(row.last.inner_text(), bias)
+    page.get_by_role("region", name="One head").get_by_role("button", name="explain").click()
+    words = page.locator(".explanation:visible").inner_text()
+    assert f" + {printed(bias)}) / {printed(math.sqrt(3))} − " in words
+    page.close()
+
+
 def test_the_bars_of_a_row_are_its_weights(page, answer):
     open_text(page, layer=2, head=0, row=6)
     shown = page.get_by_role("group", name="weights of the row")
@@ -208,14 +244,6 @@ def test_a_text_unlike_training_has_a_note(page):
 def test_a_token_may_hold_anything_and_is_shown_as_text(page):
     page.goto_view("text", model="shakespeare", text="&amp;\n x")
     wait_for(page, CHIPS, ["&", "a", "m", "p", ";", "⏎", "·", "x"])
-
-
-@pytest.mark.parametrize("width", [390, 1440])
-def test_nothing_is_wider_than_the_page(page, width):
-    page.set_viewport_size({"width": width, "height": 800})
-    open_text(page, other="abccab|ccc")
-    page.wait_for_selector("[aria-label='all heads of B'] .head")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_saved_page_shows_all_of_one_answer_without_a_server(browser, lecture, tmp_path):

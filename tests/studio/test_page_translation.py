@@ -201,19 +201,6 @@ def test_the_view_in_the_address_is_opened_again_on_a_telephone(page, run, sourc
     )
     expect(page.locator(".chip.forced")).to_have_text("7")
     expect(page.get_by_label("beams", exact=True)).to_have_value("6")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-
-
-@pytest.mark.slow
-def test_lines_and_tree_are_saved_as_png_and_svg(page):
-    open_translation(page)
-    for title, name in (("Where each word looked", "alignment"), ("Beam search", "beams")):
-        section = page.get_by_role("region", name=title)
-        for form, start in (("PNG", b"\x89PNG"), ("SVG", b"<svg")):
-            with page.expect_download() as download:
-                section.get_by_role("button", name=f"save as {form}").click()
-            assert download.value.suggested_filename == f"{name}.{form.lower()}"
-            assert download.value.path().read_bytes().startswith(start)
 
 
 @pytest.mark.slow  # a studio of its own

@@ -77,7 +77,7 @@ export async function ask(question, args = {}, { signal } = {}) {
   for (let tries = 0; ; tries += 1) {
     const began = performance.now();
     try {
-      const response = await post(`/api/ask/${question}`, args, signal);
+      const response = await postQuestion(`/api/ask/${question}`, args, signal);
       const buffer = await response.arrayBuffer();
       keepAnswer(answerKey(question, args), buffer);
       return decodeAnswer(buffer);
@@ -94,6 +94,28 @@ export async function ask(question, args = {}, { signal } = {}) {
   }
 }
 
+const SLOW = 500; // milliseconds after which the page asks why no answer begins
+
+// Post a question. If its answer is late because the model process starts, say so until it comes.
+async function postQuestion(path, args, signal) {
+  let [isWaiting, isTold] = [true, false];
+  const explain = async () => {
+    const { state, starts } = await send("GET", "/api/status", undefined, { signal });
+    if (!isWaiting || state !== "starting") return;
+    const verb = starts > 1 ? "has ended and is being started again" : "is starting";
+    showStatus(`The model process ${verb}; the answer comes when it is ready.`);
+    isTold = true;
+  };
+  const timer = setTimeout(() => explain().catch(() => {}), SLOW); // the question itself reports what is wrong
+  try {
+    return await post(path, args, signal);
+  } finally {
+    clearTimeout(timer);
+    isWaiting = false;
+    if (isTold) showStatus("");
+  }
+}
+
 const isTemporary = (error) =>
   error instanceof StudioError && (error.restarting || error.status === 429);
 
@@ -103,7 +125,7 @@ export async function* stream(question, args = {}, { signal } = {}) {
     throw new StudioError(
       "This page was saved without its server, so nothing new can be computed.",
     );
-  const response = await post(`/api/stream/${question}`, args, signal);
+  const response = await postQuestion(`/api/stream/${question}`, args, signal);
   const reader = response.body.getReader();
   let waiting = new Uint8Array(0);
   for (;;) {

@@ -10,6 +10,9 @@ export function number(x, digits = 4) {
   return minus(x.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1"));
 }
 
+// As the second part of a difference: a − b, or a − (−b).
+export const inBrackets = (x) => (x < 0 ? `(${number(x)})` : number(x));
+
 const minus = (text) => text.replaceAll("-", "−");
 
 export function percent(share, digits = 1) {

@@ -2,7 +2,7 @@
 //   q · k    + bias    ÷ √Dh    softmax over the row    × v
 // All numbers come from one answer to "attend", so no further question is needed.
 import { make } from "../dom.js";
-import { number, tokenName } from "../format.js";
+import { inBrackets, number, tokenName } from "../format.js";
 
 // The numbers of one cell. row: the index of the query; column: of the key.
 export function computeCell(layer, head, row, column) {
@@ -100,7 +100,7 @@ export function writeEquation(layer, head, row, column) {
     ),
     make("p", {
       class: "equation mono",
-      text: `       = exp( (${number(cell.dot)}${bias}) / ${number(layer.scale)} − ${number(cell.most)} ) / ${number(cell.sum)} = ${number(cell.weight)}`,
+      text: `       = exp( (${number(cell.dot)}${bias}) / ${number(layer.scale)} − ${inBrackets(cell.most)} ) / ${number(cell.sum)} = ${number(cell.weight)}`,
     }),
   );
 }

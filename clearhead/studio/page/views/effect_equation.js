@@ -1,10 +1,11 @@
 // The equations of a model's answer, and of the effect of a change on it, with their numbers.
+import { argmax } from "../array.js";
 import { make } from "../dom.js";
-import { number, tokenName } from "../format.js";
+import { inBrackets, number, tokenName } from "../format.js";
 
 const writeLines = (...texts) => make("div", { class: "mono equation", text: texts.join("\n") });
 
-const writeDifference = (a, b) => `${number(a)} − ${b < 0 ? `(${number(b)})` : number(b)}`;
+const writeDifference = (a, b) => `${number(a)} − ${inBrackets(b)}`;
 
 // How far the metric moves when one head is silenced. found: the answer to "measure_heads".
 export function explainSilence(found, layer, head) {
@@ -34,6 +35,31 @@ export function explainCopy(found, layer, i, name) {
   return writeLines(
     ...start,
     `(m′ − m_A) / (m_B − m_A) = (${writeDifference(copied, a)}) / (${writeDifference(b, a)}) = ${number(found.recovered.at(layer, i))}`,
+  );
+}
+
+// What the model would say after each layer. found: the answer to "read_layers"; t: the chosen token.
+export function explainLayers({ answer, titles }, t) {
+  const isToken = answer.kind === "token";
+  const isYesNo = !isToken && answer.texts[0] === "yes";
+  const lines = titles.map((title, l) => {
+    const [logits, probs] = [answer.logits, answer.probs].map((all) =>
+      isToken ? all.part(l).part(t) : all.part(l),
+    );
+    const best = isYesNo ? 0 : argmax(logits.data);
+    const [z, p] = [logits.at(best), probs.at(best)];
+    const text = isToken ? `“${tokenName(answer.texts[l][t][best])}”` : answer.texts[best];
+    const words = isYesNo
+      ? `1 / (1 + ${number(Math.exp(-z))})`
+      : `1 / Σ exp(z′ − ${inBrackets(z)}) = 1 / ${number(1 / p)}`;
+    return `${title.padEnd(14)} z = ${number(z)}, p(${text}) = ${words} = ${number(p)}`;
+  });
+  return writeLines(
+    `z = norm(x_l) Wᵀ${isToken ? ` at token ${t}` : ""}   x_l: the residual stream after layer l; W: the output layer`,
+    isYesNo
+      ? "p(yes) = 1 / (1 + exp(−z))"
+      : "p = exp(z) / Σ exp(z′), the sum over all answers; below, z is the largest logit",
+    ...lines,
   );
 }
 

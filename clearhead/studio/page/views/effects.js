@@ -8,7 +8,7 @@ import { number, percent, tokenName } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { button, message, panel, refreshExplanation, tabs } from "../panel.js";
 import { largest } from "../thumb.js";
-import { explainCopy, explainSilence } from "./effect_equation.js";
+import { explainCopy, explainLayers, explainSilence } from "./effect_equation.js";
 
 const MEASURES = {
   heads: { name: "silence each head", question: "measure_heads", draw: drawHeads },
@@ -253,7 +253,7 @@ function drawLayers(page, found) {
         make("p", { text: "If the model ended after a layer, it would say at [CLS]:" }),
         layerTable(["", "answer", "probability", "logit"], rows),
       ],
-      explain: explainLayers,
+      explain: ({ position }) => explainLayers(found, position),
     };
   }
   const [, T] = answer.probs.shape;
@@ -282,15 +282,9 @@ function drawLayers(page, found) {
           })
         : null,
     ],
-    explain: explainLayers,
+    explain: ({ position }) => explainLayers(found, position),
   };
 }
-
-const explainLayers = () =>
-  make("p", {
-    class: "equation mono",
-    text: "answer after layer l = softmax(norm(x_l) Wᵀ)\nx_l: the residual stream after layer l; W: the output layer",
-  });
 
 function layerCell(answer, l, t) {
   const best = answer.texts[l][t][0];

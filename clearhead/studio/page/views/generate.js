@@ -37,7 +37,7 @@ class GeneratePage {
     this.tree = new TextTree([], []);
     this.writing = null; // the AbortController of the text that is being written
     this.nWaiting = 0; // how often "draw next" was pressed while an answer was under way
-    this.error = make("div");
+    [this.error, this.interruption] = [make("div"), make("div")];
     this.controls = new GenerateControls(this);
     this.tokens = makeSurpriseRow(this);
     this.next = makeNextPanel(this);
@@ -58,6 +58,7 @@ class GeneratePage {
         this.makeChangeNote(),
         this.tokens.node,
         this.controls.node,
+        this.interruption,
         this.error,
       ),
       this.body,
@@ -149,6 +150,7 @@ class GeneratePage {
 
   setPrompt(text) {
     this.writing?.abort();
+    clear(this.interruption);
     this.nWaiting = 0;
     this.tree = new TextTree([], []); // until the prompt is read, there is nothing to continue
     this.state.text = text;
@@ -178,6 +180,7 @@ class GeneratePage {
   }
 
   ask() {
+    clear(this.interruption);
     address.set({ path: this.tree.current.path.map(({ id }) => id).join(",") });
     this.follow(this.question);
   }
@@ -234,6 +237,7 @@ class GeneratePage {
     this.writing = new AbortController();
     this.showWriting();
     const [start, timer] = [tree.text.length, performance.now()];
+    let failure = null;
     try {
       for await (const { token } of stream(
         "write",
@@ -245,11 +249,17 @@ class GeneratePage {
         this.drawText();
       }
     } catch (error) {
-      if (error.name !== "AbortError" && tree === this.tree) this.fail(error);
+      if (error.name !== "AbortError") failure = error;
     }
     this.writing = null;
     this.showWriting();
-    if (this.body.isConnected && tree === this.tree) this.ask();
+    if (!this.body.isConnected || tree !== this.tree) return;
+    this.ask();
+    if (failure !== null)
+      message(
+        this.interruption, // not this.error, which the next answer clears
+        `Writing stopped after ${tree.text.length - start} of ${n} tokens: ${failure.message}`,
+      );
   }
 
   showWriting() {

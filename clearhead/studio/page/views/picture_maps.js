@@ -2,7 +2,7 @@
 import { ask, latest } from "../api.js";
 import { argmax } from "../array.js";
 import { clear, make } from "../dom.js";
-import { number } from "../format.js";
+import { inBrackets, number } from "../format.js";
 import { message, panel, refreshExplanation } from "../panel.js";
 import { PatchPicture, drawHeatThumb, patchName } from "./patch_picture.js";
 
@@ -155,21 +155,27 @@ export class PictureMaps {
       });
     }
     const [L, H] = this.answer.weights.shape;
-    const rows = Array.from({ length: L }, (_, l) =>
+    const weights = Array.from({ length: L }, (_, l) =>
+      Array.from({ length: H }, (_unused, h) => this.heads(l, h)[this.state.key]),
+    );
+    const rows = weights.map((each, l) =>
       make(
         "tr",
         {},
         make("th", { text: `layer ${l}` }),
-        Array.from({ length: H }, (_unused, h) =>
-          make("td", { text: number(this.heads(l, h)[this.state.key]) }),
-        ),
+        each.map((weight) => make("td", { text: number(weight) })),
       ),
     );
+    const sum = weights.flat().reduce((total, weight) => total + weight, 0);
     return make(
       "div",
       { class: "stack" },
-      make("p", { text: `The weight of this patch in each head. ${words}` }),
+      make("p", { text: "The weight of this patch in each head:" }),
       make("table", { class: "numbers" }, make("tbody", {}, rows)),
+      make("p", {
+        class: "equation mono",
+        text: `mean = Σ weights / n = ${number(sum)} / ${L * H} = ${value}`,
+      }),
     );
   }
 
@@ -187,7 +193,7 @@ export class PictureMaps {
           }),
           make("p", {
             class: "mono",
-            text: `${number(before)} − ${number(after).replace(/^−(.*)$/, "(−$1)")} = ${value}`,
+            text: `${number(before)} − ${inBrackets(after)} = ${value}`,
           }),
           make("p", {
             text: `Its probability goes from ${number(found.probs.at(0, best))} to ${number(found.probs.at(1, best))}.`,

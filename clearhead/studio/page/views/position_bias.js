@@ -2,7 +2,7 @@
 import { NumberArray } from "../array.js";
 import { bars } from "../charts.js";
 import { clear, make } from "../dom.js";
-import { number } from "../format.js";
+import { inBrackets, number } from "../format.js";
 import { button, panel } from "../panel.js";
 import { formatEntry, listNumbers, NumberGrid } from "./number_grid.js";
 import { redraw } from "./redraw.js";
@@ -174,6 +174,6 @@ function explainShare(row, weight, j, allowed, scale, d, scheme) {
     scheme === "toeplitz"
       ? `score = (0 + ${number(row[j])}) / √${d} = ${number(scores[j])}`
       : `score = 0 / √d + ${number(row[j])} = ${number(scores[j])}   (added after the division)`,
-    `weight = exp(${number(scores[j])} − ${number(most)}) / ${number(sum)} = ${number(powers[j])} / ${number(sum)} = ${number(weight)}`,
+    `weight = exp(${number(scores[j])} − ${inBrackets(most)}) / ${number(sum)} = ${number(powers[j])} / ${number(sum)} = ${number(weight)}`,
   ];
 }

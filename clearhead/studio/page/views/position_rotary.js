@@ -2,7 +2,7 @@
 import { NumberArray } from "../array.js";
 import { lineChart } from "../charts.js";
 import { clear, make } from "../dom.js";
-import { number } from "../format.js";
+import { inBrackets, number } from "../format.js";
 import { panel } from "../panel.js";
 import { listNumbers } from "./number_grid.js";
 import {
@@ -118,7 +118,7 @@ function explainRotation(answer, { row: p, column: i }, { base }) {
     `Columns ${i} and ${i + d / 2} of q are a point in a plane; it is turned by the angle.`,
     [
       `angle = ${p} / ${base}^(2·${i}/${d}) = ${p} · ${number(answer.frequencies.at(i), 6)} = ${number(angle)}, cos ${number(Math.cos(angle))}, sin ${number(Math.sin(angle))}`,
-      `q′[${i}] = ${number(x)} · cos − ${number(y)} · sin = ${number(answer.rotated_q.at(p, i))}`,
+      `q′[${i}] = ${number(x)} · cos − ${inBrackets(y)} · sin = ${number(answer.rotated_q.at(p, i))}`,
       `q′[${i + d / 2}] = ${number(y)} · cos + ${number(x)} · sin = ${number(answer.rotated_q.at(p, i + d / 2))}`,
     ],
   );

@@ -2,7 +2,7 @@
 import { ask, latest } from "../api.js";
 import { bars } from "../charts.js";
 import { clear, make, svg } from "../dom.js";
-import { number, tokenName, whole } from "../format.js";
+import { inBrackets, number, tokenName, whole } from "../format.js";
 import { Matrix } from "../matrix.js";
 import { button, message, panel, refreshExplanation, tabs } from "../panel.js";
 
@@ -187,10 +187,13 @@ function explainHistogram(parameter) {
     { class: "stack" },
     make("p", { text: `${name} has n = ${whole(n)} numbers w.` }),
     make("p", { class: "mono", text: `mean = Σ w / n = ${number(mean)}` }),
-    make("p", { class: "mono", text: `std = √(Σ (w − ${number(mean)})² / n) = ${number(std)}` }),
     make("p", {
       class: "mono",
-      text: `a bar is (${number(high)} − ${number(low)}) / ${counts.length} = ${number(width)} wide`,
+      text: `std = √(Σ (w − ${inBrackets(mean)})² / n) = ${number(std)}`,
+    }),
+    make("p", {
+      class: "mono",
+      text: `a bar is (${number(high)} − ${inBrackets(low)}) / ${counts.length} = ${number(width)} wide`,
     }),
     make("p", {
       text: `The highest bar holds ${whole(counts.data[top])} of them: those from ${number(low + top * width)} to ${number(low + (top + 1) * width)}.`,

@@ -1,6 +1,6 @@
 // How one weight is computed: the terms of its score, the score, and its share of the softmax.
 import { make } from "../dom.js";
-import { number } from "../format.js";
+import { inBrackets, number } from "../format.js";
 
 const MOST_TERMS = 6; // that are written out
 
@@ -41,7 +41,7 @@ export function explainScoreTerms(found, { kind, column, query, key }) {
     ),
     make("p", {
       class: "mono",
-      text: `weight = exp(score − largest) ÷ sum = exp(${number(scores[column])} − ${number(most)}) ÷ ${number(total)} = ${number(exps[column])} ÷ ${number(total)}`,
+      text: `weight = exp(score − largest) ÷ sum = exp(${number(scores[column])} − ${inBrackets(most)}) ÷ ${number(total)} = ${number(exps[column])} ÷ ${number(total)}`,
     }),
     make(
       "p",
