@@ -212,7 +212,7 @@ def test_a_process_without_torchrun_is_alone(as_torchrun_sets):
 
 def test_a_process_reads_its_place(as_torchrun_sets):
     as_torchrun_sets(**TORCHRUN)
-    assert read_place() == Place(rank=2, size=5, local_rank=0, local_size=3)
+    assert read_place() == Place(2, 5, local_rank=0, local_size=3, has_agent=True)
 
 
 @pytest.mark.parametrize("name", TORCHRUN)
