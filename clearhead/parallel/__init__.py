@@ -2,6 +2,7 @@
 
 group.py        the processes of a run, and how they exchange tensors
 signs.py        how they notice that one of them is gone, and which one
+waiting.py      waiting for an exchange without falling asleep at once
 owners.py       which process updates which parameters
 meeting.py      how they find one another, also after a restart
 replicated.py   training.parallel=ddp: each process has the whole model

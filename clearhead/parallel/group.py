@@ -24,6 +24,7 @@ from clearhead.models.model import Model
 from clearhead.parallel.meeting import explain_absence, meet, read_timeout
 from clearhead.parallel.owners import Owners
 from clearhead.parallel.signs import Signs, ask_store
+from clearhead.parallel.waiting import finish
 from clearhead.runtime import Place
 from clearhead.timing import Timer
 from clearhead.training.chunks import (
@@ -159,7 +160,10 @@ class Processes(Group):
         counts = [len(found) * lengths[self.rank] for found in spans]
         received = sent.new_empty(sum(counts))
         with self.exchanging():
-            dist.all_to_all_single(received, sent, counts, [len(own) * each for each in lengths])
+            given = [len(own) * each for each in lengths]
+            finish(
+                [dist.all_to_all_single(received, sent, counts, given, async_op=True)], self.device
+            )
         rows = received.view(-1, lengths[self.rank])
         known = dict(zip([span for found in spans for span in found], rows, strict=True))
         return add_tree((0, n), known.get)
@@ -169,7 +173,8 @@ class Processes(Group):
 
     def add_own(self, numbers: Tensor) -> Tensor:
         with self.exchanging():
-            dist.all_reduce(numbers)  # in any order: all but one of the numbers are 0
+            # In any order: all but one of the numbers are 0.
+            finish([dist.all_reduce(numbers, async_op=True)], self.device)
         return numbers
 
     def update(self, optimizer: Optimizer, factor: float) -> None:
@@ -188,7 +193,7 @@ class Processes(Group):
         is_orphan = os.getppid() != self.parent
         found = torch.tensor(int(flag or is_orphan))
         with self.explain_faults():
-            dist.all_reduce(found, dist.ReduceOp.MAX)
+            finish([dist.all_reduce(found, dist.ReduceOp.MAX, async_op=True)], found.device)
         return bool(found)
 
     def ask_first(self, question: Callable[[], Any]) -> Any:
@@ -208,7 +213,7 @@ class Processes(Group):
         given = torch.tensor(own, dtype=torch.float64)
         found = [torch.empty_like(given) for _ in range(self.size)]
         with self.explain_faults():
-            dist.all_gather(found, given)
+            finish([dist.all_gather(found, given, async_op=True)], given.device)
         return [numbers.tolist() for numbers in found]
 
     def copy_first(self, tensors: Sequence[Tensor]) -> None:

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from clearhead.parallel.waiting import finish
 from clearhead.training.optimizer import Optimizer, find_inner_matrices
 
 ADAMW_COST = 100  # an AdamW update of one number takes as long as so many operations of Muon
@@ -59,8 +60,7 @@ class Owners:
             pieces[i].copy_(self.parameters[i].flatten())
         parts = [(rank, vector[start:end]) for rank, (start, end) in enumerate(self.slices)]
         works = [dist.broadcast(part, rank, async_op=True) for rank, part in parts if len(part)]
-        for work in works:
-            work.wait()
+        finish(works, vector.device)
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):
             if i not in self.own:
                 parameter.copy_(piece.view(parameter.shape))
