@@ -35,7 +35,7 @@ from clearhead.studio.views.metrics import (
 from clearhead.studio.views.tokens import spell_tokens, write_tokens
 
 MAX_WORK = 10**12  # operations of a sweep: about 20 s on one core, a third of the time limit
-MAX_BATCH_WORK = 2 * 10**10  # of one batch of it: a sweep can end between two layers of a batch
+MAX_BATCH_WORK = 5 * 10**10  # of one batch of it: a sweep can end between two layers of a batch
 MAX_ROWS = 512  # of one batch, even of a small model
 
 
@@ -130,7 +130,7 @@ def _check_work(given: TextInput, over: Literal["head", "position"]) -> None:
 
 
 def _choose_rows(given: TextInput) -> int:
-    """The rows of a batch, so few that one batch takes less than half a second on one core."""
+    """The rows of a batch, so few that one batch takes about a second on one core."""
     work = 2 * given.opened.model.n_parameters * len(given.ids)  # of one row
     return max(1, min(MAX_ROWS, MAX_BATCH_WORK // work))
 
