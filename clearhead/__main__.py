@@ -1,4 +1,4 @@
-"""python -m clearhead: the command line, which torchrun and clearhead launch start many times."""
+"""python -m clearhead: the command line; torchrun and clearhead launch start it in each process."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ def end_with_agent(grace: float = GRACE) -> None:
 
 
 def leave_silently() -> None:
-    """Until the run handles Ctrl-C, end this process by it without a message: the agent has one."""
+    """Let Ctrl-C end this process silently until the run handles it: the agent prints a message."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -130,7 +130,7 @@ def _remove(path: Path, tell: Tell) -> None:
 
 
 def _make_manifest(folder: Path, step: int, known: Mapping[str, Digest]) -> dict[str, Any]:
-    """Lists every file of the folder with its digest; known: digests that need not be computed."""
+    """Every file of the folder with its digest. known: digests that were computed before."""
     names = sorted({file.name for file in folder.iterdir()} - {MANIFEST})
     manifest = {
         "format": FORMAT if MODEL in names else SHARDED,

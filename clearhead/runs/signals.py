@@ -41,8 +41,8 @@ class Signals:
 
     @contextmanager
     def catch(self) -> Iterator[Self]:
-        """In a `with` block the first signal calls `stop`; a second one ends the program, unless it
-        has an agent.
+        """In a `with` block the first signal calls `stop`. A second one ends the program, or is
+        ignored if the program has an agent.
 
         The end of the block restores the earlier handlers.
         """

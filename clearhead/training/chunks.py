@@ -199,7 +199,7 @@ class ChunkedGradients(Gradients):
 
 
 class Replica:
-    """A model, and how all results of a chunk are packed into one vector, to add up over chunks.
+    """Packs all results of a chunk into one vector, so that they can be added up over the chunks.
 
     gradient     the gradient of the sum of all loss terms; `unpack` divides by their number
     is_used      for each parameter: 1 if this chunk has a gradient for it, else 0
