@@ -68,7 +68,7 @@ class RunFolder:
         return self.path / name
 
     def find(self, name: str) -> Path:
-        """The path of a file to read, which may be missing. A link that leads outside is refused."""
+        """The path of a file to read; it may be missing. A link that leads outside is refused."""
         path = self / name
         if path.is_symlink() and not path.resolve().is_relative_to(self.path.resolve()):
             raise BadFile(
